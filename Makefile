@@ -1,0 +1,53 @@
+# What one does with this repository, one word each. `make` alone lists the words.
+#
+# Everything happens in .venv, which `install` makes with pip alone; every word that needs it makes it first.
+# Another interpreter than python3: make install PYTHON=python3.13
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help install packages test test-full check bench build clean fmt vet all
+
+BIN := .venv/bin
+export PYTHON
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: ## make .venv with Tailrace and its test tools in it; a second call does nothing
+	@scripts/install
+
+packages: ## install the Debian packages that tests use, if they are missing and we are root
+	@scripts/install-packages
+
+test: packages install ## install all that is needed, then run the tests and hold the coverage
+	@scripts/test -m "not heavy"
+
+test-full: packages install ## the same with the long and heavy tests
+	@scripts/test
+
+check: vet ## the gate before every commit: format, lint, types, import contracts, fast tests
+	$(BIN)/pytest -q -m "not heavy and not slow"
+
+vet: install ## format, lint, types and import contracts, without the tests
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fmt: install ## format the code and fix what the linter can fix
+	$(BIN)/ruff check --fix-only
+	$(BIN)/ruff format
+
+bench: install ## measure the log on this disk
+	$(BIN)/tailrace bench log
+
+build: install ## wheel and source archive into dist/
+	rm -rf build dist
+	$(BIN)/python -m build
+
+all: fmt vet build test ## format, vet, build, test
+
+clean: ## remove what builds and tests leave behind; .venv stays
+	rm -rf build dist src/*.egg-info .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache \
+		.import_linter_cache .venv/.installed src/tailrace/records/_compiled*.so src/tailrace/records/_compiled.c
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

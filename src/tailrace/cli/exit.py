@@ -1,0 +1,80 @@
+"""How a command ends: its exit code, and one line on stderr that says why it failed.
+
+Every error that a command lets through meets this one table. What is not in it is a bug, and shows its
+traceback.
+
+    0 ok    1 error    2 usage    3 not found    4 refused    5 timeout    130 stopped by Ctrl-C
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+
+import rich_click as click
+
+from tailrace.cli.output import escape
+from tailrace.model import ConfigError, OffsetOutOfRange, TailraceError
+
+
+class ExitCode(enum.IntEnum):
+    """What scripts may rely on."""
+
+    OK = 0
+    ERROR = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    AUTH = 4
+    TIMEOUT = 5
+    INTERRUPTED = 130  # 128 + SIGINT, as a shell counts
+
+
+class CommandFailed(TailraceError):
+    """The command did its work and the answer is bad, or there was nothing to work on."""
+
+    def __init__(self, message: str, *, exit_code: ExitCode = ExitCode.ERROR) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+Failure = TailraceError | click.ClickException | OSError
+"""What a command may let through: our errors, click's, and the operating system's (timeouts among them)."""
+
+
+def report_failure(error: Failure) -> ExitCode:
+    """Say on stderr what went wrong, in one line, and return the code to exit with."""
+    print(f"error: {escape(_message(error))}", file=sys.stderr)
+    return exit_code_of(error)
+
+
+def exit_code_of(error: Failure) -> ExitCode:
+    match error:
+        case CommandFailed():
+            return error.exit_code
+        case click.UsageError() | ConfigError():
+            return ExitCode.USAGE
+        case FileNotFoundError() | OffsetOutOfRange():
+            return ExitCode.NOT_FOUND
+        case PermissionError():
+            return ExitCode.AUTH
+        case TimeoutError():
+            return ExitCode.TIMEOUT
+        case _:
+            return ExitCode.ERROR
+
+
+def _message(error: Failure) -> str:
+    match error:
+        case click.UsageError():
+            way_out = f" Try: {error.ctx.command_path} --help" if error.ctx else ""
+            return error.format_message() + way_out
+        case click.ClickException():
+            return error.format_message()
+        case OSError(strerror=str(reason), filename=filename) if filename is not None:
+            return f"{reason}: {filename}"
+        case OSError(strerror=str(reason)):
+            return reason
+        case TimeoutError():
+            return str(error) or "timed out"
+        case _:
+            return str(error) or type(error).__name__

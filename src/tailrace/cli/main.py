@@ -1,0 +1,88 @@
+"""The root of `tailrace`: finds the noun, runs it, and turns the way it ended into an exit code.
+
+NOUNS is the registry. A noun is a module `tailrace.cli.<noun>` that offers `command`; it is imported when
+that noun is run, completed or asked for help. The line of help that the root shows stands here, so that
+`tailrace --help` imports none of them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import rich_click as click
+
+from tailrace import __version__
+from tailrace.cli.exit import ExitCode, report_failure
+from tailrace.cli.output import examples
+from tailrace.model import TailraceError
+
+NOUNS: Mapping[str, str] = {
+    "bench": "Measure what this machine and its disk can do.",
+    "log": "Look into a data directory, and check every byte of it.",
+}
+
+_EXAMPLES = examples(
+    "tailrace log inspect ./tailrace-data",
+    "tailrace log verify ./tailrace-data",
+    "tailrace bench log --quick",
+    "tailrace log --help",
+)
+
+
+class NounGroup(click.RichGroup):
+    """A group whose commands are stand-ins with a line of help each, until one of them is really wanted."""
+
+    def __init__(self, *, nouns: Mapping[str, str], package: str = "tailrace.cli", **settings: Any) -> None:
+        super().__init__(**settings)
+        for noun, text in nouns.items():
+            self.add_command(click.RichCommand(name=noun, help=text))
+        self.package = package
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, stand_in, rest = super().resolve_command(ctx, args)
+        if name is None or stand_in is None:  # shell completion of something that does not exist
+            return name, stand_in, rest
+        command = import_module(f"{self.package}.{name}").command
+        assert isinstance(command, click.Command)
+        return name, command, rest
+
+
+def build_root(nouns: Mapping[str, str], *, package: str = "tailrace.cli") -> NounGroup:
+    """The root command over some nouns, whose modules are in `package`."""
+    root = NounGroup(
+        name="tailrace",
+        nouns=nouns,
+        package=package,
+        help="A message broker that speaks the Kafka wire protocol: its log, and the tools to look into it.",
+        epilog=_EXAMPLES,
+        no_args_is_help=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    return click.version_option(__version__, prog_name="tailrace", message="%(prog)s %(version)s")(root)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command line; the installed `tailrace` and `python -m tailrace` both end here."""
+    return run(build_root(NOUNS), args)
+
+
+def run(root: click.Command, args: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code: what it returned if that is a number, else how it failed."""
+    try:
+        result = root.main(args, prog_name="tailrace", standalone_mode=False)
+        sys.stdout.flush()
+    except (click.Abort, KeyboardInterrupt):
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # The reader has seen enough (`| head`). Python flushes stdout again at exit, and must not fail then.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.ERROR
+    except (TailraceError, click.ClickException, OSError) as error:
+        return report_failure(error)
+    return result if isinstance(result, int) else ExitCode.OK

@@ -1,0 +1,41 @@
+"""The clock port.
+
+`now_ms` is the time of day for people: it may jump when somebody sets the machine's clock. `steady_ms` is
+the time of day at the start plus what has passed since, so that a jump neither expires a record early nor
+keeps it for ever; retention asks this one. `monotonic` serves deadlines.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where the time comes from."""
+
+    def now_ms(self) -> int:
+        """Time of day, in milliseconds since 1970."""
+
+    def steady_ms(self) -> int:
+        """Time of day that never jumps while this process lives."""
+
+    def monotonic(self) -> float:
+        """Seconds since some moment; for measuring waits."""
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def __init__(self) -> None:
+        self._started_ms = self.now_ms()
+        self._started = time.monotonic()
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def steady_ms(self) -> int:
+        return self._started_ms + int((time.monotonic() - self._started) * 1000)
+
+    def monotonic(self) -> float:
+        return time.monotonic()

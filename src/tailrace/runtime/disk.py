@@ -1,0 +1,317 @@
+"""The disk port, and the real disk behind it.
+
+Everything that the storage engines do to files goes through `Disk` and `File`, so that a simulated disk can
+lose, tear and reorder it. Paths are relative to the data directory, "" is the directory itself.
+
+Where a call runs is decided here. In a loop of our own a small write and a sync run in place, because handing
+them to a thread and back costs 0.13 ms, about what a sync takes; one sync over 2 ms moves them to a thread
+for a second. In a loop that belongs to the user's program they always run in a thread. Threads run single
+system calls that release the GIL, never Python code for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import errno
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, Protocol, TypeVar
+
+Buffer = bytes | bytearray | memoryview
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+_INLINE_WRITE_BYTES_MAX = 256 * 1024
+_SLOW_SYNC_S = 0.002
+_THREAD_SPELL_S = 1.0
+_BUFFERS_MAX = 1024  # IOV_MAX on Linux and macOS
+_DISK_THREADS = 4
+_F_FULLFSYNC = 51  # macOS: fsync alone leaves the data in the drive's cache
+_FALLOC_FL_KEEP_SIZE = 1
+
+
+class SyncError(OSError):
+    """A sync failed: what was written since the one before may be lost, and no later sync can tell."""
+
+
+class File(Protocol):
+    """An open file."""
+
+    path: str
+
+    def size(self) -> int:
+        """Length in bytes."""
+
+    def read_nowait(self, position: int, buffer: memoryview) -> int | None:
+        """Fill `buffer` from the page cache; None if that would wait for the disk."""
+
+    async def read(self, position: int, buffer: memoryview) -> int:
+        """Fill `buffer`; fewer bytes than asked for mean the end of the file."""
+
+    async def write(self, position: int, buffers: Sequence[Buffer], *, sync: bool = False) -> None:
+        """Write all of `buffers`, one after the other, and sync if asked; OSError or SyncError if that failed."""
+
+    async def sync(self, *, bulk: bool = False) -> None:
+        """Make what was written to this file survive a power cut, or SyncError; `bulk` if that may be megabytes."""
+
+    async def truncate(self, size: int) -> None:
+        """Cut or extend to `size`; space reserved past it is given back."""
+
+    async def reserve(self, end: int) -> None:
+        """Make room for the bytes below `end` without changing the size; OSError(ENOSPC) if there is none."""
+
+    def close(self) -> None:
+        """Let go of it; closing twice is harmless."""
+
+
+class Disk(Protocol):
+    """A data directory."""
+
+    async def open(self, path: str, *, fresh: bool = False) -> File:
+        """Open an existing file; `fresh` drops what the page cache believes about it."""
+
+    async def create(self, path: str) -> File:
+        """Open a new, empty file; one that is there already is emptied."""
+
+    async def list(self, path: str) -> list[str]:
+        """Names in a directory, sorted; directories end with a slash."""
+
+    async def make_directory(self, path: str) -> None:
+        """Create a directory; FileExistsError if it is there."""
+
+    async def rename(self, source: str, target: str) -> None:
+        """Rename, replacing a file that has the new name."""
+
+    async def remove(self, path: str) -> None:
+        """Remove a file or an empty directory."""
+
+    async def sync_directory(self, path: str) -> None:
+        """Make the names in a directory survive a power cut, or SyncError."""
+
+    def free_bytes(self) -> int:
+        """Space left for this process."""
+
+
+class RealDisk:
+    """A directory of the machine."""
+
+    def __init__(self, root: str, *, owns_loop: bool = False) -> None:
+        self.root = root
+        self.calls = DiskCalls(owns_loop=owns_loop)
+
+    def close(self) -> None:
+        """End the disk threads."""
+        self.calls.close()
+
+    async def open(self, path: str, *, fresh: bool = False) -> RealFile:
+        return await self.calls.in_thread(self._open, path, os.O_RDWR, fresh)
+
+    async def create(self, path: str) -> RealFile:
+        return await self.calls.in_thread(self._open, path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, False)
+
+    async def list(self, path: str) -> list[str]:
+        return await self.calls.in_thread(_list_names, self._at(path))
+
+    async def make_directory(self, path: str) -> None:
+        await self.calls.in_thread(os.mkdir, self._at(path), 0o755)
+
+    async def rename(self, source: str, target: str) -> None:
+        await self.calls.in_thread(os.rename, self._at(source), self._at(target))
+
+    async def remove(self, path: str) -> None:
+        await self.calls.in_thread(_remove, self._at(path))
+
+    async def sync_directory(self, path: str) -> None:
+        await self.calls.in_thread(_sync_directory, self._at(path))
+
+    def free_bytes(self) -> int:
+        state = os.statvfs(self.root)
+        return state.f_bavail * state.f_frsize
+
+    def _at(self, path: str) -> str:
+        return os.path.join(self.root, path)
+
+    def _open(self, path: str, flags: int, fresh: bool) -> RealFile:
+        fd = os.open(self._at(path), flags | os.O_CLOEXEC, 0o644)
+        if fresh and hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        return RealFile(path, fd, self.calls)
+
+
+class RealFile:
+    """A file descriptor."""
+
+    __slots__ = ("_calls", "_fd", "path")
+
+    def __init__(self, path: str, fd: int, calls: DiskCalls) -> None:
+        self.path = path
+        self._fd = fd
+        self._calls = calls
+
+    def __repr__(self) -> str:
+        return f"<RealFile {self.path} fd {self._fd}>"
+
+    def __del__(self) -> None:
+        self.close()
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def read_nowait(self, position: int, buffer: memoryview) -> int | None:
+        try:
+            done = _preadv_nowait(self._fd, buffer, position)
+        except BlockingIOError:
+            return None
+        if 0 < done < len(buffer):
+            return None  # the rest is cold, or is the end of the file: `read` tells
+        return done
+
+    async def read(self, position: int, buffer: memoryview) -> int:
+        return await self._calls.in_thread(_read_whole, self._fd, buffer, position)
+
+    async def write(self, position: int, buffers: Sequence[Buffer], *, sync: bool = False) -> None:
+        calls = self._calls
+        if calls.writes_inline(sum(map(len, buffers))):
+            _write_whole(self._fd, buffers, position)
+            if sync:
+                await self.sync()
+        elif sync:
+            await calls.in_thread(_write_and_sync, self._fd, buffers, position)
+        else:
+            await calls.in_thread(_write_whole, self._fd, buffers, position)
+
+    async def sync(self, *, bulk: bool = False) -> None:
+        await self._calls.sync(self._fd, bulk=bulk)
+
+    async def truncate(self, size: int) -> None:
+        await self._calls.in_thread(os.ftruncate, self._fd, size)
+
+    async def reserve(self, end: int) -> None:
+        await self._calls.in_thread(_reserve, self._fd, end)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class DiskCalls:
+    """Decides where a blocking call runs: in the loop while that is the faster, safe choice, else in a thread."""
+
+    def __init__(self, *, owns_loop: bool) -> None:
+        self._owns_loop = owns_loop
+        self._threads_until = 0.0
+        self._executor = ThreadPoolExecutor(_DISK_THREADS, thread_name_prefix="tailrace-disk")
+
+    def close(self) -> None:
+        self._executor.shutdown(wait=True)
+
+    async def in_thread(self, call: Callable[_P, _T], *args: _P.args, **_: _P.kwargs) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, call, *args)
+
+    def writes_inline(self, size: int) -> bool:
+        return self._owns_loop and size <= _INLINE_WRITE_BYTES_MAX and time.monotonic() >= self._threads_until
+
+    async def sync(self, fd: int, *, bulk: bool) -> None:
+        started = time.monotonic()
+        if bulk or not self._owns_loop or started < self._threads_until:
+            await self.in_thread(_sync, fd)
+            return
+        _sync(fd)
+        ended = time.monotonic()
+        if ended - started > _SLOW_SYNC_S:
+            self._threads_until = ended + _THREAD_SPELL_S
+
+
+if hasattr(os, "preadv") and hasattr(os, "RWF_NOWAIT"):
+
+    def _preadv_nowait(fd: int, buffer: memoryview, position: int) -> int:
+        return os.preadv(fd, [buffer], position, os.RWF_NOWAIT)
+else:  # macOS cannot ask whether a read would wait
+
+    def _preadv_nowait(fd: int, buffer: memoryview, position: int) -> int:
+        raise BlockingIOError
+
+
+def _read_whole(fd: int, buffer: memoryview, position: int) -> int:
+    done = 0
+    while done < len(buffer):
+        count = os.preadv(fd, [buffer[done:]], position + done)
+        if not count:
+            break
+        done += count
+    return done
+
+
+def _write_whole(fd: int, buffers: Sequence[Buffer], position: int) -> None:
+    for first in range(0, len(buffers), _BUFFERS_MAX):
+        group = list(buffers[first : first + _BUFFERS_MAX])
+        while group:
+            done = os.pwritev(fd, group, position)
+            position += done
+            group = _unwritten(group, done)
+
+
+def _unwritten(group: list[Buffer], done: int) -> list[Buffer]:
+    """What a write of `done` bytes left over; a short write is legal and goes on where it stopped."""
+    for index, buffer in enumerate(group):
+        if done < len(buffer):
+            return [memoryview(buffer)[done:], *group[index + 1 :]]
+        done -= len(buffer)
+    return []
+
+
+def _write_and_sync(fd: int, buffers: Sequence[Buffer], position: int) -> None:
+    _write_whole(fd, buffers, position)
+    _sync(fd)
+
+
+def _sync(fd: int) -> None:
+    try:
+        if sys.platform == "darwin":
+            fcntl.fcntl(fd, _F_FULLFSYNC)
+        else:
+            os.fdatasync(fd)
+    except OSError as error:
+        raise SyncError(error.errno, error.strerror) from error
+
+
+def _sync_directory(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        raise SyncError(error.errno, error.strerror) from error
+    finally:
+        os.close(fd)
+
+
+def _list_names(path: str) -> list[str]:
+    with os.scandir(path) as found:
+        return sorted(item.name + "/" if item.is_dir(follow_symlinks=False) else item.name for item in found)
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except (IsADirectoryError, PermissionError):  # macOS answers the second for a directory
+        os.rmdir(path)
+
+
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+def _reserve(fd: int, end: int) -> None:
+    """Python's own posix_fallocate would change the size; a file system that cannot reserve is left alone."""
+    if _libc is None:
+        return
+    if _libc.fallocate(fd, _FALLOC_FL_KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(end)) != 0:
+        code = ctypes.get_errno()
+        if code not in (errno.EOPNOTSUPP, errno.ENOSYS):
+            raise OSError(code, os.strerror(code))

@@ -1,0 +1,38 @@
+"""The log: where batches are kept, and the engines that keep them.
+
+`api`       the port that the broker speaks: `PartitionLog`, `StorageEngine`
+`epochs`    which leader epoch wrote which offsets        (state derived from the log)
+`producers` the newest batches of idempotent producers    (state derived from the log)
+`segment/`  the default engine: files and one journal per data directory
+`memory/`   a bounded ring per partition; nothing outlives the process
+"""
+
+from tailrace.storage.api import (
+    COMMIT,
+    NO_LIMIT,
+    OS,
+    Extent,
+    Fsync,
+    LogConfig,
+    PartitionLog,
+    Slice,
+    StorageEngine,
+    TimestampedOffset,
+)
+from tailrace.storage.epochs import LeaderEpochs
+from tailrace.storage.producers import ProducerStates
+
+__all__ = [
+    "COMMIT",
+    "NO_LIMIT",
+    "OS",
+    "Extent",
+    "Fsync",
+    "LeaderEpochs",
+    "LogConfig",
+    "PartitionLog",
+    "ProducerStates",
+    "Slice",
+    "StorageEngine",
+    "TimestampedOffset",
+]

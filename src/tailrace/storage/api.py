@@ -1,0 +1,217 @@
+"""The storage port: one partition's log, and the engine that holds many of them.
+
+A log is a sequence of record batches, each with its offsets, for ever. Appending is synchronous: it fixes
+the offset and queues the write without an await. Durability is awaited apart from it, and nothing is visible
+before it is durable. Reading is immediate while the data is hot (`read_nowait`) and awaited when it is cold
+(`read`). Groups, transactions and replication live above this port.
+
+`tailrace.testing.storage_suite` proves an engine against these contracts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from tailrace.model import ConfigError, Epoch, Offset, PartitionId
+from tailrace.records import Batch
+from tailrace.storage.epochs import LeaderEpochs
+from tailrace.storage.producers import ProducerStates
+
+_DAY_MS = 24 * 3600 * 1000
+NO_LIMIT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Fsync:
+    """When an append counts as durable.
+
+    `commit`         when it is synced; many appends share one sync.
+    `interval:<ms>`  when it is written; a sync follows at least this often.
+    `os`             when it is written; the operating system syncs when it likes.
+    """
+
+    interval_ms: int | None = 0
+
+    @property
+    def awaited(self) -> bool:
+        """Whether an append waits for the sync."""
+        return self.interval_ms == 0
+
+    @classmethod
+    def parse(cls, text: str) -> Fsync:
+        if text == "commit":
+            return COMMIT
+        if text == "os":
+            return OS
+        kind, _, number = text.partition(":")
+        if kind == "interval" and number.isdecimal() and int(number) > 0:
+            return cls(int(number))
+        raise ConfigError(
+            f"fsync = {text!r} is not known. Use commit, interval:<ms> (such as interval:200), or os"
+        )
+
+    def __str__(self) -> str:
+        if self.interval_ms is None:
+            return "os"
+        return f"interval:{self.interval_ms}" if self.interval_ms else "commit"
+
+
+COMMIT = Fsync(0)
+OS = Fsync(None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """Settings of one partition's log; -1 means no limit."""
+
+    fsync: Fsync | None = None  # None: the engine's own
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * _DAY_MS
+    index_interval_bytes: int = 4096
+    retention_ms: int = 31 * _DAY_MS
+    retention_bytes: int = NO_LIMIT
+    compact: bool = False  # keep the newest record of every key
+    delete: bool = True  # remove what is past retention
+    delete_retention_ms: int = _DAY_MS  # how long a tombstone stays visible
+    min_compaction_lag_ms: int = 0
+    memory_bytes_max: int = 64 << 20
+    memory_messages_max: int = NO_LIMIT
+    memory_ttl_ms: int = NO_LIMIT
+
+
+class Extent(Protocol):
+    """A run of whole batches whose size is known before its bytes are in memory."""
+
+    size: int
+
+    def load_nowait(self) -> memoryview | None:
+        """The bytes, checked; None if they must come from the disk first."""
+
+    async def load(self) -> memoryview:
+        """The bytes, checked; LogDamaged if they are not what was written."""
+
+    def release(self) -> None:
+        """The view from `load` is not used any more, and its buffer may serve another read."""
+
+
+@dataclass(slots=True)
+class Slice:
+    """What a read found: whole batches, the first of which holds the offset asked for."""
+
+    next_offset: Offset  # where the next read goes on
+    extents: Sequence[Extent]
+    size: int
+
+    async def load(self) -> bytes:
+        """All of it in one piece; for callers who do not stream."""
+        parts = []
+        for extent in self.extents:
+            parts.append(bytes(await extent.load()))
+            extent.release()
+        return b"".join(parts)
+
+
+class TimestampedOffset(NamedTuple):
+    """A record found by its time."""
+
+    offset: Offset
+    timestamp_ms: int
+
+
+class PartitionLog(Protocol):
+    """The log of one partition."""
+
+    @property
+    def partition_id(self) -> PartitionId:
+        """Which partition this is."""
+
+    @property
+    def config(self) -> LogConfig:
+        """The settings in force."""
+
+    @property
+    def start_offset(self) -> Offset:
+        """The first offset that can be read."""
+
+    @property
+    def end_offset(self) -> Offset:
+        """The offset that the next record gets."""
+
+    @property
+    def durable_offset(self) -> Offset:
+        """Everything below is durable and visible; never above `end_offset`, and on a batch boundary."""
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        """Which leader epoch wrote which offsets, as appended."""
+
+    @property
+    def producers(self) -> ProducerStates:
+        """The newest batches of every idempotent producer, as appended."""
+
+    def append(self, batch: Batch, *, leader_epoch: Epoch | None = None) -> Offset:
+        """Take a validated batch, and its buffer, for good; returns its base offset.
+
+        A leader names its epoch: the log assigns the next offsets and writes both into the batch. A follower
+        names none: the batch keeps what its leader gave it, which must not lie below `end_offset`.
+        Raises NoSpace or LogBusy (retriable), LogDamaged (quarantined), StorageError (fenced or closed).
+        """
+
+    def read_nowait(self, offset: Offset, *, bytes_max: int) -> Slice | None:
+        """Whole batches from the one that holds `offset`, at least one, else at most `bytes_max`.
+
+        None if finding them needs the disk. An empty slice at `durable_offset`; OffsetOutOfRange outside of
+        [start_offset, durable_offset].
+        """
+
+    async def read(self, offset: Offset, *, bytes_max: int) -> Slice:
+        """Like `read_nowait`, waiting for the disk where it must."""
+
+    async def wait_durable(self, end: Offset) -> None:
+        """Return when `durable_offset` has reached `end`; StorageError if it never will."""
+
+    async def truncate(self, offset: Offset) -> None:
+        """Remove the batch that holds `offset` and all after it; returns when that is durable."""
+
+    async def trim(self, offset: Offset) -> None:
+        """Move `start_offset` up to `offset`; returns when that is durable."""
+
+    async def find_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
+        """The first visible record whose timestamp is at or after `timestamp_ms`."""
+
+    async def close(self) -> None:
+        """Make everything appended durable and let go; closing twice is harmless."""
+
+
+class StorageEngine(Protocol):
+    """The logs of one node."""
+
+    @property
+    def durable(self) -> bool:
+        """Whether what is acknowledged outlives the process."""
+
+    def logs(self) -> Sequence[PartitionLog]:
+        """Every log that is open."""
+
+    def get(self, partition_id: PartitionId) -> PartitionLog | None:
+        """The log of a partition, if there is one."""
+
+    async def create(self, partition_id: PartitionId, config: LogConfig) -> PartitionLog:
+        """A new, empty log; returns when its creation is durable."""
+
+    async def delete(self, partition_id: PartitionId) -> None:
+        """Remove a log; returns when that is durable. Open readers finish undisturbed."""
+
+    def configure(self, partition_id: PartitionId, config: LogConfig) -> None:
+        """Put new settings in force."""
+
+    async def maintain(self) -> None:
+        """Do the housekeeping that is due: rolling by age, retention, compaction, eviction by age."""
+
+    async def wait_failed(self) -> Exception:
+        """Return the error that ended this engine, once there is one."""
+
+    async def close(self) -> None:
+        """Make everything durable and let go; closing twice is harmless."""

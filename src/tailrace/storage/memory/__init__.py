@@ -1,0 +1,18 @@
+"""The memory engine: a bounded ring per partition. Nothing outlives the process, by choice.
+
+`engine`  `MemoryStorage`: the rings of one node, and their eviction by age
+`log`     `MemoryLog`: one partition behind the storage port
+`ring`    the batches of one partition, found by offset, dropped from the front
+`extent`  what a read hands out
+
+A ring forgets its oldest batches, whole, by three limits: their bytes (`memory_bytes_max`), their records
+(`memory_messages_max`) and their age (`memory_ttl_ms`). The start offset moves with them, so a reader that
+fell behind is told OffsetOutOfRange. Retention by time and size tightens those limits where `delete` is on.
+`compact` changes nothing here: a ring forgets whatever the key, so it could not keep compaction's promise of
+the newest record of every key.
+"""
+
+from tailrace.storage.memory.engine import MemoryStorage
+from tailrace.storage.memory.log import MemoryLog
+
+__all__ = ["MemoryLog", "MemoryStorage"]

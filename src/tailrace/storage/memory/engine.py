@@ -1,0 +1,74 @@
+"""The rings of one node.
+
+Logs live in a dictionary and nowhere else. One that is closed is forgotten, for its batches are gone; one
+that is re-created is another log and never meets the batches of the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from tailrace.model import PartitionId, StorageError
+from tailrace.runtime import Clock, SystemClock
+from tailrace.storage.api import LogConfig
+from tailrace.storage.memory.log import MemoryLog
+
+
+class MemoryStorage:
+    """A storage engine that promises nothing past the process."""
+
+    def __init__(self, *, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._logs: dict[PartitionId, MemoryLog] = {}
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<MemoryStorage {'closed' if self._closed else f'{len(self.logs())} logs'}>"
+
+    @property
+    def durable(self) -> bool:
+        return False
+
+    def logs(self) -> list[MemoryLog]:
+        return [log for log in self._logs.values() if not log.closed]
+
+    def get(self, partition_id: PartitionId) -> MemoryLog | None:
+        log = self._logs.get(partition_id)
+        return None if log is None or log.closed else log
+
+    async def create(self, partition_id: PartitionId, config: LogConfig) -> MemoryLog:
+        if self._closed:
+            raise StorageError("create", str(partition_id), "the engine is closed")
+        if self.get(partition_id) is not None:
+            raise StorageError("create", str(partition_id), "there is such a log already")
+        log = self._logs[partition_id] = MemoryLog(partition_id, config, clock=self._clock)
+        return log
+
+    async def delete(self, partition_id: PartitionId) -> None:
+        log = self._find("delete", partition_id)
+        del self._logs[partition_id]
+        await log.close()
+
+    def configure(self, partition_id: PartitionId, config: LogConfig) -> None:
+        self._find("configure", partition_id).configure(config)
+
+    async def maintain(self) -> None:
+        for log in self.logs():
+            await log.evict()
+
+    async def wait_failed(self) -> Exception:
+        """Waits for ever: there is no disk that could fail."""
+        never: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        return await never
+
+    async def close(self) -> None:
+        self._closed = True
+        for log in self.logs():
+            await log.close()
+        self._logs.clear()
+
+    def _find(self, op: str, partition_id: PartitionId) -> MemoryLog:
+        log = self.get(partition_id)
+        if log is None:
+            raise StorageError(op, str(partition_id), "there is no such log")
+        return log

@@ -1,0 +1,274 @@
+"""One partition in memory: the storage port over a ring.
+
+Rules:
+- What is appended is durable and visible at once: `durable_offset` is `end_offset`.
+- Limits hold after every append and after `evict`. Limits of size and count spare the newest batch, and an
+  append spares its own batch whatever its age; only `evict` empties a log by age.
+- Age counts from a batch's greatest timestamp, or from its arrival where it carries none. Batches leave from
+  the front only, so one that claims to be younger holds back those behind it.
+- `memory_bytes_max` counts batches. A small batch that lies in a much larger buffer is copied out of it, so
+  that the ring never pins memory that it does not count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from tailrace.model import Epoch, Offset, OffsetOutOfRange, PartitionId, StorageError
+from tailrace.records import Batch
+from tailrace.runtime import Clock
+from tailrace.storage.api import LogConfig, Slice, TimestampedOffset
+from tailrace.storage.epochs import LeaderEpochs
+from tailrace.storage.memory.ring import Ring
+from tailrace.storage.producers import ProducerStates
+
+_SLICE_BATCHES = 4096
+"""How many batches are dropped or looked at before others get a turn: well under a millisecond."""
+_APPEND_EXPIRED_MAX = 64
+"""How many old batches one append drops: more than come in, so they do not pile up, yet no long wait."""
+_SLACK_BYTES = 4096
+_PRODUCER_EXPIRY_MS = 24 * 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingLimits:
+    """What a ring may hold; -1 means no limit."""
+
+    bytes_max: int
+    messages_max: int
+    age_ms_max: int
+
+
+def plan_limits(config: LogConfig) -> RingLimits:
+    """The limits that the settings come down to: retention counts where `delete` is on."""
+    return RingLimits(
+        bytes_max=_tighter(config.memory_bytes_max, config.retention_bytes if config.delete else -1),
+        messages_max=config.memory_messages_max,
+        age_ms_max=_tighter(config.memory_ttl_ms, config.retention_ms if config.delete else -1),
+    )
+
+
+class MemoryLog:
+    """The ring of one partition, and the state derived from it."""
+
+    __slots__ = (
+        "_clock",
+        "_closed",
+        "_config",
+        "_dropped_producers",
+        "_end",
+        "_limits",
+        "_ring",
+        "_start",
+        "_waiters",
+        "epochs",
+        "partition_id",
+        "producers",
+    )
+
+    def __init__(self, partition_id: PartitionId, config: LogConfig, *, clock: Clock) -> None:
+        self.partition_id = partition_id
+        self.epochs = LeaderEpochs()
+        self.producers = ProducerStates()
+        self._dropped_producers = ProducerStates()  # as of the front of the ring: where a rebuild starts
+        self._clock = clock
+        self._config = config
+        self._limits = plan_limits(config)
+        self._ring = Ring()
+        self._start = Offset(0)
+        self._end = Offset(0)  # never below _start
+        self._closed = False
+        self._waiters: dict[asyncio.Future[bool], Offset] = {}
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{len(self._ring)} batches, {self._ring.size} bytes"
+        return f"<MemoryLog {self.partition_id} {self._start} to {self._end}, {state}>"
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @property
+    def start_offset(self) -> Offset:
+        return self._start
+
+    @property
+    def end_offset(self) -> Offset:
+        return self._end
+
+    @property
+    def durable_offset(self) -> Offset:
+        return self._end
+
+    @property
+    def closed(self) -> bool:
+        """Whether its batches are gone for good."""
+        return self._closed
+
+    def configure(self, config: LogConfig) -> None:
+        """Put new settings in force; what they do not allow leaves at once."""
+        self._config = config
+        self._limits = plan_limits(config)
+        self._evict_surplus()
+
+    def append(self, batch: Batch, *, leader_epoch: Epoch | None = None) -> Offset:
+        self._check_open("append")
+        if _is_in_far_larger_buffer(batch):
+            batch.data = memoryview(bytearray(batch.data))
+        if leader_epoch is not None:
+            batch.assign(self._end, leader_epoch)
+        elif batch.base_offset < self._end:
+            raise OffsetOutOfRange(batch.base_offset, start=self._start, end=self._end)
+        base_offset = batch.base_offset
+        now_ms = self._clock.steady_ms()
+        self._ring.push(batch, batch.max_timestamp if batch.max_timestamp >= 0 else now_ms)
+        self._end = batch.next_offset
+        self.epochs.apply(batch.leader_epoch, base_offset)
+        self.producers.apply(batch)
+        self._evict_surplus()
+        self._evict_expired(now_ms, batches_max=_APPEND_EXPIRED_MAX, spared=1)
+        if self._waiters:
+            self._wake_reached()
+        return base_offset
+
+    def read_nowait(self, offset: Offset, *, bytes_max: int) -> Slice:
+        self._check_open("read")
+        if not self._start <= offset <= self._end:
+            raise OffsetOutOfRange(offset, start=self._start, end=self._end)
+        extents, size, next_offset = self._ring.read(offset, bytes_max)
+        if not extents:
+            next_offset = self._end  # a truncation may have left a gap below the end
+        return Slice(Offset(next_offset), extents, size)
+
+    async def read(self, offset: Offset, *, bytes_max: int) -> Slice:
+        return self.read_nowait(offset, bytes_max=bytes_max)
+
+    async def wait_durable(self, end: Offset) -> None:
+        self._check_open("wait")
+        if end <= self._end:
+            return
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiters[future] = end
+        try:
+            reached = await future
+        finally:
+            self._waiters.pop(future, None)
+        if not reached:
+            self._check_open("wait")
+
+    async def truncate(self, offset: Offset) -> None:
+        self._check_open("truncate")
+        if offset >= self._end:
+            return
+        removed = self._ring.drop_from(offset)
+        if self._dropped_producers.reaches(offset):
+            self._dropped_producers.clear()  # some of what it knows is undone, and it cannot tell which
+        self._end = min(offset, removed[0].base_offset) if removed else offset
+        self._start = min(self._start, self._end)
+        self.epochs.truncate(self._end)
+        if self.producers.reaches(self._end):
+            self._rebuild_producers()
+
+    async def trim(self, offset: Offset) -> None:
+        self._check_open("trim")
+        if offset > self._end:
+            raise OffsetOutOfRange(offset, start=self._start, end=self._end)
+        self._move_start(offset)
+        for count in range(1, len(self._ring) + 1):
+            # Nothing below the start can be read any more; only its memory is given back in turns.
+            if not self._ring or self._ring.front_next_offset > self._start:
+                return
+            self._drop_front()
+            if count % _SLICE_BATCHES == 0:
+                await asyncio.sleep(0)
+
+    async def find_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
+        self._check_open("find")
+        for index, batch in enumerate(self._ring.batches(), start=1):
+            if batch.max_timestamp >= timestamp_ms:
+                found = self._find_inside(batch, timestamp_ms)
+                if found is not None:
+                    return found
+            if index % _SLICE_BATCHES == 0:
+                await asyncio.sleep(0)
+        return None
+
+    async def evict(self) -> None:
+        """Drop what has grown too old, and forget producers not heard of for a day."""
+        now_ms = self._clock.steady_ms()
+        for _ in range(len(self._ring) // _SLICE_BATCHES + 1):
+            if not self._evict_expired(now_ms, batches_max=_SLICE_BATCHES, spared=0):
+                break
+            await asyncio.sleep(0)
+        self.producers.expire(now_ms - _PRODUCER_EXPIRY_MS)
+        self._dropped_producers.expire(now_ms - _PRODUCER_EXPIRY_MS)
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._ring = Ring()
+            for future in self._waiters:
+                _answer(future, False)
+
+    def _check_open(self, op: str) -> None:
+        if self._closed:
+            raise StorageError(op, str(self.partition_id), "the log is closed")
+
+    def _find_inside(self, batch: Batch, timestamp_ms: int) -> TimestampedOffset | None:
+        for record in batch.records():
+            if record.timestamp >= timestamp_ms and record.offset >= self._start:
+                return TimestampedOffset(Offset(record.offset), record.timestamp)
+        return None
+
+    def _rebuild_producers(self) -> None:
+        self.producers = self._dropped_producers.copy()
+        for batch in self._ring.batches():
+            self.producers.apply(batch)
+
+    def _evict_surplus(self) -> None:
+        ring, limits = self._ring, self._limits
+        while len(ring) > 1 and (
+            0 <= limits.bytes_max < ring.size or 0 <= limits.messages_max < ring.messages
+        ):
+            self._move_start(self._drop_front())
+
+    def _evict_expired(self, now_ms: int, *, batches_max: int, spared: int) -> bool:
+        """Drop old batches, but for `spared`; whether there may be more of them than `batches_max`."""
+        ring, age_ms_max = self._ring, self._limits.age_ms_max
+        if age_ms_max < 0:
+            return False
+        for _ in range(batches_max):
+            if len(ring) <= spared or now_ms - ring.oldest_ms <= age_ms_max:
+                return False
+            self._move_start(self._drop_front())
+        return True
+
+    def _drop_front(self) -> Offset:
+        batch = self._ring.drop_front()
+        self._dropped_producers.apply(batch)
+        return batch.next_offset
+
+    def _move_start(self, offset: Offset) -> None:
+        if offset > self._start:
+            self._start = offset
+            self.epochs.trim(offset)
+
+    def _wake_reached(self) -> None:
+        for future, end in self._waiters.items():
+            if end <= self._end:
+                _answer(future, True)
+
+
+def _tighter(one: int, other: int) -> int:
+    return max(one, other) if min(one, other) < 0 else min(one, other)
+
+
+def _is_in_far_larger_buffer(batch: Batch) -> bool:
+    whole = memoryview(batch.data.obj).nbytes
+    return whole > 2 * batch.size + _SLACK_BYTES
+
+
+def _answer(future: asyncio.Future[bool], reached: bool) -> None:
+    if not future.done():  # else its waiter has been cancelled
+        future.set_result(reached)

@@ -1,0 +1,261 @@
+"""What a log remembers of its idempotent producers (KIP-98).
+
+A producer numbers its records per partition. The five newest batches of every producer are remembered, as
+many as a client may have in flight, so that a batch sent again is recognised and answered with the offset it
+already has, and a hole in the numbers is refused instead of stored. The state is derived from the batches
+in the log and applied at append; after a truncation its owner rebuilds it from a snapshot and what follows.
+
+Rules, for a batch that names a producer:
+- An older epoch than the newest one seen is refused (INVALID_PRODUCER_EPOCH).
+- The same epoch, and exactly the sequences of a remembered batch: a duplicate.
+- The same epoch otherwise goes on at the sequence after the last, 2^31-1 being followed by 0, and a newer
+  epoch starts at 0 (else OUT_OF_ORDER_SEQUENCE_NUMBER).
+- A producer that is not known, because it is new or because its batches are gone, may go on anywhere.
+- A control batch carries no sequence: it moves the epoch and leaves the sequences of its own epoch alone.
+
+`check` decides and `apply` believes: what is in the log was accepted by a leader who may have known less.
+
+Written form, big-endian, inside a container that its owner checksums; producers in ascending order of id:
+
+    u32 producers, then for each:
+    | id i64 | epoch i16 | next sequence i32 (-1: any) | last offset i64 | newest timestamp i64 | count u8 |
+    and for each of `count` batches, oldest first:
+    | base sequence i32 | last offset delta i32 | base offset i64 | max timestamp i64 |
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import NamedTuple
+
+from tailrace.model import BrokerError, ErrorCode, Offset
+from tailrace.records import Batch
+
+BATCHES_KEPT = 5
+_ANY_SEQUENCE = -1
+_SEQUENCE_MASK = 0x7FFFFFFF  # sequences wrap from 2^31-1 to 0
+
+_COUNT = struct.Struct(">I")
+_PRODUCER = struct.Struct(">qhiqqB")
+_BATCH = struct.Struct(">iiqq")
+
+
+class Duplicate(NamedTuple):
+    """A batch that is in the log already: where it is, and its newest timestamp."""
+
+    base_offset: Offset
+    last_offset: Offset
+    timestamp_ms: int
+
+
+class _Sent(NamedTuple):
+    """A remembered batch."""
+
+    base_sequence: int
+    last_offset_delta: int  # of its sequences too: both count records
+    base_offset: int
+    timestamp_ms: int
+
+
+class _Producer:
+    """One producer as this log has seen it."""
+
+    __slots__ = ("epoch", "last_offset", "next_sequence", "recent", "timestamp_ms")
+
+    def __init__(
+        self, *, epoch: int, next_sequence: int, last_offset: int = -1, timestamp_ms: int = -1
+    ) -> None:
+        self.epoch = epoch
+        self.next_sequence = next_sequence  # -1 while any is right
+        self.last_offset = last_offset  # of its newest batch, control batches too
+        self.timestamp_ms = timestamp_ms
+        self.recent: deque[_Sent] = deque(maxlen=BATCHES_KEPT)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Producer):
+            return NotImplemented
+        return self._values() == other._values()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _values(self) -> tuple[int, int, int, int, deque[_Sent]]:
+        return self.epoch, self.next_sequence, self.last_offset, self.timestamp_ms, self.recent
+
+    def find(self, batch: Batch) -> _Sent | None:
+        for sent in self.recent:
+            if (
+                sent.base_sequence == batch.base_sequence
+                and sent.last_offset_delta == batch.last_offset_delta
+            ):
+                return sent
+        return None
+
+    def copy(self) -> _Producer:
+        twin = _Producer(
+            epoch=self.epoch,
+            next_sequence=self.next_sequence,
+            last_offset=self.last_offset,
+            timestamp_ms=self.timestamp_ms,
+        )
+        twin.recent.extend(self.recent)
+        return twin
+
+
+class ProducerStates:
+    """The idempotent producers of one log."""
+
+    __slots__ = ("_producers",)
+
+    def __init__(self) -> None:
+        self._producers: dict[int, _Producer] = {}
+
+    def __repr__(self) -> str:
+        return f"<ProducerStates of {len(self._producers)} producers>"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ProducerStates):
+            return NotImplemented
+        return self._producers == other._producers
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def __contains__(self, producer_id: int) -> bool:
+        return producer_id in self._producers
+
+    def check(self, batch: Batch) -> Duplicate | None:
+        """Decide about a batch before its append: None to append it, or the one that it repeats.
+
+        Raises BrokerError with INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE_NUMBER.
+        """
+        if batch.producer_id < 0 or (known := self._producers.get(batch.producer_id)) is None:
+            return None
+        if batch.producer_epoch < known.epoch:
+            raise BrokerError(
+                f"producer {batch.producer_id} sent epoch {batch.producer_epoch}, but is at {known.epoch}",
+                code=ErrorCode.INVALID_PRODUCER_EPOCH,
+            )
+        if batch.is_control:
+            return None
+        if batch.producer_epoch > known.epoch:
+            _check_sequence(batch, expected=0)
+            return None
+        if (sent := known.find(batch)) is not None:
+            last_offset = Offset(sent.base_offset + sent.last_offset_delta)
+            return Duplicate(Offset(sent.base_offset), last_offset, sent.timestamp_ms)
+        if known.next_sequence != _ANY_SEQUENCE:
+            _check_sequence(batch, expected=known.next_sequence)
+        return None
+
+    def apply(self, batch: Batch) -> None:
+        """Take note of an appended batch, its offset assigned; called at every append, in order."""
+        producer_id = batch.producer_id
+        if producer_id < 0:
+            return
+        known = self._producers.get(producer_id)
+        if known is None or known.epoch != batch.producer_epoch:
+            next_sequence = _ANY_SEQUENCE if known is None else 0
+            known = _Producer(epoch=batch.producer_epoch, next_sequence=next_sequence)
+            self._producers[producer_id] = known
+        sequence, delta, timestamp_ms = batch.base_sequence, batch.last_offset_delta, batch.max_timestamp
+        known.last_offset = batch.base_offset + delta
+        known.timestamp_ms = max(known.timestamp_ms, timestamp_ms)
+        if sequence < 0 or batch.is_control:
+            return
+        known.recent.append(_Sent(sequence, delta, batch.base_offset, timestamp_ms))
+        known.next_sequence = _sequence_after(sequence, delta)
+
+    def reaches(self, offset: int) -> bool:
+        """Whether anything applied ends at or after `offset`: then truncating there changes this state."""
+        return any(known.last_offset >= offset for known in self._producers.values())
+
+    def expire(self, before_timestamp_ms: int) -> int:
+        """Forget producers whose newest timestamp lies before this one; returns how many."""
+        gone = [key for key, known in self._producers.items() if known.timestamp_ms < before_timestamp_ms]
+        for key in gone:
+            del self._producers[key]
+        return len(gone)
+
+    def clear(self) -> None:
+        """Forget everything; for an owner who is about to replay."""
+        self._producers.clear()
+
+    def copy(self) -> ProducerStates:
+        """The same state, apart from this one's future."""
+        twin = ProducerStates()
+        twin._producers = {key: known.copy() for key, known in self._producers.items()}
+        return twin
+
+    def write(self) -> bytes:
+        """The bytes that `read` takes; equal states give equal bytes."""
+        parts = [_COUNT.pack(len(self._producers))]
+        for key, known in sorted(self._producers.items()):
+            place = (known.next_sequence, known.last_offset, known.timestamp_ms)
+            parts.append(_PRODUCER.pack(key, known.epoch, *place, len(known.recent)))
+            parts += [_BATCH.pack(*sent) for sent in known.recent]
+        return b"".join(parts)
+
+    @classmethod
+    def read(cls, data: bytes | bytearray | memoryview) -> ProducerStates:
+        """What `write` wrote; ValueError for anything else."""
+        found = cls()
+        try:
+            position = found._read_producers(memoryview(data))
+        except struct.error as error:
+            raise ValueError(f"producer states end early, after {len(data)} bytes") from error
+        if position != len(data):
+            raise ValueError(f"{len(data) - position} bytes follow the last producer state")
+        return found
+
+    def _read_producers(self, data: memoryview) -> int:
+        (count,) = _COUNT.unpack_from(data)
+        position = _COUNT.size
+        previous = -1
+        for _ in range(count):  # a count that lies ends at the end of the data
+            key, epoch, sequence, last_offset, timestamp_ms, batches = _PRODUCER.unpack_from(data, position)
+            position += _PRODUCER.size
+            if key <= previous or epoch < 0 or batches > BATCHES_KEPT:
+                raise ValueError(f"producer {key} after {previous}, with epoch {epoch} and {batches} batches")
+            known = _Producer(
+                epoch=epoch, next_sequence=sequence, last_offset=last_offset, timestamp_ms=timestamp_ms
+            )
+            for _ in range(batches):
+                known.recent.append(_Sent(*_BATCH.unpack_from(data, position)))
+                position += _BATCH.size
+            _check_read(key, known)
+            self._producers[key] = known
+            previous = key
+        return position
+
+
+def _sequence_after(base_sequence: int, delta: int) -> int:
+    return (base_sequence + delta + 1) & _SEQUENCE_MASK
+
+
+def _check_sequence(batch: Batch, *, expected: int) -> None:
+    if batch.base_sequence != expected:
+        raise BrokerError(
+            f"producer {batch.producer_id} sent sequence {batch.base_sequence} where {expected} comes next",
+            code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        )
+
+
+def _check_read(key: int, known: _Producer) -> None:
+    """Refuse what `apply` can never have left."""
+    next_offset = 0
+    for sent in known.recent:
+        if sent.base_sequence < 0 or sent.last_offset_delta < 0 or sent.base_offset < next_offset:
+            raise ValueError(f"producer {key} has a batch out of place, below {next_offset}: {sent}")
+        next_offset = sent.base_offset + sent.last_offset_delta + 1
+    if known.last_offset < max(0, next_offset - 1):
+        raise ValueError(f"producer {key} ends at {known.last_offset}, before its batches do")
+    if known.recent:
+        newest = known.recent[-1]
+        plausible = known.next_sequence == _sequence_after(newest.base_sequence, newest.last_offset_delta)
+    else:
+        plausible = known.next_sequence in (_ANY_SEQUENCE, 0)
+    if not plausible:
+        raise ValueError(f"producer {key} goes on at sequence {known.next_sequence}, which its batches deny")

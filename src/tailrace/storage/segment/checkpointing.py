@@ -1,0 +1,275 @@
+"""Checkpoints: the moment from which the journal is not needed any more.
+
+Between two applied rounds the LSN and the shape of every partition are taken; then everything the sample
+speaks of is synced (segments, indexes, snapshots); then CHECKPOINT is replaced; then journal files that lie
+wholly below it may be used again. Taking the sample after the syncs instead would promise bytes that nobody
+synced.
+
+A new journal file is created here too, because it may hold rounds only once a checkpoint lists it: so a
+journal file that goes missing is noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from tailrace.records import crc32c
+from tailrace.runtime import SyncError
+from tailrace.storage.segment.apply import Applier
+from tailrace.storage.segment.checkpoint import Checkpoint, Row, write_checkpoint
+from tailrace.storage.segment.directory import Directory
+from tailrace.storage.segment.index import (
+    HEADER_BYTES,
+    INDEX_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    IndexState,
+    write_footers,
+    write_headers,
+)
+from tailrace.storage.segment.journal import Journal, JournalFile
+from tailrace.storage.segment.log import SegmentLog
+from tailrace.storage.segment.names import CHECKPOINT, TEMPORARY
+from tailrace.storage.segment.segment import Segment
+from tailrace.storage.segment.snapshot import write_snapshot
+
+logger = logging.getLogger(__name__)
+
+_RETRY_S = 0.1
+
+
+@dataclass(slots=True)
+class IndexWrite:
+    """New bytes of the two index files of a segment."""
+
+    segment: Segment
+    first: int  # number of the first entry
+    places: bytes
+    times: bytes
+    sealed: IndexState | None
+
+
+@dataclass(slots=True)
+class Sample:
+    """What a checkpoint will say, and what must be durable before it may."""
+
+    checkpoint: Checkpoint
+    logs: list[SegmentLog]
+    segments: list[Segment]
+    indexes: list[IndexWrite]
+    snapshots: list[tuple[SegmentLog, bytes]]
+
+
+class Checkpointer:
+    """Writes checkpoints when the journal, the time or somebody asks for one."""
+
+    def __init__(self, directory: Directory, journal: Journal, applier: Applier) -> None:
+        self._directory = directory
+        self._journal = journal
+        self._applier = applier
+        self._lock = asyncio.Lock()
+        self._wake = asyncio.Event()
+        self._new_files: list[JournalFile] = []
+
+    def request(self) -> None:
+        """The journal is getting full."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Keep the journal short for ever; an error ends the directory."""
+        interval_s = self._directory.config.checkpoint_interval_ms / 1000
+        while True:
+            try:
+                await asyncio.wait_for(self._wake.wait(), interval_s)
+            except TimeoutError:
+                if self._directory.applied_lsn > self._directory.checkpointed_lsn:
+                    await self.checkpoint()
+            else:
+                self._wake.clear()
+                await self.free_journal()
+
+    async def free_journal(self) -> None:
+        """Have a journal file that may be used: a new one while few are, else one that a checkpoint frees."""
+        async with self._lock:
+            if self._journal.reusable(self._directory.checkpointed_lsn) is not None:
+                return
+            if not await self._grow():
+                await self._applier.wait_applied()
+            if not await self._checkpoint():
+                await asyncio.sleep(_RETRY_S)
+
+    async def checkpoint(self) -> None:
+        """Write one now; on a full disk it is left out."""
+        async with self._lock:
+            await self._checkpoint()
+
+    async def recovered(self) -> None:
+        """The checkpoint that ends a recovery: without it nothing is served."""
+        for log in self._directory.logs.values():
+            for segment in log.segments.values():
+                if not segment.persisted_whole:
+                    self._applier.dirty[segment] = None
+        sample = self._sample()
+        await self._persist(sample)
+        await self._passed(sample)
+
+    async def _grow(self) -> bool:
+        config = self._directory.config
+        bytes_wanted = self._journal.size_bytes + config.journal_file_bytes
+        if bytes_wanted > min(
+            config.journal_bytes_max, config.checkpoint_bytes + 2 * config.journal_file_bytes
+        ):
+            return False
+        try:
+            self._new_files.append(await self._journal.create_file())
+        except SyncError:
+            raise
+        except OSError as error:
+            self._directory.refuse_for_space(f"journal: {error.strerror}")
+            return False
+        return True
+
+    async def _checkpoint(self) -> bool:
+        async with self._directory.apply_lock:
+            sample = self._sample()
+        try:
+            await self._persist(sample)
+        except SyncError:
+            raise
+        except OSError as error:
+            self._put_back(sample)
+            self._directory.refuse_for_space(f"checkpoint: {error.strerror}")
+            return False
+        await self._passed(sample)
+        return True
+
+    async def _persist(self, sample: Sample) -> None:
+        for index in sample.indexes:
+            await self._write_index(index)
+        for log, data in sample.snapshots:
+            await self._write_snapshot(log, data)
+        for segment in sample.segments:
+            if segment.file is not None:
+                await segment.sync(bulk=True)
+        await write_checkpoint_file(self._directory, sample.checkpoint)
+
+    async def _passed(self, sample: Sample) -> None:
+        """The checkpoint is durable: what it freed may be used, what it replaced may go."""
+        directory = self._directory
+        directory.checkpointed_lsn = sample.checkpoint.lsn
+        self._journal.files += self._new_files
+        self._new_files = []
+        for log, row in zip(sample.logs, sample.checkpoint.rows, strict=True):
+            log.checkpoint_segment = row.segment
+        for log, _ in sample.snapshots:
+            if log.life in directory.logs:
+                await directory.snapshots.prune(log.path, log.snapshot)
+
+    def _put_back(self, sample: Sample) -> None:
+        """There was no room: the next checkpoint does all of it again."""
+        for segment in sample.segments:
+            self._applier.dirty[segment] = None
+            segment.persisted, segment.persisted_whole = IndexState(), False
+        for log, _ in sample.snapshots:
+            log.state_changed = True
+
+    # ---- the sample: no await, and only between two applied rounds
+
+    def _sample(self) -> Sample:
+        directory = self._directory
+        segments, self._applier.dirty = list(self._applier.dirty), {}
+        indexes = [self._sample_index(segment) for segment in segments if segment.index is not None]
+        logs = [log for log in directory.logs.values() if log.applied_segment is not None]
+        snapshots = [(log, self._sample_state(log)) for log in logs if log.state_changed]
+        numbers = [file.number for file in (*self._journal.files, *self._new_files)]
+        checkpoint = Checkpoint(
+            lsn=directory.applied_lsn,
+            next_life=directory.next_life,
+            journal_files=tuple(sorted(numbers)),
+            rows=tuple(map(row_of, logs)),
+        )
+        return Sample(checkpoint, logs, segments, indexes, snapshots)
+
+    def _sample_index(self, segment: Segment) -> IndexWrite:
+        index, known = segment.index, segment.persisted
+        assert index is not None
+        places, times = index.write_entries(known.entries)
+        state = IndexState(len(index), crc32c(places, known.index_crc), crc32c(times, known.time_crc))
+        segment.persisted = state
+        return IndexWrite(segment, known.entries, places, times, state if segment.sealed else None)
+
+    def _sample_state(self, log: SegmentLog) -> bytes:
+        log.state_changed = False
+        log.snapshot = log.applied_end
+        return write_snapshot(log.applied_epochs, log.applied_producers)
+
+    # ---- making it durable
+
+    async def _write_index(self, write: IndexWrite) -> None:
+        stem = write.segment.path.removesuffix("log")
+        headers, footers = write_headers(write.segment.base), (b"", b"")
+        if write.sealed is not None:
+            footers = write_footers(write.sealed)
+        try:
+            for suffix, size, data, header, footer in (
+                ("index", INDEX_ENTRY_BYTES, write.places, headers[0], footers[0]),
+                ("timeindex", TIME_ENTRY_BYTES, write.times, headers[1], footers[1]),
+            ):
+                await self._extend(stem + suffix, HEADER_BYTES + write.first * size, data, header, footer)
+            await self._directory.disk.sync_directory(stem.rpartition("/")[0])
+        except FileNotFoundError:
+            return  # the partition was deleted, or the segment trimmed, since the sample was taken
+        if write.sealed is not None and write.segment.persisted == write.sealed:
+            write.segment.persisted_whole = True
+            self._directory.cache.admit(write.segment)
+
+    async def _extend(self, path: str, position: int, data: bytes, header: bytes, footer: bytes) -> None:
+        disk = self._directory.disk
+        if position == HEADER_BYTES:
+            file = await disk.create(path)
+            position, data = 0, header + data
+        else:
+            file = await disk.open(path)
+        await file.write(position, [data + footer])
+        if footer:
+            await file.truncate(position + len(data) + len(footer))
+        await file.sync()
+        file.close()
+
+    async def _write_snapshot(self, log: SegmentLog, data: bytes) -> None:
+        try:
+            await self._directory.snapshots.save(log.path, log.snapshot, data)
+        except FileNotFoundError:
+            if log.life in self._directory.logs:
+                raise
+
+
+def row_of(log: SegmentLog) -> Row:
+    """What a checkpoint says of a partition, as it was applied."""
+    segment = log.applied_segment
+    assert segment is not None and segment.index is not None
+    return Row(
+        life=log.life,
+        partition_id=log.partition_id,
+        start=log.applied_start,
+        end=log.applied_end,
+        segment=segment.base,
+        length=segment.length,
+        index_entries=segment.persisted.entries,
+        index_crc=segment.persisted.index_crc,
+        time_crc=segment.persisted.time_crc,
+        open_crc=segment.index.open_crc,
+        snapshot=log.snapshot,
+        damaged=log.damaged,
+    )
+
+
+async def write_checkpoint_file(directory: Directory, checkpoint: Checkpoint) -> None:
+    """Replace CHECKPOINT durably."""
+    disk = directory.disk
+    file = await disk.create(CHECKPOINT + TEMPORARY)
+    await file.write(0, [write_checkpoint(checkpoint)], sync=True)
+    file.close()
+    await disk.rename(CHECKPOINT + TEMPORARY, CHECKPOINT)
+    await disk.sync_directory("")

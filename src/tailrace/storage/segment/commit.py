@@ -1,0 +1,240 @@
+"""Commit rounds: everything that waited, over all partitions, made durable by one sync of the journal.
+
+One round is in flight at a time. Small batches go into the journal whole. A partition that brings much to a
+round has its batches written to their segment first and only proved in the journal, so that they are not
+written twice. Nobody is told that anything is durable before the journal is synced; a round whose every
+append is loose (fsync = os or interval) is not synced, and durable then means written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tailrace.runtime import SyncError
+from tailrace.storage.segment.apply import Applier
+from tailrace.storage.segment.config import DirectoryConfig
+from tailrace.storage.segment.directory import Directory
+from tailrace.storage.segment.entry import (
+    LOOSE,
+    REFERENCED,
+    Append,
+    Create,
+    Delete,
+    Entry,
+    Truncate,
+    write_entry,
+)
+from tailrace.storage.segment.files import prepare_segment
+from tailrace.storage.segment.journal import Journal, write_round
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tailrace.storage.segment.log import SegmentLog
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Reference:
+    """Appends of one partition that lie one after the other in one segment."""
+
+    life: int
+    segment: int
+    appends: list[Append] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class CommitPlan:
+    """What a round does."""
+
+    references: list[Reference]
+    sync: bool  # whether anybody waits for the sync
+
+
+def plan_commit(
+    entries: Sequence[Entry], logs: Mapping[int, SegmentLog], config: DirectoryConfig
+) -> CommitPlan:
+    """Decide by size and mode which partitions write by reference.
+
+    A partition with a create, truncate, trim or delete that is not applied yet never does: its segment file
+    may still hold, or lack, what those entries are about to change.
+    """
+    sync = False
+    appends: dict[int, list[Append]] = {}
+    for entry in entries:
+        if isinstance(entry, Append):
+            appends.setdefault(entry.life, []).append(entry)
+        else:
+            sync = True
+    references: list[Reference] = []
+    for life, group in appends.items():
+        log = logs[life]
+        awaited = log.fsync.awaited
+        sync = sync or awaited
+        if not awaited:
+            for append in group:
+                append.flags |= LOOSE
+        limit = config.inline_bytes_max if awaited else config.loose_inline_bytes_max
+        if not log.unapplied and sum(append.batch.size for append in group) > limit:
+            references += _by_segment(life, group)
+    return CommitPlan(references, sync)
+
+
+def _by_segment(life: int, group: list[Append]) -> list[Reference]:
+    found: list[Reference] = []
+    for append in group:
+        if not found or found[-1].segment != append.segment:
+            found.append(Reference(life, append.segment))
+        found[-1].appends.append(append)
+    return found
+
+
+class Committer:
+    """Takes what was sequenced and makes it durable, round by round."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        journal: Journal,
+        applier: Applier,
+        *,
+        free_journal: Callable[[], Awaitable[None]],
+        journal_half_full: Callable[[], None],
+    ) -> None:
+        self._directory = directory
+        self._journal = journal
+        self._applier = applier
+        self._free_journal = free_journal
+        self._journal_half_full = journal_half_full
+        self._queue: list[Entry] = []
+        self._wake: asyncio.Future[None] | None = None
+        self._idle: asyncio.Future[None] | None = None
+        self._committing = False
+        directory.submit = self.submit
+
+    def submit(self, entry: Entry, size: int) -> None:
+        """Queue an entry; the order of the queue is the order of the journal."""
+        self._queue.append(entry)
+        self._directory.queued_bytes += size
+        if self._wake is not None:
+            self._wake.set_result(None)
+            self._wake = None
+
+    async def wait_idle(self) -> None:
+        """Return when everything queued is durable."""
+        while self._queue or self._committing:
+            self._idle = asyncio.get_running_loop().create_future()
+            await self._idle
+
+    async def run(self) -> None:
+        """Commit for ever; an error ends the directory."""
+        while True:
+            if not self._queue:
+                self._wake = asyncio.get_running_loop().create_future()
+                await self._wake
+            self._committing = True
+            entries, size = self._take()
+            await self._commit(entries, size)
+            self._committing = False
+            if self._idle is not None and not self._queue:
+                self._idle.set_result(None)
+                self._idle = None
+
+    def _take(self) -> tuple[list[Entry], int]:
+        queue, bytes_max = self._queue, self._directory.config.round_bytes_max
+        if self._directory.queued_bytes <= bytes_max:
+            self._queue = []
+            return queue, self._directory.queued_bytes
+        count = size = 0
+        for entry in queue:
+            more = entry.batch.size if isinstance(entry, Append) else 0
+            if count and size + more > bytes_max:
+                break
+            count += 1
+            size += more
+        self._queue = queue[count:]
+        return queue[:count], size
+
+    async def _commit(self, entries: list[Entry], size: int) -> None:
+        directory, journal = self._directory, self._journal
+        plan = plan_commit(entries, directory.logs, directory.config)
+        await self._write_references(plan)
+        parts: list[bytes | memoryview] = []
+        for entry in entries:
+            write_entry(entry, parts)
+        lsn = directory.durable_lsn + 1
+        await self._make_room(sum(map(len, parts)), lsn)
+        frame = write_round(
+            journal.current_id, lsn=lsn, synced_lsn=journal.synced_lsn, count=len(entries), parts=parts
+        )
+        await journal.write(frame, lsn, sync=plan.sync)
+        directory.queued_bytes -= size
+        self._acknowledge(lsn, entries, size)
+
+    async def _write_references(self, plan: CommitPlan) -> None:
+        if len(plan.references) == 1:
+            await self._write_reference(plan.references[0])
+        elif plan.references:
+            await asyncio.gather(*map(self._write_reference, plan.references))
+
+    async def _write_reference(self, reference: Reference) -> None:
+        """Put the batches where they belong. If there is no room they stay inline, and the applier tries later."""
+        log = self._directory.logs[reference.life]
+        awaited = log.fsync.awaited
+        first, last = reference.appends[0], reference.appends[-1]
+        end = last.position + last.batch.size
+        try:
+            segment = await prepare_segment(self._directory, log, reference.segment, end)
+            assert segment.file is not None
+            segment.unsynced_bytes += end - first.position
+            buffers = [append.batch.data for append in reference.appends]
+            await segment.file.write(first.position, buffers)
+        except SyncError:
+            raise
+        except OSError as error:
+            self._directory.refuse_for_space(f"{log.path}: {error.strerror}")
+            return
+        if awaited:
+            await segment.sync()
+        for append in reference.appends:
+            append.flags |= REFERENCED
+
+    async def _make_room(self, length: int, lsn: int) -> None:
+        """Have a current journal file that takes the round; wait for one if the journal is full."""
+        journal = self._journal
+        if journal.has_room(length):
+            if journal.fraction_used() > 0.5 and journal.reusable(self._directory.checkpointed_lsn) is None:
+                self._journal_half_full()
+            return
+        while (file := journal.reusable(self._directory.checkpointed_lsn)) is None:
+            await self._free_journal()
+        await journal.open(file, lsn)
+
+    def _acknowledge(self, lsn: int, entries: list[Entry], size: int) -> None:
+        directory = self._directory
+        directory.durable_lsn = lsn
+        self._applier.push(lsn, entries, size)
+        reached: dict[int, Append] = {}
+        for entry in entries:
+            if isinstance(entry, Append):
+                reached[entry.life] = entry
+                continue
+            log = directory.logs[entry.life]
+            if (append := reached.pop(entry.life, None)) is not None:
+                log.advance(append.batch.next_offset)
+            if isinstance(entry, Truncate):
+                log.cut_is_durable()
+            elif isinstance(entry, Create):
+                directory.serving[log.partition_id] = log
+            elif isinstance(entry, Delete):
+                directory.serving.pop(log.partition_id, None)
+            if entry.done is not None and not entry.done.done():
+                entry.done.set_result(None)
+        logs = directory.logs
+        for life, append in reached.items():
+            logs[life].advance(append.batch.next_offset)

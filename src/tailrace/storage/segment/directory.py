@@ -1,0 +1,139 @@
+"""What the parts of the engine share: the data directory, its logs, its counters, and its end.
+
+LSNs number the rounds of the journal. `checkpointed <= applied <= durable` always holds: rounds up to
+`durable` are acknowledged, up to `applied` in the segment files, up to `checkpointed` in files that survive
+anything.
+
+The first failed sync, or failed write of the journal, fences the directory: no append is taken, nobody who
+waits is told that anything is durable, no sync is tried again. A restart recovers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tailrace.model import NoSpace, PartitionId, StorageError
+from tailrace.runtime import BufferPool, Clock, Disk
+from tailrace.storage.segment.cache import SegmentCache
+from tailrace.storage.segment.config import DirectoryConfig
+from tailrace.storage.segment.snapshot import Snapshots
+
+if TYPE_CHECKING:
+    from tailrace.storage.segment.entry import Control, Done, Entry
+    from tailrace.storage.segment.log import SegmentLog
+
+logger = logging.getLogger(__name__)
+
+
+class Directory:
+    """The shared state of one data directory."""
+
+    def __init__(
+        self, disk: Disk, path: str, *, config: DirectoryConfig, clock: Clock, rng: random.Random
+    ) -> None:
+        self.disk = disk
+        self.path = path
+        self.config = config
+        self.clock = clock
+        self.rng = rng
+        self.pool = BufferPool()
+        self.cache = SegmentCache(disk, self.pool, bytes_max=config.index_cache_bytes)
+        self.snapshots = Snapshots(disk)
+        self.serving: dict[PartitionId, SegmentLog] = {}
+        self.logs: dict[int, SegmentLog] = {}  # by life, until their deletion is applied
+        self.next_life = 1
+        self.durable_lsn = 0
+        self.applied_lsn = 0
+        self.checkpointed_lsn = 0
+        self.queued_bytes = 0  # appended, not yet durable
+        self.queue_bytes_max = config.queue_bytes_max
+        self.batch_bytes_max = config.batch_bytes_max
+        self.tail_bytes = 0
+        self.refusal: Exception | None = None  # why no append is taken now
+        self.apply_lock = asyncio.Lock()  # held while the files are between two rounds
+        self.creation_lock = asyncio.Lock()
+        self.submit: Callable[[Entry, int], None] = _not_started
+        self._awaited: set[Done] = set()
+        self._failure: asyncio.Future[StorageError] = asyncio.get_running_loop().create_future()
+
+    @property
+    def failure(self) -> StorageError | None:
+        """What ended this directory, if anything did."""
+        return self._failure.result() if self._failure.done() else None
+
+    async def wait_failed(self) -> StorageError:
+        return await asyncio.shield(self._failure)
+
+    def fence(self, error: BaseException) -> None:
+        """End the directory. The first reason counts."""
+        if self._failure.done():
+            return
+        if isinstance(error, StorageError):
+            failure = error
+        elif isinstance(error, OSError):
+            reason = f"{error.strerror or error} (errno {error.errno})"
+            failure = StorageError(
+                "write or sync",
+                self.path,
+                reason,
+                hint="Nothing more is acknowledged. Check the disk, then start again: acknowledged data is recovered",
+            )
+        else:
+            failure = StorageError("serve", self.path, f"{type(error).__name__}: {error}")
+        logger.critical("log directory fenced: %s", failure, exc_info=error)
+        self._failure.set_result(failure)
+        self.refusal = failure
+        for log in list(self.logs.values()):
+            log.fail(failure)
+        for done in self._awaited:
+            if not done.done():
+                done.set_exception(failure)
+
+    async def sequence(self, entry: Control) -> None:
+        """Queue an entry that is not an append, and return when it is durable."""
+        done = entry.done = asyncio.get_running_loop().create_future()
+        self._awaited.add(done)
+        self.submit(entry, 0)
+        try:
+            await done
+        finally:
+            self._awaited.discard(done)
+
+    def check_space(self) -> None:
+        """Refuse appends while the disk is nearly full, and take them again when it is not."""
+        if self._failure.done():
+            return
+        free, wanted = self.disk.free_bytes(), self.config.free_bytes_min
+        if free >= wanted:
+            if isinstance(self.refusal, NoSpace):
+                logger.warning("disk has room again: %d bytes free", free)
+                self.refusal = None
+        elif self.refusal is None:
+            self.refuse_for_space(f"{free} bytes are free, {wanted} are wanted")
+
+    def refuse_for_space(self, reason: str) -> None:
+        if self.refusal is None:
+            logger.error("disk is full, appends are refused: %s", reason)
+            self.refusal = NoSpace(
+                f"no space in {self.path}: {reason}. Free some, or move the data directory"
+            )
+
+    def evict_tails(self) -> None:
+        """Keep the memory of applied batches within its bound, oldest users first."""
+        excess = self.tail_bytes - self.config.tail_bytes_max
+        if excess <= 0:
+            return
+        for log in list(self.logs.values()):
+            excess -= log.evict_tail(excess)
+            if excess <= 0:
+                return
+            # A log that gave what it had goes behind the others.
+            self.logs[log.life] = self.logs.pop(log.life)
+
+
+def _not_started(entry: Entry, size: int) -> None:
+    raise AssertionError("the directory does not commit yet")

@@ -1,0 +1,64 @@
+"""What is done by the clock: free space, syncs at intervals, rolling by age, retention, compaction."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from tailrace.storage.segment.checkpointing import Checkpointer
+from tailrace.storage.segment.directory import Directory
+from tailrace.storage.segment.journal import Journal
+from tailrace.storage.segment.log import SegmentLog
+from tailrace.storage.segment.retention import plan_retention, segment_facts
+
+logger = logging.getLogger(__name__)
+
+_TICK_MS = 1000
+
+
+class Housekeeper:
+    """Looks after a directory while others write to it."""
+
+    def __init__(self, directory: Directory, journal: Journal, checkpointer: Checkpointer) -> None:
+        self._directory = directory
+        self._journal = journal
+        self._checkpointer = checkpointer
+
+    async def run(self) -> None:
+        """Look at the space and sync what is due, for ever; a failed sync ends the directory."""
+        while True:
+            await asyncio.sleep(self._interval_ms() / 1000)
+            self._directory.check_space()
+            await self._sync_loose()
+
+    def _interval_ms(self) -> int:
+        intervals = (log.fsync.interval_ms for log in self._directory.serving.values())
+        return min((interval for interval in intervals if interval), default=_TICK_MS)
+
+    async def _sync_loose(self) -> None:
+        """`fsync = interval:<ms>`: the segments first, then the journal that speaks of them."""
+        logs = [log for log in self._directory.serving.values() if log.fsync.interval_ms]
+        if not logs or self._journal.synced_lsn >= self._directory.durable_lsn:
+            return
+        for log in logs:
+            for segment in list(log.segments.values()):
+                if segment.unsynced_bytes and segment.file is not None:
+                    await segment.sync(bulk=True)
+        await self._journal.sync()
+
+    async def maintain(self) -> None:
+        """Roll, expire and compact what is due, one log after the other."""
+        now_ms = self._directory.clock.steady_ms()
+        for log in list(self._directory.serving.values()):
+            log.roll_by_age(now_ms)
+            if log.config.delete and log.accepts_changes:
+                await self._expire(log, now_ms)
+
+    async def _expire(self, log: SegmentLog, now_ms: int) -> None:
+        facts = await segment_facts(log, self._directory.cache)
+        offset = plan_retention(
+            facts, log.config, now_ms=now_ms, start=log.start_offset, end=log.durable_offset
+        )
+        if offset is not None and log.accepts_changes:
+            logger.info("retention moves the start of %s to %d", log.path, offset)
+            await log.trim(offset)

@@ -1,0 +1,271 @@
+"""The sparse index of one segment, with a checksum of every byte.
+
+A segment is cut into *spans* of whole batches: one span ends as soon as it holds `interval_bytes`, and a
+batch over 64 KiB is a span by itself. Entry k says where span k ends: the offset that follows it, the
+position, a checksum, and the greatest timestamp in the segment so far. So an offset or a time is found by
+bisection and a walk through one span; and since the greatest timestamp so far never falls, the first record
+at or after a time lies in the first span that reaches it, whatever order the timestamps came in.
+
+The checksum covers all bytes of the span: also the first 21 of each batch, which the batch's own CRC leaves
+out, and at the price of one CRC call for a span of many small batches. A large batch is not summed twice: for
+it the checksum covers those 21 bytes, among which is the CRC of the rest.
+
+On disk, little-endian, `.index` and `.timeindex` beside the segment:
+
+    0  8s  "TRINDEX1" / "TRTIMES1"     8  i64 base offset
+   16      entries:  u32 offset - base, u32 position | 2^31 if a single large batch, u32 checksum
+           or        i64 greatest timestamp so far
+           at the end, once the segment is sealed:  8s "TRSEALED", u32 entries, u32 CRC32C of the entries
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+
+from tailrace.records import UNCHECKED_BYTES, Batch, crc32c
+
+LARGE_BATCH_BYTES = 64 * 1024
+POSITION_MAX = (1 << 31) - 1
+NO_TIMESTAMP = -(1 << 63)
+
+_SINGLE = 1 << 31
+_HEADER = struct.Struct("<8sq")
+_FOOTER = struct.Struct("<8sII")
+_INDEX, _TIMES, _SEALED = b"TRINDEX1", b"TRTIMES1", b"TRSEALED"
+INDEX_ENTRY_BYTES, TIME_ENTRY_BYTES = 12, 8
+HEADER_BYTES = _HEADER.size
+_CRC_AT = 17  # the batch's own CRC, the last four of its unchecked bytes
+
+
+class SpanIndex:
+    """Where the spans of a segment end. Entry 0 is the beginning of the segment, before any span.
+
+    Grows only; a truncation makes a new one, so that a reader who holds this one keeps what it planned with.
+    """
+
+    __slots__ = (
+        "base",
+        "checksums",
+        "end",
+        "interval_bytes",
+        "max_timestamp",
+        "offsets",
+        "open_crc",
+        "positions",
+        "singles",
+        "times",
+    )
+
+    def __init__(self, base: int, interval_bytes: int) -> None:
+        self.base = base
+        self.interval_bytes = interval_bytes
+        self.offsets = array("I", [0])
+        self.positions = array("I", [0])
+        self.checksums = array("I", [0])
+        self.times = array("q", [NO_TIMESTAMP])
+        self.singles = bytearray(1)
+        self.end = 0  # position behind the last batch added
+        self.open_crc = 0  # checksum of the bytes from the last entry to `end`
+        self.max_timestamp = NO_TIMESTAMP
+
+    def __len__(self) -> int:
+        """Closed spans."""
+        return len(self.offsets) - 1
+
+    @property
+    def closed_position(self) -> int:
+        return self.positions[-1]
+
+    @property
+    def closed_offset(self) -> int:
+        return self.base + self.offsets[-1]
+
+    def add(self, batch: Batch) -> None:
+        """Take note of a batch at `end`."""
+        size = batch.size
+        if size > LARGE_BATCH_BYTES:
+            self.seal(batch.base_offset)
+            self._note_time(batch)
+            self.end += size
+            self.open_crc = crc32c(batch.data[:UNCHECKED_BYTES])
+            self._close(batch.next_offset, single=1)
+            return
+        self._note_time(batch)
+        self.end += size
+        self.open_crc = crc32c(batch.data, self.open_crc)
+        if self.end - self.positions[-1] >= self.interval_bytes:
+            self._close(batch.next_offset, single=0)
+
+    def seal(self, next_offset: int) -> None:
+        """Close the open span, if there is one."""
+        if self.end > self.positions[-1]:
+            self._close(next_offset, single=0)
+
+    def _note_time(self, batch: Batch) -> None:
+        if batch.max_timestamp > self.max_timestamp:
+            self.max_timestamp = batch.max_timestamp
+
+    def _close(self, next_offset: int, single: int) -> None:
+        self.offsets.append(next_offset - self.base)
+        self.positions.append(self.end)
+        self.checksums.append(self.open_crc)
+        self.times.append(self.max_timestamp)
+        self.singles.append(single)
+        self.open_crc = 0
+
+    def add_unreadable(self, *, size: int, next_offset: int, header: memoryview = memoryview(b"")) -> None:
+        """Take note of bytes that are not what was written: reading them is an error, not their content.
+
+        They are a span whose checksum holds for the header that was acknowledged, and so for no other bytes.
+        """
+        self.seal(self.base + self.offsets[-1])
+        self.end += size
+        self.open_crc = crc32c(header[:UNCHECKED_BYTES])
+        self._close(next_offset, single=1)
+
+    def cut(self, position: int) -> SpanIndex:
+        """A copy that knows only the spans up to `position`; what is open behind them must be added again."""
+        keep = bisect_right(self.positions, position)
+        twin = SpanIndex(self.base, self.interval_bytes)
+        twin.offsets = self.offsets[:keep]
+        twin.positions = self.positions[:keep]
+        twin.checksums = self.checksums[:keep]
+        twin.times = self.times[:keep]
+        twin.singles = self.singles[:keep]
+        twin.end = twin.positions[-1]
+        twin.max_timestamp = twin.times[-1]
+        return twin
+
+    def span_of(self, offset: int) -> int:
+        """The span that holds `offset` or, in a gap, the one before it; `len(self)` if it is not closed yet."""
+        return bisect_right(self.offsets, offset - self.base) - 1
+
+    def span_at_time(self, timestamp_ms: int) -> int:
+        """The first span that holds a timestamp at or after this one; `len(self)` if no closed one does."""
+        return bisect_left(self.times, timestamp_ms) - 1 if self.times[-1] >= timestamp_ms else len(self)
+
+    def check(self, first: int, last: int, data: memoryview) -> int | None:
+        """The first of the spans `first` to `last` - 1, which fill `data`, that is not what was written."""
+        positions, checksums, singles = self.positions, self.checksums, self.singles
+        start = begin = positions[first]
+        for entry in range(first + 1, last + 1):
+            end = positions[entry]
+            span = data[begin - start : end - start]
+            begin = end
+            if not singles[entry]:
+                if crc32c(span) != checksums[entry]:
+                    return entry - 1
+            elif crc32c(span[:UNCHECKED_BYTES]) != checksums[entry] or crc32c(
+                span[UNCHECKED_BYTES:]
+            ) != int.from_bytes(span[_CRC_AT:UNCHECKED_BYTES], "big"):
+                return entry - 1
+        return None
+
+    @property
+    def memory_bytes(self) -> int:
+        """About what it takes in memory."""
+        return len(self.offsets) * (INDEX_ENTRY_BYTES + TIME_ENTRY_BYTES + 1)
+
+    # ---- as files
+
+    def write_entries(self, first: int) -> tuple[bytes, bytes]:
+        """The bytes of the entries from number `first` (counted from 0) on, for either file."""
+        start = first + 1
+        places = array("I", bytes(INDEX_ENTRY_BYTES * (len(self.offsets) - start)))
+        places[0::3] = self.offsets[start:]
+        pairs = zip(self.positions[start:], self.singles[start:], strict=True)
+        places[1::3] = array("I", [position | (single << 31) for position, single in pairs])
+        places[2::3] = self.checksums[start:]
+        return _little(places), _little(self.times[start:])
+
+
+@dataclass(frozen=True, slots=True)
+class IndexState:
+    """How many entries of an unsealed index are durable, and their CRCs."""
+
+    entries: int = 0
+    index_crc: int = 0
+    time_crc: int = 0
+
+    def cut(self, index: SpanIndex) -> IndexState:
+        """What is left of it when the index was cut shorter."""
+        if self.entries <= len(index):
+            return self
+        places, times = index.write_entries(0)
+        return IndexState(len(index), crc32c(places), crc32c(times))
+
+
+def write_headers(base: int) -> tuple[bytes, bytes]:
+    return _HEADER.pack(_INDEX, base), _HEADER.pack(_TIMES, base)
+
+
+def write_footers(state: IndexState) -> tuple[bytes, bytes]:
+    return (
+        _FOOTER.pack(_SEALED, state.entries, state.index_crc),
+        _FOOTER.pack(_SEALED, state.entries, state.time_crc),
+    )
+
+
+def read_index(
+    index: bytes, times: bytes, *, base: int, interval_bytes: int, state: IndexState | None
+) -> SpanIndex | None:
+    """What the two files hold: of a sealed segment, or up to `state` of one that was not sealed.
+
+    None if a byte is wrong or missing: then the index is made again from the segment.
+    """
+    if state is None and (state := _sealed_state(index, times)) is None:
+        return None
+    places = _read_entries(index, _INDEX, base, state.entries * INDEX_ENTRY_BYTES, state.index_crc)
+    moments = _read_entries(times, _TIMES, base, state.entries * TIME_ENTRY_BYTES, state.time_crc)
+    if places is None or moments is None:
+        return None
+    found = SpanIndex(base, interval_bytes)
+    numbers = _native("I", places)
+    found.offsets.extend(numbers[0::3])
+    flagged = numbers[1::3]
+    found.positions.extend(place & POSITION_MAX for place in flagged)
+    found.singles.extend(place >> 31 for place in flagged)
+    found.checksums.extend(numbers[2::3])
+    found.times.extend(_native("q", moments))
+    found.end = found.positions[-1]
+    found.max_timestamp = found.times[-1]
+    return found
+
+
+def _sealed_state(index: bytes, times: bytes) -> IndexState | None:
+    if min(len(index), len(times)) < HEADER_BYTES + _FOOTER.size:
+        return None
+    seal, entries, index_crc = _FOOTER.unpack_from(index, len(index) - _FOOTER.size)
+    time_seal, time_entries, time_crc = _FOOTER.unpack_from(times, len(times) - _FOOTER.size)
+    sizes = (len(index) - HEADER_BYTES - _FOOTER.size, len(times) - HEADER_BYTES - _FOOTER.size)
+    if sizes != (entries * INDEX_ENTRY_BYTES, entries * TIME_ENTRY_BYTES):
+        return None
+    if seal != _SEALED or time_seal != _SEALED or entries != time_entries:
+        return None
+    return IndexState(entries, index_crc, time_crc)
+
+
+def _read_entries(data: bytes, magic: bytes, base: int, length: int, crc: int) -> bytes | None:
+    if len(data) < HEADER_BYTES + length or data[:HEADER_BYTES] != _HEADER.pack(magic, base):
+        return None
+    entries = data[HEADER_BYTES : HEADER_BYTES + length]
+    return entries if crc32c(entries) == crc else None
+
+
+def _little(numbers: array[int]) -> bytes:
+    if sys.byteorder == "big":
+        numbers = numbers[:]
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def _native(code: str, data: bytes) -> array[int]:
+    numbers = array(code)
+    numbers.frombytes(data)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers

@@ -1,0 +1,547 @@
+"""The log of one partition, over segment files and the journal.
+
+Three ends, in this order: what the files hold (`Segment.length`, moved by the applier), what is durable and
+so visible (`durable_offset`, moved by the committer), what is sequenced (`end_offset`, moved by `append`).
+A place is fixed when it is sequenced and never changes; a truncation is sequenced like an append and takes
+effect for readers at once, for the files when the applier comes to it.
+
+How a read finds its bytes is written once, as a generator that asks for what it lacks (`_find`); the two
+readers only differ in how they get it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Generator
+from heapq import heappop, heappush
+from itertools import count
+
+from tailrace.model import (
+    BrokerError,
+    Epoch,
+    ErrorCode,
+    LogBusy,
+    LogDamaged,
+    LogTruncated,
+    Offset,
+    OffsetOutOfRange,
+    PartitionId,
+    StorageError,
+)
+from tailrace.records import Batch, first_record_at, iter_batches
+from tailrace.storage.api import Fsync, LogConfig, Slice, TimestampedOffset
+from tailrace.storage.epochs import LeaderEpochs
+from tailrace.storage.producers import ProducerStates
+from tailrace.storage.segment.checkpoint import NONE
+from tailrace.storage.segment.directory import Directory
+from tailrace.storage.segment.entry import Append, Trim, Truncate
+from tailrace.storage.segment.index import POSITION_MAX
+from tailrace.storage.segment.names import numbered, partition_directory
+from tailrace.storage.segment.segment import (
+    FileExtent,
+    ReadPlan,
+    Segment,
+    needs_walk,
+    plan_read,
+    slice_of,
+    walk,
+)
+from tailrace.storage.segment.tail import Tail
+
+_SCAN_BYTES = 1 << 20
+_ticket = count().__next__  # orders waiters for the same offset
+
+Step = Segment | FileExtent
+"""What `_find` asks for: a segment to be opened, or an extent to be loaded."""
+
+
+class SegmentLog:
+    """One life of one partition."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        *,
+        life: int,
+        partition_id: PartitionId,
+        config: LogConfig,
+        start: Offset = Offset(0),
+        end: Offset = Offset(0),
+    ) -> None:
+        self.life = life
+        self.partition_id = partition_id
+        self.configure(config)
+        self.path = partition_directory(partition_id, life)
+        self.epochs = LeaderEpochs()
+        self.producers = ProducerStates()
+        self.tail = Tail()
+        self._directory = directory
+        self._start = start
+        self._end = end
+        self._durable = end
+        self._segment = 0  # where the next append goes: the segment's base offset
+        self._position = 0  # and the position in it
+        self._segment_since_ms = directory.clock.steady_ms()
+        self._roll_is_due = False
+        self._refusal: Exception | None = None
+        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._cuts: deque[Offset] = deque()  # truncations sequenced and not yet durable
+        self.deleting = False
+
+        # The files, as far as they were applied.
+        self.segments: dict[int, Segment] = {}  # in ascending order of base offset
+        self.applied_segment: Segment | None = None  # the newest one; None until the creation is applied
+        self.applied_start = start
+        self.applied_end = end
+        self.applied_epochs = LeaderEpochs()
+        self.applied_producers = ProducerStates()
+        self.unapplied = 0  # create, truncate, trim, delete: sequenced, not yet applied
+        self.cut_lsn = 0  # of the newest truncation applied
+        self.compaction: asyncio.Future[None] | None = None
+        self.compacted_end = 0  # everything below was compacted at least once
+
+        # What the newest checkpoint knows.
+        self.checkpoint_segment = 0
+        self.snapshot = NONE  # offset of the snapshot that equals the state at the checkpoint
+        self.state_changed = True  # since that snapshot
+        self.damaged = NONE  # first offset known to be damaged
+
+    def __repr__(self) -> str:
+        return f"<SegmentLog {self.path} {self._start} to {self._end}, durable to {self._durable}>"
+
+    # ---- what it is
+
+    @property
+    def start_offset(self) -> Offset:
+        return self._start
+
+    @property
+    def end_offset(self) -> Offset:
+        return self._end
+
+    @property
+    def durable_offset(self) -> Offset:
+        return self._durable
+
+    @property
+    def fsync(self) -> Fsync:
+        return self.config.fsync or self._directory.config.fsync
+
+    @property
+    def accepts_changes(self) -> bool:
+        """Whether it is neither closed, fenced, quarantined nor being truncated."""
+        return self._refusal is None
+
+    @property
+    def bytes(self) -> int:
+        """What the segments hold."""
+        return sum(segment.length for segment in self.segments.values())
+
+    def segment_path(self, base: int) -> str:
+        return f"{self.path}/{numbered(base, 'log')}"
+
+    # ---- append: no await from here to the queue
+
+    def append(self, batch: Batch, *, leader_epoch: Epoch | None = None) -> Offset:
+        directory = self._directory
+        size = batch.size
+        if self._refusal is not None or directory.refusal is not None:
+            raise self._refused()
+        if directory.queued_bytes + size > directory.queue_bytes_max:
+            raise LogBusy(
+                f"{directory.queued_bytes} bytes wait to be committed; try again when some are durable"
+            )
+        if size > directory.batch_bytes_max:
+            raise _too_large(size, directory.batch_bytes_max)
+        if leader_epoch is not None:
+            batch.assign(self._end, leader_epoch)
+        elif batch.base_offset < self._end:
+            raise _misplaced(batch, self._end)
+        next_offset = batch.next_offset
+        segment, position = self._segment, self._position
+        if position and (
+            position + size > self._roll_bytes or self._roll_is_due or next_offset - segment > POSITION_MAX
+        ):
+            segment, position = batch.base_offset, 0
+            self._begin_segment(segment)
+        entry = Append(self.life, batch, segment, position)
+        self._position = position + size
+        self._end = next_offset
+        self.tail.add(entry)
+        directory.tail_bytes += size
+        self.epochs.apply(batch.leader_epoch, batch.base_offset)
+        if batch.producer_id >= 0:
+            self.producers.apply(batch)
+        directory.submit(entry, size)
+        return batch.base_offset
+
+    def _begin_segment(self, base: int) -> None:
+        self._segment = base
+        self._roll_is_due = False
+        self._segment_since_ms = self._directory.clock.steady_ms()
+
+    def roll_by_age(self, now_ms: int) -> None:
+        """Let the next append begin a new segment if the newest one is old enough."""
+        if self._position and now_ms - self._segment_since_ms >= self.config.segment_ms:
+            self._roll_is_due = True
+
+    def configure(self, config: LogConfig) -> None:
+        self.config = config
+        self._roll_bytes = min(config.segment_bytes, POSITION_MAX)
+
+    def _refused(self) -> Exception:
+        return self._refusal or self._directory.refusal or AssertionError("nothing refuses")
+
+    # ---- durability
+
+    async def wait_durable(self, end: Offset) -> None:
+        if end <= self._durable:
+            return
+        if isinstance(self._refusal, StorageError):
+            raise self._refusal
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heappush(self._waiters, (end, _ticket(), waiter))
+        await waiter
+
+    def advance(self, durable: Offset) -> None:
+        """Everything below `durable` is durable; what a truncation is about to take stays invisible."""
+        if self._cuts:
+            durable = min(durable, *self._cuts)
+        if durable <= self._durable:
+            return
+        self._durable = durable
+        waiters = self._waiters
+        while waiters and waiters[0][0] <= durable:
+            waiter = heappop(waiters)[2]
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def cut_is_durable(self) -> None:
+        """The oldest truncation that was sequenced is durable."""
+        self._cuts.popleft()
+
+    def fail(self, error: Exception) -> None:
+        """Nothing is appended any more, and nobody's wait comes true."""
+        self._refusal = error
+        for _, _, waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
+        self._waiters.clear()
+
+    def quarantine(self, offset: int, error: LogDamaged) -> None:
+        """Acknowledged bytes are unreadable from `offset` on: reads go on, appends do not."""
+        self.damaged = offset
+        self._refusal = error
+
+    # ---- read
+
+    def read_nowait(self, offset: Offset, *, bytes_max: int) -> Slice | None:
+        hot = self._read_tail(offset, bytes_max)
+        if hot is not None:
+            return hot
+        steps = self._find(offset, bytes_max)
+        try:
+            step = next(steps)
+            while isinstance(step, FileExtent) and (found := step.load_nowait()) is not None:
+                step = steps.send(found)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        return None
+
+    async def read(self, offset: Offset, *, bytes_max: int) -> Slice:
+        hot = self._read_tail(offset, bytes_max)
+        if hot is not None:
+            return hot
+        steps = self._find(offset, bytes_max)
+        try:
+            step = next(steps)
+            while True:
+                step = steps.send(await self._fulfil(step))
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    def _read_tail(self, offset: Offset, bytes_max: int) -> Slice | None:
+        if not self._start <= offset <= self._durable:
+            raise OffsetOutOfRange(offset, start=self._start, end=self._durable)
+        if isinstance(self._refusal, StorageError):
+            raise self._refusal
+        if offset == self._durable:
+            return Slice(offset, (), 0)
+        first = self.tail.first_offset
+        if first is not None and offset >= first:
+            return self.tail.read(offset, bytes_max=bytes_max, durable=self._durable)
+        return None
+
+    async def _fulfil(self, step: Step) -> memoryview | None:
+        if isinstance(step, FileExtent):
+            return await step.load()
+        await self._directory.cache.open(step, interval_bytes=self.config.index_interval_bytes)
+        return None
+
+    def _find(self, offset: int, bytes_max: int) -> Generator[Step, memoryview | None, Slice]:
+        """The slice at `offset` out of the segment files, which end where the tail begins."""
+        limit = self._files_limit()
+        for segment in self._segments_from(offset):
+            while not segment.ready:
+                yield segment
+            self._directory.cache.touch(segment)
+            plan = plan_read(segment, offset, bytes_max=bytes_max, limit=limit)
+            while plan is not None:
+                if not needs_walk(plan, offset, bytes_max=bytes_max, limit=limit):
+                    return self._slice(plan)
+                walked = yield from self._walk(plan, offset, bytes_max, limit)
+                if walked is not None:
+                    return self._slice(walked)
+                offset = plan.index.offsets[plan.first + 1] + segment.base
+                plan = plan_read(segment, offset, bytes_max=bytes_max, limit=limit)
+        # Compaction left nothing between here and the tail.
+        return self.tail.read(offset, bytes_max=bytes_max, durable=self._durable)
+
+    def _walk(
+        self, plan: ReadPlan, offset: int, bytes_max: int, limit: int
+    ) -> Generator[Step, memoryview | None, ReadPlan | None]:
+        whole = plan.index.positions[plan.first + 1] - plan.index.positions[plan.first]
+        span = ReadPlan(plan.file, plan.index, plan.segment, plan.first, plan.first + 1, 0, whole, 0)
+        extent = FileExtent(span, self._directory.pool)
+        data = yield extent
+        assert data is not None
+        walked = walk(plan, offset, data, bytes_max=bytes_max, limit=limit)
+        extent.release()
+        return walked
+
+    def _slice(self, plan: ReadPlan) -> Slice:
+        return slice_of(plan, self._directory.pool, piece_bytes_max=self._directory.config.slow_read_bytes)
+
+    def _files_limit(self) -> int:
+        first = self.tail.first_offset
+        return self._durable if first is None else min(first, self._durable)
+
+    def _segments_from(self, offset: int) -> list[Segment]:
+        """The segments that may hold `offset` or what follows it."""
+        bases = list(self.segments)
+        return [self.segments[base] for base in bases[max(bisect_right(bases, offset) - 1, 0) :]]
+
+    async def find_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
+        if isinstance(self._refusal, StorageError):
+            raise self._refusal
+        for segment in self._segments_from(self._start):
+            while not segment.ready:
+                await self._fulfil(segment)
+            index = segment.index
+            assert index is not None
+            span = index.span_at_time(timestamp_ms)
+            if span < len(index):
+                found = await self._scan_for_time(index.offsets[span] + segment.base, timestamp_ms)
+                if found is not None:
+                    return found
+        return await self._scan_for_time(self.tail.first_offset, timestamp_ms)
+
+    async def _scan_for_time(self, offset: int | None, timestamp_ms: int) -> TimestampedOffset | None:
+        if offset is None:
+            return None
+        place = Offset(max(offset, self._start))
+        while place < self._durable:
+            piece = await self.read(place, bytes_max=_SCAN_BYTES)
+            for batch in iter_batches(await piece.load()):
+                if batch.max_timestamp >= timestamp_ms and (
+                    found := _first_at(batch, timestamp_ms, self._start)
+                ):
+                    return found
+            place = piece.next_offset
+        return None
+
+    # ---- truncate, trim, close
+
+    async def truncate(self, offset: Offset) -> None:
+        while self.compaction is not None:
+            await asyncio.shield(self.compaction)
+        if self._refusal is not None:
+            raise self._refusal
+        if offset >= self._end:
+            return
+        if offset < self._start:
+            raise OffsetOutOfRange(offset, start=self._start, end=self._end)
+        busy = self._refusal = LogBusy(f"{self.path} is being truncated; try again")
+        try:
+            segment, position, new_end = await self._locate(offset)
+            producers = await self._producers_at(new_end)
+        finally:
+            if self._refusal is busy:
+                self._refusal = None
+        if self._refusal is not None:
+            raise self._refusal
+        entry = Truncate(self.life, new_end, segment, position, producers)
+        self._cut_memory(entry)
+        await self._directory.sequence(entry)
+
+    async def _locate(self, offset: Offset) -> tuple[int, int, Offset]:
+        """Segment and position of the batch that holds `offset` or is the first after it, and the new end."""
+        first = self.tail.first_offset
+        if first is None or offset < first:
+            for segment in self._segments_from(offset):
+                while not segment.ready:
+                    await self._fulfil(segment)
+                found = await self._locate_in(segment, offset)
+                if found is not None:
+                    return found
+        for entry in self.tail.entries_from(offset):
+            return entry.segment, entry.position, min(offset, entry.batch.base_offset)
+        return self._segment, self._position, offset
+
+    async def _locate_in(self, segment: Segment, offset: Offset) -> tuple[int, int, Offset] | None:
+        index, file = segment.index, segment.file
+        assert index is not None and file is not None
+        limit = self._files_limit()
+        for span in range(index.span_of(offset), len(index)):
+            position, size = index.positions[span], index.positions[span + 1] - index.positions[span]
+            extent = FileExtent(
+                ReadPlan(file, index, segment, span, span + 1, 0, size, 0), self._directory.pool
+            )
+            for batch in iter_batches(await extent.load()):
+                if batch.base_offset >= limit:
+                    return None
+                if batch.next_offset > offset:
+                    return segment.base, position, min(offset, batch.base_offset)
+                position += batch.size
+        return None
+
+    async def _producers_at(self, offset: Offset) -> ProducerStates | None:
+        """The producers as they were when the log ended at `offset`; None if they are so now."""
+        if not self.producers.reaches(offset):
+            return None
+        place, producers = await self._directory.snapshots.producers_before(self.path, offset)
+        place = max(place, self._start)
+        while place < min(offset, self._durable):
+            piece = await self.read(place, bytes_max=_SCAN_BYTES)
+            for batch in iter_batches(await piece.load()):
+                if batch.next_offset <= offset:
+                    producers.apply(batch)
+            place = piece.next_offset
+        for entry in self.tail.entries_from(place):
+            if entry.batch.next_offset <= offset:
+                producers.apply(entry.batch)
+        return producers
+
+    def _cut_memory(self, entry: Truncate) -> None:
+        """What readers and the next append see of a truncation."""
+        old_end, self._end = self._end, entry.offset
+        self._start = min(self._start, entry.offset)  # it may have begun inside the batch that goes
+        self._durable = min(self._durable, entry.offset)
+        self._segment, self._position = entry.segment, entry.position
+        before = self.tail.bytes
+        self.tail.truncate(entry.offset)
+        self._directory.tail_bytes += self.tail.bytes - before
+        self.epochs.truncate(entry.offset)
+        if entry.producers is not None:
+            self.producers = entry.producers.copy()
+        self._cuts.append(entry.offset)
+        self.unapplied += 1
+        self._fail_waiters(above=entry.offset, up_to=old_end)
+
+    def _fail_waiters(self, *, above: Offset, up_to: Offset) -> None:
+        """Who waits for what was truncated is told; who waits for what is yet to come goes on waiting."""
+        waiting, self._waiters = self._waiters, []
+        for waiter in waiting:
+            if above < waiter[0] <= up_to and not waiter[2].done():
+                waiter[2].set_exception(LogTruncated(f"{self.path} was truncated to {above}"))
+            else:
+                heappush(self._waiters, waiter)
+
+    async def trim(self, offset: Offset) -> None:
+        if self._refusal is not None:
+            raise self._refusal
+        if offset <= self._start:
+            return
+        if offset > self._durable:
+            raise OffsetOutOfRange(offset, start=self._start, end=self._durable)
+        self._start = offset
+        self.epochs.trim(offset)
+        rolled = -1
+        if offset == self._end and self._position:
+            # Nothing is left: with a new segment the old ones can go.
+            rolled = self._end
+            self._begin_segment(rolled)
+            self._position = 0
+        self.unapplied += 1
+        await self._directory.sequence(Trim(self.life, offset, rolled))
+
+    async def close(self) -> None:
+        if isinstance(self._refusal, StorageError):
+            return
+        await self.wait_durable(self._end)
+        self.fail(StorageError("use", self.path, "the log is closed"))
+
+    # ---- for the applier and recovery
+
+    def resume(self, *, segment: int, position: int) -> None:
+        """Go on where the files end."""
+        self._segment, self._position = segment, position
+
+    def evict_tail(self, bytes_wanted: int) -> int:
+        """Give memory back: of what was applied and lies in a closed span."""
+        segment = self.applied_segment
+        if segment is None or segment.index is None or self.unapplied:
+            return 0
+        gone = self.tail.evict(segment.index.closed_offset, bytes_wanted)
+        self._directory.tail_bytes -= gone
+        return gone
+
+    def take_applied(self, segment: Segment, appends: list[Append]) -> None:
+        """The batches are in the file."""
+        index = segment.index
+        assert index is not None
+        for append in appends:
+            batch = append.batch
+            index.add(batch)
+            if batch.leader_epoch != self.applied_epochs.latest:
+                self.applied_epochs.apply(batch.leader_epoch, batch.base_offset)
+                self.state_changed = True
+            if batch.producer_id >= 0:
+                self.applied_producers.apply(batch)
+                self.state_changed = True
+        segment.length = index.end
+        self.applied_segment = segment
+        self.applied_end = appends[-1].batch.next_offset
+
+    def take_truncated(self, segment: Segment, entry: Truncate) -> None:
+        """The files end at the truncation."""
+        self.applied_segment = segment
+        self.applied_start = min(self.applied_start, entry.offset)
+        self.applied_end = entry.offset
+        self.applied_epochs.truncate(entry.offset)
+        if entry.producers is not None:
+            self.applied_producers = entry.producers
+        self.state_changed = True
+
+    def take_trimmed(self, entry: Trim) -> None:
+        """The files begin at the trim, give or take a segment."""
+        self.applied_start = entry.offset
+        self.applied_epochs.trim(entry.offset)
+        self.state_changed = True
+
+
+def _first_at(batch: Batch, timestamp_ms: int, start: Offset) -> TimestampedOffset | None:
+    """The first record of the batch at or after the time that was not trimmed."""
+    if batch.base_offset >= start:
+        found = first_record_at(batch, timestamp_ms)
+        return TimestampedOffset(*found) if found else None
+    for record in batch.records():
+        if record.offset >= start and record.timestamp >= timestamp_ms:
+            return TimestampedOffset(Offset(record.offset), record.timestamp)
+    return None
+
+
+def _too_large(size: int, limit: int) -> BrokerError:
+    return BrokerError(
+        f"batch of {size} bytes is over {limit}, the most that the journal takes; raise journal_file_bytes",
+        code=ErrorCode.MESSAGE_TOO_LARGE,
+    )
+
+
+def _misplaced(batch: Batch, end: Offset) -> BrokerError:
+    return BrokerError(
+        f"a batch at offset {batch.base_offset} cannot be appended to a log that ends at {end}",
+        code=ErrorCode.OFFSET_OUT_OF_RANGE,
+    )

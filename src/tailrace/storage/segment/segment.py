@@ -1,0 +1,219 @@
+"""One segment file: batches one after the other, and the index that finds and proves them.
+
+Reading is planned by the index alone wherever a span begins with the offset asked for, which a reader that
+goes on where it stopped always meets; else one span is walked. The bytes come later, an extent at a time,
+into pooled buffers, and are checked before anybody sees them.
+
+A reader holds the file object it planned with. Removing or replacing a segment takes its name away, and the
+last reader closes the file: nothing is pulled from under anybody.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from tailrace.model import LogDamaged, LogTruncated, Offset
+from tailrace.records import Batch, iter_batches
+from tailrace.runtime import BufferPool, File
+from tailrace.storage.api import Slice
+from tailrace.storage.segment.index import IndexState, SpanIndex
+
+_BULK_BYTES = 1 << 20
+
+
+class Segment:
+    """A segment of one log, as far as it was applied."""
+
+    __slots__ = (
+        "base",
+        "created_ms",
+        "file",
+        "index",
+        "length",
+        "path",
+        "persisted",
+        "persisted_whole",
+        "reserved",
+        "sealed",
+        "unsynced_bytes",
+    )
+
+    def __init__(
+        self, base: int, path: str, file: File | None, index: SpanIndex | None, created_ms: int
+    ) -> None:
+        self.base = base
+        self.path = path
+        self.file = file  # None: closed for now
+        self.index = index  # None: not in memory for now
+        self.length = index.end if index is not None else 0
+        self.created_ms = created_ms
+        self.sealed = False
+        self.persisted = IndexState()  # of the index files
+        self.reserved = 0  # space is there up to this position
+        self.unsynced_bytes = 0
+        self.persisted_whole = False  # sealed, and its index files complete
+
+    def __repr__(self) -> str:
+        state = "sealed" if self.sealed else "active"
+        return f"<Segment {self.path} {self.length} bytes {state}>"
+
+    async def sync(self, *, bulk: bool = False) -> None:
+        """Make the segment file durable."""
+        assert self.file is not None
+        unsynced, self.unsynced_bytes = self.unsynced_bytes, 0
+        await self.file.sync(bulk=bulk or unsynced > _BULK_BYTES)
+
+    @property
+    def ready(self) -> bool:
+        """Whether a read can be planned without the disk."""
+        return self.index is not None and self.file is not None
+
+
+@dataclass(slots=True)
+class ReadPlan:
+    """Spans `first` to `last` - 1 of a segment, without `skip` bytes in front and up to `size` after them."""
+
+    file: File
+    index: SpanIndex
+    segment: Segment
+    first: int
+    last: int
+    skip: int
+    size: int
+    next_offset: int
+
+
+class FileExtent:
+    """A run of whole spans of a segment file, read and checked on demand."""
+
+    __slots__ = ("_buffer", "_plan", "_pool", "size")
+
+    def __init__(self, plan: ReadPlan, pool: BufferPool) -> None:
+        self.size = plan.size
+        self._plan = plan
+        self._pool = pool
+        self._buffer: memoryview | None = None
+
+    def load_nowait(self) -> memoryview | None:
+        buffer, whole = self._prepare()
+        done = self._plan.file.read_nowait(self._begin, whole)
+        if done is None:
+            self._pool.give(buffer)
+            return None
+        return self._checked(buffer, whole, done)
+
+    async def load(self) -> memoryview:
+        if (found := self.load_nowait()) is not None:
+            return found
+        buffer, whole = self._prepare()
+        done = await self._plan.file.read(self._begin, whole)
+        return self._checked(buffer, whole, done)
+
+    def release(self) -> None:
+        if self._buffer is not None:
+            self._pool.give(self._buffer)
+            self._buffer = None
+
+    @property
+    def _begin(self) -> int:
+        return self._plan.index.positions[self._plan.first]
+
+    def _prepare(self) -> tuple[memoryview, memoryview]:
+        size = self._plan.index.positions[self._plan.last] - self._begin
+        buffer = self._pool.take(size)
+        return buffer, buffer[:size]
+
+    def _checked(self, buffer: memoryview, whole: memoryview, done: int) -> memoryview:
+        plan = self._plan
+        bad = plan.first if done < len(whole) else plan.index.check(plan.first, plan.last, whole)
+        if bad is not None:
+            self._pool.give(buffer)
+            if plan.segment.index is not plan.index and plan.segment.file is plan.file:
+                raise LogTruncated(f"{plan.segment.path} was truncated while it was read")
+            raise damaged_span(plan.segment, plan.index, bad)
+        self._buffer = buffer
+        return whole[plan.skip : plan.skip + plan.size]
+
+
+def damaged_span(segment: Segment, index: SpanIndex, span: int) -> LogDamaged:
+    """The error that names what cannot be read."""
+    first, last = index.offsets[span] + segment.base, index.offsets[span + 1] + segment.base - 1
+    return LogDamaged(
+        f"{segment.path}: bytes {index.positions[span]} to {index.positions[span + 1] - 1} (offsets {first} to "
+        f"{last}) are not what was written. They are kept and not served; tailrace log verify shows the extent"
+    )
+
+
+def plan_read(segment: Segment, offset: int, *, bytes_max: int, limit: int) -> ReadPlan | None:
+    """Spans from `offset` up to the offset `limit`; None if the segment holds nothing there.
+
+    The plan may begin before `offset` or be larger than `bytes_max`: `needs_walk` tells, and `walk` mends it.
+    """
+    index, file = segment.index, segment.file
+    assert index is not None and file is not None
+    first = index.span_of(offset)
+    if first >= len(index):
+        return None
+    within_bytes = bisect_right(index.positions, index.positions[first] + bytes_max) - 1
+    within_limit = bisect_right(index.offsets, limit - segment.base) - 1
+    last = max(min(within_bytes, within_limit), first + 1)
+    size = index.positions[last] - index.positions[first]
+    return ReadPlan(file, index, segment, first, last, 0, size, index.offsets[last] + segment.base)
+
+
+def needs_walk(plan: ReadPlan, offset: int, *, bytes_max: int, limit: int) -> bool:
+    """Whether the plan's edges lie inside a span."""
+    index = plan.index
+    starts_before = index.offsets[plan.first] + index.base != offset and not index.singles[plan.first + 1]
+    too_far = plan.next_offset > limit or (plan.size > bytes_max and not index.singles[plan.first + 1])
+    return starts_before or too_far
+
+
+def walk(plan: ReadPlan, offset: int, span: memoryview, *, bytes_max: int, limit: int) -> ReadPlan | None:
+    """Mend a plan with the bytes of its first span; None if nothing of that span is wanted."""
+    position, batches = 0, []
+    for batch in iter_batches(span):
+        if batch.next_offset > offset and batch.next_offset <= limit:
+            batches.append((position, batch.size, batch.next_offset))
+        position += batch.size
+    if not batches:
+        return None
+    skip = batches[0][0]
+    if plan.last > plan.first + 1 or (plan.next_offset <= limit and plan.size - skip <= bytes_max):
+        return ReadPlan(
+            plan.file,
+            plan.index,
+            plan.segment,
+            plan.first,
+            plan.last,
+            skip,
+            plan.size - skip,
+            plan.next_offset,
+        )
+    size, next_offset = 0, 0
+    for _, length, following in batches:
+        if size and size + length > bytes_max:
+            break
+        size, next_offset = size + length, following
+    return ReadPlan(plan.file, plan.index, plan.segment, plan.first, plan.first + 1, skip, size, next_offset)
+
+
+def slice_of(plan: ReadPlan, pool: BufferPool, *, piece_bytes_max: int) -> Slice:
+    """The plan as extents of at most `piece_bytes_max` each, or one span if that is larger."""
+    extents: list[FileExtent] = []
+    index, first, skip, left = plan.index, plan.first, plan.skip, plan.size
+    while first < plan.last:
+        begin = index.positions[first]
+        last = max(bisect_right(index.positions, begin + piece_bytes_max) - 1, first + 1)
+        last = min(last, plan.last)
+        size = min(index.positions[last] - begin - skip, left)
+        piece = ReadPlan(plan.file, index, plan.segment, first, last, skip, size, plan.next_offset)
+        extents.append(FileExtent(piece, pool))
+        first, skip, left = last, 0, left - size
+    return Slice(Offset(plan.next_offset), extents, plan.size)
+
+
+def batches_in(data: memoryview) -> list[Batch]:
+    """Copies of the batches in `data`, fit to outlive its buffer."""
+    return list(iter_batches(bytes(data)))

@@ -1,0 +1,189 @@
+"""The segment engine: a data directory that serves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from tailrace.model import BrokerError, ErrorCode, PartitionId, StorageError
+from tailrace.runtime import Clock, DirectoryLock, Disk, RealDisk, Supervisor, SystemClock
+from tailrace.storage.api import LogConfig
+from tailrace.storage.segment.apply import Applier
+from tailrace.storage.segment.checkpointing import Checkpointer
+from tailrace.storage.segment.commit import Committer
+from tailrace.storage.segment.config import DirectoryConfig
+from tailrace.storage.segment.directory import Directory
+from tailrace.storage.segment.entry import Create, Delete
+from tailrace.storage.segment.housekeeping import Housekeeper
+from tailrace.storage.segment.journal import Journal
+from tailrace.storage.segment.log import SegmentLog
+from tailrace.storage.segment.recovery import Recovery
+
+logger = logging.getLogger(__name__)
+
+
+class SegmentStorage:
+    """Logs in segment files, with one journal for all of them. Open one with `SegmentStorage.open`."""
+
+    durable = True
+
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        *,
+        config: DirectoryConfig | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        config = config or DirectoryConfig()
+        rng = rng or random.SystemRandom()
+        self.directory = Directory(disk, path, config=config, clock=clock or SystemClock(), rng=rng)
+        self._journal = Journal(disk, file_bytes=config.journal_file_bytes, rng=rng)
+        self._applier = Applier(self.directory)
+        self._checkpointer = Checkpointer(self.directory, self._journal, self._applier)
+        self._committer = Committer(
+            self.directory,
+            self._journal,
+            self._applier,
+            free_journal=self._checkpointer.free_journal,
+            journal_half_full=self._checkpointer.request,
+        )
+        self._housekeeper = Housekeeper(self.directory, self._journal, self._checkpointer)
+        self._tasks = Supervisor(self.directory.fence)
+        self._closed = False
+        self._lock: DirectoryLock | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        config: DirectoryConfig | None = None,
+        clock: Clock | None = None,
+        owns_loop: bool = False,
+    ) -> SegmentStorage:
+        """Recover a data directory, or begin a new one, and serve it.
+
+        `owns_loop` says that the running event loop is ours alone, so that short syncs may run in it.
+        """
+        root = str(Path(path))
+        os.makedirs(root, exist_ok=True)
+        lock = DirectoryLock(root)
+        disk = RealDisk(root, owns_loop=owns_loop)
+        storage = cls(disk, root, config=config, clock=clock)
+        storage._lock = lock
+        try:
+            await storage.start()
+        except BaseException:
+            await storage._let_go()
+            raise
+        return storage
+
+    async def start(self) -> None:
+        """Recover, then serve."""
+        directory = self.directory
+        try:
+            await Recovery(directory, self._journal).run()
+            await self._checkpointer.recovered()
+        except OSError as error:
+            raise StorageError("recover", directory.path, str(error), hint="Nothing is served") from error
+        directory.check_space()
+        self._tasks.start("commit", self._committer.run())
+        self._tasks.start("apply", self._applier.run())
+        self._tasks.start("checkpoint", self._checkpointer.run())
+        self._tasks.start("housekeeping", self._housekeeper.run())
+
+    # ---- the port
+
+    def logs(self) -> Sequence[SegmentLog]:
+        return list(self.directory.serving.values())
+
+    def get(self, partition_id: PartitionId) -> SegmentLog | None:
+        return self.directory.serving.get(partition_id)
+
+    async def create(self, partition_id: PartitionId, config: LogConfig) -> SegmentLog:
+        self._check_open()
+        directory = self.directory
+        if any(log.partition_id == partition_id and not log.deleting for log in directory.logs.values()):
+            raise BrokerError(f"{partition_id} exists already", code=ErrorCode.TOPIC_ALREADY_EXISTS)
+        log = SegmentLog(directory, life=directory.next_life, partition_id=partition_id, config=config)
+        directory.next_life += 1
+        directory.logs[log.life] = log
+        log.unapplied = 1
+        await directory.sequence(Create(log.life, partition_id))
+        return log
+
+    async def delete(self, partition_id: PartitionId) -> None:
+        self._check_open()
+        log = self.directory.serving.get(partition_id)
+        if log is None or log.deleting:
+            raise BrokerError(f"{partition_id} does not exist", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        log.deleting = True
+        log.fail(StorageError("use", log.path, "the log is deleted"))
+        log.unapplied += 1
+        await self.directory.sequence(Delete(log.life))
+
+    def configure(self, partition_id: PartitionId, config: LogConfig) -> None:
+        self.directory.serving[partition_id].configure(config)
+
+    async def maintain(self) -> None:
+        self._check_open()
+        await self._housekeeper.maintain()
+
+    async def wait_failed(self) -> Exception:
+        return await self.directory.wait_failed()
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self.directory.failure is None:
+                await self._settle()
+        finally:
+            await self._let_go()
+
+    async def checkpoint(self) -> None:
+        """Apply and checkpoint everything durable now."""
+        await self._applier.wait_applied()
+        await self._checkpointer.checkpoint()
+
+    # ---- inside
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StorageError("use", self.directory.path, "the storage is closed")
+        if self.directory.failure is not None:
+            raise self.directory.failure
+
+    async def _settle(self) -> None:
+        """Everything appended becomes durable, applied and checkpointed; an error on the way fences."""
+        failed = asyncio.ensure_future(self.directory.wait_failed())
+        settled = asyncio.ensure_future(self._settle_logs())
+        await asyncio.wait({failed, settled}, return_when=asyncio.FIRST_COMPLETED)
+        failed.cancel()
+        if not settled.done():
+            settled.cancel()
+        await asyncio.gather(settled, return_exceptions=True)
+
+    async def _settle_logs(self) -> None:
+        for log in self.logs():
+            await log.close()
+        await self._committer.wait_idle()
+        await self.checkpoint()
+
+    async def _let_go(self) -> None:
+        await self._tasks.stop()
+        closed = StorageError("use", self.directory.path, "the storage is closed")
+        for log in list(self.directory.logs.values()):
+            log.fail(self.directory.failure or closed)
+        disk = self.directory.disk
+        if isinstance(disk, RealDisk):
+            disk.close()
+        if self._lock is not None:
+            self._lock.release()

@@ -1,0 +1,43 @@
+"""What importing Tailrace costs: a fresh interpreter imports it and lists what came along."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tailrace
+
+PACKAGES = ["tailrace.model", "tailrace.records", "tailrace.runtime", "tailrace.storage"]
+
+
+def modules_after(statement: str) -> set[str]:
+    code = f"import sys; {statement}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env={**os.environ, "PYTHONPATH": str(Path(tailrace.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return set(done.stdout.split())
+
+
+def test_import_tailrace_imports_nothing_else() -> None:
+    added = modules_after("import tailrace") - modules_after("pass")
+    assert added == {"tailrace"}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_imports_neither_the_command_line_nor_test_tools(package: str) -> None:
+    heavy = {"click", "rich", "rich_click", "pytest", "hypothesis", "tailrace.cli", "tailrace.testing"}
+    assert heavy & modules_after(f"import {package}") == set()
+
+
+def test_model_imports_nothing_of_tailrace_but_itself() -> None:
+    ours = {name for name in modules_after("import tailrace.model") if name.startswith("tailrace.")}
+    assert ours == {"tailrace.model", "tailrace.model.errors", "tailrace.model.names"}
