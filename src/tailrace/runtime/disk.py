@@ -145,7 +145,11 @@ class RealDisk:
 
 
 class RealFile:
-    """A file descriptor."""
+    """A file descriptor.
+
+    A call in a thread holds the file, not its number: a caller that was cancelled leaves the call running,
+    and the number must not become another file's before it ends.
+    """
 
     __slots__ = ("_calls", "_fd", "path")
 
@@ -173,32 +177,70 @@ class RealFile:
         return done
 
     async def read(self, position: int, buffer: memoryview) -> int:
-        return await self._calls.in_thread(_read_whole, self._fd, buffer, position)
+        return await self._calls.in_thread(self._read_whole, buffer, position)
 
     async def write(self, position: int, buffers: Sequence[Buffer], *, sync: bool = False) -> None:
         calls = self._calls
         if calls.writes_inline(sum(map(len, buffers))):
-            _write_whole(self._fd, buffers, position)
+            self._write_whole(buffers, position)
             if sync:
                 await self.sync()
         elif sync:
-            await calls.in_thread(_write_and_sync, self._fd, buffers, position)
+            await calls.in_thread(self._write_and_sync, buffers, position)
         else:
-            await calls.in_thread(_write_whole, self._fd, buffers, position)
+            await calls.in_thread(self._write_whole, buffers, position)
 
     async def sync(self, *, bulk: bool = False) -> None:
-        await self._calls.sync(self._fd, bulk=bulk)
+        await self._calls.sync(self._sync, bulk=bulk)
 
     async def truncate(self, size: int) -> None:
-        await self._calls.in_thread(os.ftruncate, self._fd, size)
+        await self._calls.in_thread(self._truncate, size)
 
     async def reserve(self, end: int) -> None:
-        await self._calls.in_thread(_reserve, self._fd, end)
+        await self._calls.in_thread(self._reserve, end)
 
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    # ---- the calls themselves, wherever they run
+
+    def _read_whole(self, buffer: memoryview, position: int) -> int:
+        done = 0
+        while done < len(buffer):
+            count = os.preadv(self._fd, [buffer[done:]], position + done)
+            if not count:
+                break
+            done += count
+        return done
+
+    def _write_whole(self, buffers: Sequence[Buffer], position: int) -> None:
+        for first in range(0, len(buffers), _BUFFERS_MAX):
+            group = list(buffers[first : first + _BUFFERS_MAX])
+            while group:
+                done = os.pwritev(self._fd, group, position)
+                position += done
+                group = _unwritten(group, done)
+
+    def _write_and_sync(self, buffers: Sequence[Buffer], position: int) -> None:
+        self._write_whole(buffers, position)
+        self._sync()
+
+    def _sync(self) -> None:
+        try:
+            if sys.platform == "darwin":
+                fcntl.fcntl(self._fd, _F_FULLFSYNC)
+            else:
+                os.fdatasync(self._fd)
+        except OSError as error:
+            raise SyncError(error.errno, error.strerror) from error
+
+    def _truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def _reserve(self, end: int) -> None:
+        _reserve(self._fd, end)
 
 
 class DiskCalls:
@@ -218,12 +260,12 @@ class DiskCalls:
     def writes_inline(self, size: int) -> bool:
         return self._owns_loop and size <= _INLINE_WRITE_BYTES_MAX and time.monotonic() >= self._threads_until
 
-    async def sync(self, fd: int, *, bulk: bool) -> None:
+    async def sync(self, call: Callable[[], None], *, bulk: bool) -> None:
         started = time.monotonic()
         if bulk or not self._owns_loop or started < self._threads_until:
-            await self.in_thread(_sync, fd)
+            await self.in_thread(call)
             return
-        _sync(fd)
+        call()
         ended = time.monotonic()
         if ended - started > _SLOW_SYNC_S:
             self._threads_until = ended + _THREAD_SPELL_S
@@ -239,25 +281,6 @@ else:  # macOS cannot ask whether a read would wait
         raise BlockingIOError
 
 
-def _read_whole(fd: int, buffer: memoryview, position: int) -> int:
-    done = 0
-    while done < len(buffer):
-        count = os.preadv(fd, [buffer[done:]], position + done)
-        if not count:
-            break
-        done += count
-    return done
-
-
-def _write_whole(fd: int, buffers: Sequence[Buffer], position: int) -> None:
-    for first in range(0, len(buffers), _BUFFERS_MAX):
-        group = list(buffers[first : first + _BUFFERS_MAX])
-        while group:
-            done = os.pwritev(fd, group, position)
-            position += done
-            group = _unwritten(group, done)
-
-
 def _unwritten(group: list[Buffer], done: int) -> list[Buffer]:
     """What a write of `done` bytes left over; a short write is legal and goes on where it stopped."""
     for index, buffer in enumerate(group):
@@ -265,21 +288,6 @@ def _unwritten(group: list[Buffer], done: int) -> list[Buffer]:
             return [memoryview(buffer)[done:], *group[index + 1 :]]
         done -= len(buffer)
     return []
-
-
-def _write_and_sync(fd: int, buffers: Sequence[Buffer], position: int) -> None:
-    _write_whole(fd, buffers, position)
-    _sync(fd)
-
-
-def _sync(fd: int) -> None:
-    try:
-        if sys.platform == "darwin":
-            fcntl.fcntl(fd, _F_FULLFSYNC)
-        else:
-            os.fdatasync(fd)
-    except OSError as error:
-        raise SyncError(error.errno, error.strerror) from error
 
 
 def _sync_directory(path: str) -> None:

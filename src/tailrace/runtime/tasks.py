@@ -25,11 +25,16 @@ class Supervisor:
         task.add_done_callback(self._ended)
         return task
 
+    def cancel(self) -> None:
+        """Ask everything that still runs to end."""
+        for task in self._tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
+
     async def stop(self) -> None:
         """Cancel what still runs and wait until it has ended."""
+        self.cancel()
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:

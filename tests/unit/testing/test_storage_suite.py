@@ -6,7 +6,6 @@ tests/conformance; the cases of reopening have a file of their own.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -432,16 +431,11 @@ def test_the_suite_catches_an_engine_that_mixes_partitions(tmp_path: Path) -> No
 def test_the_suite_catches_an_engine_that_fails_for_nothing(tmp_path: Path) -> None:
     class Nervous(MemoryStorage):
         async def wait_failed(self) -> Exception:
-            await asyncio.sleep(0)
             return OSError("nothing in particular")
 
     class NervousSuite(StorageSuite):
         async def open_engine(self, path: Path, clock: FakeClock) -> StorageEngine:
             return Nervous(clock=clock)
-
-        async def settle(self, engine: StorageEngine) -> None:
-            for _ in range(3):
-                await asyncio.sleep(0)
 
     assert "nothing in particular" in complaint(NervousSuite(), "a_sound_engine_does_not_fail", tmp_path)
 

@@ -155,7 +155,7 @@ class Applier:
 
     async def _seal_before(self, log: SegmentLog, segment: Segment) -> None:
         """A segment begins: the ones before it are complete."""
-        for older in log.segments.values():
+        for older in list(log.segments.values()):
             if older is segment:
                 return
             if not older.sealed:

@@ -114,6 +114,11 @@ class Checkpointer:
         await self._persist(sample)
         await self._passed(sample)
 
+    async def checkpoint_all(self) -> None:
+        """Apply everything durable, then write one."""
+        await self._applier.wait_applied()
+        await self.checkpoint()
+
     async def _grow(self) -> bool:
         config = self._directory.config
         bytes_wanted = self._journal.size_bytes + config.journal_file_bytes
@@ -152,7 +157,9 @@ class Checkpointer:
         for segment in sample.segments:
             if segment.file is not None:
                 await segment.sync(bulk=True)
+        self._directory.check_fence()
         await write_checkpoint_file(self._directory, sample.checkpoint)
+        self._directory.check_fence()
 
     async def _passed(self, sample: Sample) -> None:
         """The checkpoint is durable: what it freed may be used, what it replaced may go."""

@@ -115,15 +115,24 @@ class Committer:
         self._wake: asyncio.Future[None] | None = None
         self._idle: asyncio.Future[None] | None = None
         self._committing = False
+        self._sync_wanted = False
         directory.submit = self.submit
 
     def submit(self, entry: Entry, size: int) -> None:
         """Queue an entry; the order of the queue is the order of the journal."""
         self._queue.append(entry)
         self._directory.queued_bytes += size
+        self._wake_up()
+
+    def _wake_up(self) -> None:
         if self._wake is not None:
             self._wake.set_result(None)
             self._wake = None
+
+    def sync_soon(self) -> None:
+        """Have the rounds written so far synced. Only the committer syncs the journal: see `Segment.sync`."""
+        self._sync_wanted = True
+        self._wake_up()
 
     async def wait_idle(self) -> None:
         """Return when everything queued is durable."""
@@ -134,9 +143,13 @@ class Committer:
     async def run(self) -> None:
         """Commit for ever; an error ends the directory."""
         while True:
-            if not self._queue:
+            if not self._queue and not self._sync_wanted:
                 self._wake = asyncio.get_running_loop().create_future()
                 await self._wake
+            if self._sync_wanted:
+                self._sync_wanted = False
+                await self._journal.sync()
+                continue
             self._committing = True
             entries, size = self._take()
             await self._commit(entries, size)
@@ -173,6 +186,7 @@ class Committer:
             journal.current_id, lsn=lsn, synced_lsn=journal.synced_lsn, count=len(entries), parts=parts
         )
         await journal.write(frame, lsn, sync=plan.sync)
+        directory.check_fence()
         directory.queued_bytes -= size
         self._acknowledge(lsn, entries, size)
 

@@ -8,7 +8,7 @@ from tailrace.model import ConfigError
 from tailrace.storage.api import COMMIT, Fsync
 
 _MIB = 1 << 20
-JOURNAL_FILE_BYTES_MIN = 64 * 1024
+JOURNAL_FILE_BYTES_MIN = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -103,6 +103,11 @@ class Directory:
         finally:
             self._awaited.discard(done)
 
+    def check_fence(self) -> None:
+        """Raise what ended the directory, if anything did."""
+        if self._failure.done():
+            raise self._failure.result()
+
     def check_space(self) -> None:
         """Refuse appends while the disk is nearly full, and take them again when it is not."""
         if self._failure.done():

@@ -38,7 +38,7 @@ async def create_segment(directory: Directory, log: SegmentLog, base: int) -> Se
             await directory.disk.sync_directory(log.path)
             index = SpanIndex(base, log.config.index_interval_bytes)
             segment = Segment(base, path, file, index, directory.clock.steady_ms())
-            log.segments[base] = segment
+            log.add_segment(segment)
         return segment
 
 

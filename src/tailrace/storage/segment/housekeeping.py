@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from tailrace.storage.segment.checkpointing import Checkpointer
+from tailrace.storage.segment.commit import Committer
 from tailrace.storage.segment.directory import Directory
 from tailrace.storage.segment.journal import Journal
 from tailrace.storage.segment.log import SegmentLog
@@ -19,10 +19,10 @@ _TICK_MS = 1000
 class Housekeeper:
     """Looks after a directory while others write to it."""
 
-    def __init__(self, directory: Directory, journal: Journal, checkpointer: Checkpointer) -> None:
+    def __init__(self, directory: Directory, journal: Journal, committer: Committer) -> None:
         self._directory = directory
         self._journal = journal
-        self._checkpointer = checkpointer
+        self._committer = committer
 
     async def run(self) -> None:
         """Look at the space and sync what is due, for ever; a failed sync ends the directory."""
@@ -44,7 +44,7 @@ class Housekeeper:
             for segment in list(log.segments.values()):
                 if segment.unsynced_bytes and segment.file is not None:
                     await segment.sync(bulk=True)
-        await self._journal.sync()
+        self._committer.sync_soon()
 
     async def maintain(self) -> None:
         """Roll, expire and compact what is due, one log after the other."""

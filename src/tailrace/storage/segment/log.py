@@ -488,6 +488,12 @@ class SegmentLog:
         self._directory.tail_bytes -= gone
         return gone
 
+    def add_segment(self, segment: Segment) -> None:
+        """A file for `segments`. By reference a newer one may come to be before an older one."""
+        self.segments[segment.base] = segment
+        if next(reversed(self.segments)) != max(self.segments):
+            self.segments = dict(sorted(self.segments.items()))
+
     def take_applied(self, segment: Segment, appends: list[Append]) -> None:
         """The batches are in the file."""
         index = segment.index

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from tailrace.model import LogDamaged, Offset, StorageError
 from tailrace.records import HEADER_BYTES, BatchError, iter_batches, read_batch
@@ -271,8 +272,6 @@ class Recovery:
     def _index_of(self, found: Findings, append: Append) -> SpanIndex:
         index = found.indexes.get(append.segment)
         if index is None:
-            for older in found.indexes.values():
-                older.seal(append.batch.base_offset)
             index = found.indexes[append.segment] = SpanIndex(
                 append.segment, LogConfig().index_interval_bytes
             )
@@ -299,9 +298,11 @@ class Recovery:
         plan, disk = found.plan, self._disk
         if found.names is None:
             await disk.make_directory(plan.path)
+            found.names = []
         if plan.damaged == NONE:
             for name in _unplanned(found):
                 await disk.remove(f"{plan.path}/{name}")
+                found.names.remove(name)
         await self._create_missing(found)
         for run in _runs(plan.surviving()):
             if not run[0].flags & REFERENCED:
@@ -365,6 +366,10 @@ class Recovery:
     async def _adopt_segments(self, found: Findings, log: SegmentLog) -> None:
         plan, now_ms = found.plan, self._directory.clock.steady_ms()
         planned = plan.shape.segments
+        for base in planned:  # one that begins empty was not met on the way
+            found.indexes.setdefault(base, SpanIndex(base, log.config.index_interval_bytes))
+        for base, following in pairwise(planned):
+            found.indexes[base].seal(following)
         sealed = {base for base in found.bases if base <= plan.solid[0]} - set(planned)
         for base in sorted(sealed | set(planned)):
             segment = Segment(

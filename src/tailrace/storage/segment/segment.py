@@ -10,12 +10,13 @@ last reader closes the file: nothing is pulled from under anybody.
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
 from dataclasses import dataclass
 
 from tailrace.model import LogDamaged, LogTruncated, Offset
 from tailrace.records import Batch, iter_batches
-from tailrace.runtime import BufferPool, File
+from tailrace.runtime import BufferPool, File, SyncError
 from tailrace.storage.api import Slice
 from tailrace.storage.segment.index import IndexState, SpanIndex
 
@@ -26,6 +27,8 @@ class Segment:
     """A segment of one log, as far as it was applied."""
 
     __slots__ = (
+        "_sync_error",
+        "_syncing",
         "base",
         "created_ms",
         "file",
@@ -52,6 +55,8 @@ class Segment:
         self.persisted = IndexState()  # of the index files
         self.reserved = 0  # space is there up to this position
         self.unsynced_bytes = 0
+        self._syncing = asyncio.Lock()
+        self._sync_error: SyncError | None = None
         self.persisted_whole = False  # sealed, and its index files complete
 
     def __repr__(self) -> str:
@@ -59,10 +64,21 @@ class Segment:
         return f"<Segment {self.path} {self.length} bytes {state}>"
 
     async def sync(self, *, bulk: bool = False) -> None:
-        """Make the segment file durable."""
+        """Make the segment file durable.
+
+        One at a time: of two syncs under way only one may be told of a failure, and the other would believe
+        that it succeeded. After a failure there is no other sync of this file.
+        """
         assert self.file is not None
-        unsynced, self.unsynced_bytes = self.unsynced_bytes, 0
-        await self.file.sync(bulk=bulk or unsynced > _BULK_BYTES)
+        async with self._syncing:
+            if self._sync_error is not None:
+                raise self._sync_error
+            unsynced, self.unsynced_bytes = self.unsynced_bytes, 0
+            try:
+                await self.file.sync(bulk=bulk or unsynced > _BULK_BYTES)
+            except SyncError as error:
+                self._sync_error = error
+                raise
 
     @property
     def ready(self) -> bool:
@@ -107,7 +123,10 @@ class FileExtent:
         if (found := self.load_nowait()) is not None:
             return found
         buffer, whole = self._prepare()
-        done = await self._plan.file.read(self._begin, whole)
+        try:
+            done = await self._plan.file.read(self._begin, whole)
+        except OSError as error:
+            raise LogDamaged(f"{self._plan.segment.path} cannot be read: {error.strerror}") from error
         return self._checked(buffer, whole, done)
 
     def release(self) -> None:

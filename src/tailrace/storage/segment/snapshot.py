@@ -68,7 +68,10 @@ class Snapshots:
         return Offset(0), ProducerStates()
 
     async def offsets(self, directory: str) -> list[int]:
-        names = await self._disk.list(directory)
+        try:
+            names = await self._disk.list(directory)
+        except FileNotFoundError:  # the partition's creation is not applied yet
+            return []
         return [offset for name in names if (offset := read_numbered(name, "snapshot")) is not None]
 
     async def save(self, directory: str, offset: int, data: bytes) -> None:

@@ -6,8 +6,9 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
+from typing import Any
 
 from tailrace.model import BrokerError, ErrorCode, PartitionId, StorageError
 from tailrace.runtime import Clock, DirectoryLock, Disk, RealDisk, Supervisor, SystemClock
@@ -53,8 +54,8 @@ class SegmentStorage:
             free_journal=self._checkpointer.free_journal,
             journal_half_full=self._checkpointer.request,
         )
-        self._housekeeper = Housekeeper(self.directory, self._journal, self._checkpointer)
-        self._tasks = Supervisor(self.directory.fence)
+        self._housekeeper = Housekeeper(self.directory, self._journal, self._committer)
+        self._tasks = Supervisor(self._fail)
         self._closed = False
         self._lock: DirectoryLock | None = None
 
@@ -133,7 +134,7 @@ class SegmentStorage:
 
     async def maintain(self) -> None:
         self._check_open()
-        await self._housekeeper.maintain()
+        await self._guarded(self._housekeeper.maintain())
 
     async def wait_failed(self) -> Exception:
         return await self.directory.wait_failed()
@@ -148,12 +149,28 @@ class SegmentStorage:
         finally:
             await self._let_go()
 
+    async def wait_applied(self) -> None:
+        """Return when everything durable is in the segment files."""
+        await self._applier.wait_applied()
+
     async def checkpoint(self) -> None:
         """Apply and checkpoint everything durable now."""
-        await self._applier.wait_applied()
-        await self._checkpointer.checkpoint()
+        await self._guarded(self._checkpointer.checkpoint_all())
 
     # ---- inside
+
+    def _fail(self, error: BaseException) -> None:
+        """A background task failed: nothing of this directory goes on."""
+        self.directory.fence(error)
+        self._tasks.cancel()
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """Work on behalf of a caller: its trouble with the disk ends the directory like any other."""
+        try:
+            await work
+        except OSError as error:
+            self._fail(error)
+            self.directory.check_fence()
 
     def _check_open(self) -> None:
         if self._closed:

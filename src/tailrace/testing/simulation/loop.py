@@ -163,7 +163,6 @@ class SimulatedLoop(_Loop):
             return
         self._closed = True
         for task in self.pending():
-            task._log_destroy_pending = False  # type: ignore[attr-defined]  # it did not end, and shall not say so
             _close_silently(task.get_coro())
         self._tasks.clear()
         self._ready.clear()
@@ -258,6 +257,7 @@ class SimulatedLoop(_Loop):
     # ---- errors
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Keep an error for `run`; nobody needs to hear that a process that is gone left tasks behind."""
         if not self.halted():
             self.errors.append(context.get("exception") or RuntimeError(context["message"]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Coroutine
 from uuid import UUID
 
@@ -318,6 +319,20 @@ def test_a_slice_outlives_eviction_and_closing() -> None:
     assert [batch.base_offset for batch in iter_batches(data)] == [0, 1]
 
 
+def test_evicted_bytes_are_freed_at_once() -> None:
+    class Tracked(bytearray):
+        """A buffer that can be watched."""
+
+    writer = Writer(LogConfig(memory_messages_max=1))
+    data = Tracked(data_of(writer.clock, 1))
+    watch = weakref.ref(data)
+    writer.log.append(read_batch(data), leader_epoch=EPOCH)
+    del data
+    assert watch() is not None
+    writer.append()
+    assert watch() is None
+
+
 def test_trimming_gives_memory_back() -> None:
     writer = Writer()
     for _ in range(9000):
@@ -327,12 +342,30 @@ def test_trimming_gives_memory_back() -> None:
     assert writer.bases() == list(range(8990, 9000))
 
 
+def test_a_lookup_by_time_takes_turns() -> None:
+    async def scenario() -> None:
+        writer = Writer()
+        data = data_of(writer.clock, 1)
+        for _ in range(5000):
+            writer.log.append(read_batch(bytearray(data)), leader_epoch=EPOCH)
+        writer.clock.advance(1)
+        writer.append()
+        lookup = asyncio.create_task(writer.log.find_timestamp(writer.clock.now_ms()))
+        await asyncio.sleep(0)
+        assert not lookup.done()
+        assert await lookup == (5000, writer.clock.now_ms())
+
+    run(scenario())
+
+
 def test_a_cancelled_wait_leaves_nothing_behind() -> None:
     async def scenario() -> None:
         writer = Writer()
-        for _ in range(3):
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(writer.log.wait_durable(Offset(1)), 0)
+        waiter = asyncio.create_task(writer.log.wait_durable(Offset(1)))
+        await asyncio.sleep(0)
+        assert len(writer.log._waiters) == 1
+        waiter.cancel()
+        await asyncio.wait([waiter])
         assert not writer.log._waiters
 
     run(scenario())

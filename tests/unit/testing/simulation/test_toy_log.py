@@ -15,6 +15,7 @@ from tailrace.runtime import SyncError
 from tailrace.testing.simulation import SECTOR_BYTES, Crash, SimulatedDisk, SimulatedLoop
 
 _SEEDS = range(300)
+_SEEDS_UNTIL_CAUGHT = range(3000)
 
 
 class _Log:
@@ -131,4 +132,4 @@ def test_the_right_log_keeps_what_it_acknowledged() -> None:
     ],
 )
 def test_a_broken_log_is_caught(kind: type[_Log]) -> None:
-    assert any(_lost(kind, seed) for seed in _SEEDS)
+    assert any(_lost(kind, seed) for seed in _SEEDS_UNTIL_CAUGHT)

@@ -1,0 +1,421 @@
+"""A history: lives of one data directory, the random work in each, and how each one ends."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import random
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVarTuple, Unpack
+from uuid import UUID
+
+from tailrace.model import BrokerError, Epoch, Offset, PartitionId, StorageError
+from tailrace.records import build_batch, iter_batches, read_batch
+from tailrace.storage import COMMIT, OS, Fsync, LogConfig
+from tailrace.storage.segment import DirectoryConfig, SegmentLog, SegmentStorage
+from tailrace.storage.segment.entry import Append, Entry
+from tailrace.testing.crashes.oracle import Content, Oracle, Wrong, derived_state
+from tailrace.testing.simulation import Crash, SimulatedClock, SimulatedDisk, SimulatedLoop
+
+_Ts = TypeVarTuple("_Ts")
+
+_JOURNAL_FILE = 16 * 1024
+_LARGE = 900
+_PARTITIONS_MAX = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What kind of history."""
+
+    crashes: int | None = None
+    crash_at: int | None = None  # disk call of the first life
+    operations: int = 60
+    faults: bool = True
+    loose: bool = True  # some partitions do not wait for syncs
+    flip: bool = False  # one bit, at the very end
+    storage: type[SegmentStorage] = SegmentStorage
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A history that went wrong: its seed plays it again."""
+
+    seed: int
+    error: str
+    trace: list[str]
+
+
+class History:
+    """One seed."""
+
+    def __init__(self, seed: int, options: Options) -> None:
+        self.seed = seed
+        self.options = options
+        self.rng = rng = random.Random(seed)
+        self.trace: collections.deque[str] = collections.deque(maxlen=400)
+        self.disk = SimulatedDisk(rng)
+        self.disk.log = self.trace.append
+        self.oracle = Oracle(lambda partition_id: self._fsync(partition_id) is not None)
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.loop: SimulatedLoop | None = None
+        self.last_round: list[Entry] = []
+        self.flipped = ""
+        self._config = self._choose_config()
+        self._unsynced_may_be_lost = False
+        self._topics = 0
+        self._sequences: dict[tuple[int, int], int] = {}
+        self._bodies = 0
+        if options.faults:
+            self.disk.sync_error_chance = rng.choice([0, 0, 0.004, 0.02])
+            self.disk.write_error_chance = rng.choice([0, 0, 0.01])
+
+    def _choose_config(self) -> DirectoryConfig:
+        rng = self.rng
+        return DirectoryConfig(
+            fsync=COMMIT,
+            journal_file_bytes=_JOURNAL_FILE,
+            journal_bytes_max=3 * _JOURNAL_FILE,
+            checkpoint_bytes=_JOURNAL_FILE,
+            checkpoint_interval_ms=rng.choice([5, 50, 5000]),
+            round_bytes_max=4000,
+            tail_bytes_max=rng.choice([0, 3000, 1 << 20]),
+            inline_bytes_max=_LARGE,
+            loose_inline_bytes_max=rng.choice([0, 300]),
+            apply_bytes=rng.choice([1, 2000, 1 << 20]),
+            apply_delay_ms=rng.choice([0, 2, 20]),
+            sync_piece_bytes=3000,
+            reserve_bytes=1000,
+            free_bytes_min=0,
+        )
+
+    # ---- lives
+
+    def play(self) -> None:
+        """Live and die as often as the seed says; then recover twice, undisturbed."""
+        rng, disk = self.rng, self.disk
+        crashes = rng.choice([1, 2, 3, 5]) if self.options.crashes is None else self.options.crashes
+        for number in range(crashes):
+            disk.crash_at = disk.calls + self._next_crash(number)
+            self._live(self._serve())
+            self._die()
+        disk.crash_at = 0
+        disk.sync_error_chance = disk.write_error_chance = 0.0
+        if self.options.flip:
+            self._flip_bit()
+        for _ in range(2):
+            self._live(self._look())
+            disk.kill()
+            self._unsynced_may_be_lost = False
+        self.counts["histories"] += 1
+        self.counts["calls"] += disk.calls
+        self.counts["faults"] += disk.faults
+
+    def _next_crash(self, number: int) -> int:
+        if number == 0 and self.options.crash_at is not None:
+            return self.options.crash_at
+        return self.rng.randrange(1, self.rng.choice([30, 150, 700]))
+
+    def _live(self, work: Coroutine[Any, Any, None]) -> None:
+        started_s = self.loop.time() if self.loop is not None else 0.0
+        self.loop = SimulatedLoop(started_s=started_s)
+        faults = self.disk.faults
+        try:
+            self.loop.run(work)
+        except (Crash, StorageError) as end:
+            if isinstance(end, StorageError) and self.disk.faults == faults:
+                raise
+        finally:
+            self.loop.abandon()
+        again = [
+            p for p in self.disk.paths() if not p.endswith("/") and self.disk.synced(p).syncs_after_failure
+        ]
+        if again:
+            raise Wrong(f"synced again after a failed sync: {again}")
+
+    def _die(self) -> None:
+        if self.disk.sync_failed or self.rng.random() < 0.35:
+            self.counts["kills"] += 1
+            self._unsynced_may_be_lost |= self.disk.sync_failed
+            self.disk.kill()
+        else:
+            self.counts["power cuts"] += 1
+            self._unsynced_may_be_lost = True
+            self.disk.power_cut()
+
+    async def _open(self) -> SegmentStorage:
+        assert self.loop is not None
+        storage = self.options.storage(
+            self.disk, "sim", config=self._config, clock=SimulatedClock(self.loop), rng=self.rng
+        )
+        await storage.start()
+        found = {log.partition_id: await _content(log) for log in storage.logs()}
+        self.counts["recoveries"] += 1
+        self._check_damage(storage)
+        self._check_found(found)
+        self.oracle.adopt({log.life: log.partition_id for log in storage.directory.logs.values()})
+        self._unsynced_may_be_lost = False
+        for log in storage.logs():
+            self._check_derived(log, found[log.partition_id])
+            storage.configure(log.partition_id, self._log_config(log.partition_id))
+        names = await self.disk.list("")
+        if any(name.startswith("stray-") for name in names) and not self.flipped:
+            raise Wrong(f"strays: {names}")
+        self._listen(storage)
+        return storage
+
+    def _check_found(self, found: dict[PartitionId, Content]) -> None:
+        """Everything acknowledged is there. A flip in the very last round cannot be told from a torn one."""
+        try:
+            self.oracle.check_recovered(found, losses=self._unsynced_may_be_lost)
+        except Wrong:
+            in_journal = self.flipped.startswith("journal/")
+            if not in_journal or not self.oracle.last_round_lost(found, self.last_round):
+                raise
+            self.counts["flips cost the last round"] += 1
+            self.oracle.check_recovered(found, losses=False)
+        self.last_round = []
+
+    def _check_damage(self, storage: SegmentStorage) -> None:
+        damaged = [log for log in storage.logs() if log.damaged != -1]
+        if damaged and not self.flipped:
+            raise Wrong(f"quarantined without damage: {damaged}")
+
+    def _check_derived(self, log: SegmentLog, content: Content) -> None:
+        if content.trimmed or content.start or self.flipped:
+            return
+        epochs, producers = derived_state(content)
+        if log.epochs != epochs or log.producers != producers:
+            raise Wrong(f"{log}: derived state is {log.epochs}, {log.producers.write()!r}")
+
+    def _listen(self, storage: SegmentStorage) -> None:
+        """Have the oracle hear what is sequenced and what is acknowledged."""
+        submit, push = storage.directory.submit, storage._applier.push
+
+        def hear_submit(entry: Entry, size: int) -> None:
+            self.oracle.sequenced(entry)
+            submit(entry, size)
+
+        def hear_push(lsn: int, entries: list[Entry], size: int) -> None:
+            self.last_round = entries
+            self.oracle.acknowledged(entries)
+            push(lsn, entries, size)
+
+        storage.directory.submit = hear_submit
+        storage._applier.push = hear_push  # type: ignore[method-assign]
+
+    async def _look(self) -> None:
+        storage = await self._open()
+        await storage.close()
+
+    # ---- work
+
+    async def _serve(self) -> None:
+        storage = await self._open()
+        works: set[asyncio.Task[None]] = set()
+        busy: set[PartitionId] = set()
+        for _ in range(self.options.operations):
+            if storage.directory.failure is not None:
+                raise storage.directory.failure
+            work = self._choose_work(storage, busy)
+            if work is not None:
+                task = asyncio.ensure_future(work)
+                works.add(task)
+                task.add_done_callback(works.discard)
+            if self.rng.random() < 0.6:
+                await asyncio.sleep(self.rng.choice([0, 0, 0.0005, 0.002, 0.02]))
+        if self.rng.random() < 0.3:
+            await storage.close()
+        raise Crash("the work is done")
+
+    def _choose_work(
+        self, storage: SegmentStorage, busy: set[PartitionId]
+    ) -> Coroutine[Any, Any, None] | None:
+        rng = self.rng
+        logs = [log for log in storage.logs() if not log.deleting]
+        draw = rng.random()
+        if not logs or draw < 0.06:
+            return self._create(storage)
+        log = rng.choice(logs)
+        free = log.partition_id not in busy
+        if draw < 0.13 and free:
+            back = rng.randint(0, 3) if rng.random() < 0.6 else rng.randint(0, log.end_offset)
+            offset = max(log.start_offset, log.end_offset - back)
+            return self._alone(log, busy, log.truncate, Offset(offset))
+        if draw < 0.17 and free:
+            offset = rng.randint(log.start_offset, rng.choice([log.start_offset, log.durable_offset]))
+            return self._alone(log, busy, log.trim, Offset(offset))
+        if draw < 0.19 and free:
+            return self._alone(log, busy, storage.delete, log.partition_id)
+        if draw < 0.22:
+            return self._quietly(storage.checkpoint)
+        if draw < 0.24:
+            return self._quietly(storage.maintain)
+        if draw < 0.28:
+            return self._check_served(log)
+        for _ in range(rng.choice([1, 1, 1, 4])):
+            self._append(log)
+        return None
+
+    async def _create(self, storage: SegmentStorage) -> None:
+        wanted = {log.partition_id for log in storage.directory.logs.values() if not log.deleting}
+        if len(wanted) >= _PARTITIONS_MAX:
+            return
+        gone = [pid for pid in self.oracle.partitions if pid not in wanted]
+        if gone and self.rng.random() < 0.6:
+            partition_id = self.rng.choice(gone)
+        else:
+            self._topics += 1
+            partition_id = PartitionId(UUID(int=self._topics), 0)
+        await self._quietly(storage.create, partition_id, self._log_config(partition_id))
+
+    def _log_config(self, partition_id: PartitionId) -> LogConfig:
+        return LogConfig(fsync=self._fsync(partition_id), segment_bytes=4000, index_interval_bytes=400)
+
+    def _fsync(self, partition_id: PartitionId) -> Fsync | None:
+        kind = partition_id.topic_id.int % 4 if self.options.loose else 0
+        return {2: OS, 3: Fsync(5)}.get(kind)
+
+    def _append(self, log: SegmentLog) -> None:
+        rng = self.rng
+        self._bodies += 1
+        size = rng.randrange(_LARGE, 2200) if rng.random() < 0.25 else rng.randrange(1, 500)
+        text = b"%08d|%d." % (self._bodies, self.seed)
+        value = (text * (size // len(text) + 1))[:size]
+        producer_id = rng.choice([-1, -1, 0, 1])
+        sequence = self._sequences.get((log.life, producer_id), 0) if producer_id >= 0 else -1
+        self._sequences[log.life, producer_id] = sequence + 1
+        records = [(self._bodies * 10 - rng.randrange(50), b"k%d" % rng.randrange(5), value, ())]
+        data = build_batch(
+            records * rng.choice([1, 1, 2]),
+            producer_id=producer_id,
+            producer_epoch=min(producer_id, 0),
+            base_sequence=sequence,
+        )
+        batch = read_batch(data)
+        try:
+            log.append(batch, leader_epoch=Epoch(self.disk.life))
+        except (BrokerError, StorageError):
+            self.counts["refused appends"] += 1
+
+    async def _alone(
+        self,
+        log: SegmentLog,
+        busy: set[PartitionId],
+        work: Callable[[Unpack[_Ts]], Awaitable[Any]],
+        *args: *_Ts,
+    ) -> None:
+        busy.add(log.partition_id)
+        try:
+            await self._quietly(work, *args)
+        finally:
+            busy.discard(log.partition_id)
+
+    async def _quietly(self, work: Callable[[Unpack[_Ts]], Awaitable[Any]], *args: *_Ts) -> None:
+        """Work that may be refused, or may find the directory fenced."""
+        try:
+            await work(*args)
+        except (BrokerError, StorageError):
+            self.counts["refused operations"] += 1
+
+    async def _check_served(self, log: SegmentLog) -> None:
+        """What is read while others write is what was acknowledged."""
+        expected = self.oracle.partitions[log.partition_id]
+        wanted = next(iter(expected.states()))
+        known = len(expected.entries)
+        try:
+            content = await _content(log)
+        except (BrokerError, StorageError):
+            self.counts["refused reads"] += 1
+            return
+        changes = [entry for entry in expected.entries[known:] if not isinstance(entry, Append)]
+        unacknowledged = any(not isinstance(entry, Append) for entry in expected.entries[:known])
+        if wanted is None or changes or unacknowledged:
+            return
+        self.counts["served and checked"] += 1
+        for offset, data in content.batches.items():
+            if offset in wanted.batches and wanted.batches[offset] != data:
+                raise Wrong(f"{log} serves other bytes at {offset} than were acknowledged")
+        missing = [o for o in wanted.visible() if o not in content.batches and o >= log.start_offset]
+        if missing:
+            raise Wrong(f"{log} does not serve {missing}")
+
+    # ---- the last bit
+
+    def _flip_bit(self) -> None:
+        rng = self.rng
+        paths = [p for p in self.disk.paths() if not p.endswith("/") and not p.startswith("deleted-")]
+        paths = [path for path in paths if self.disk.content(path) and not path.endswith(".tmp")]
+        if not paths:
+            return
+        path = rng.choice(paths)
+        content = self.disk.content(path)
+        used = [place for place, byte in enumerate(content) if byte] if path.startswith("journal/") else []
+        place = rng.choice(used) if used and rng.random() < 0.9 else rng.randrange(len(content))
+        self.disk.flip_bit(path, position=place, bit=rng.randrange(8))
+        self.flipped = path
+
+
+async def _content(log: SegmentLog) -> Content:
+    """Everything that a reader can get out of a log."""
+    start = log.start_offset
+    offset, end, batches = start, log.durable_offset, {}
+    while offset < end:
+        piece = await log.read(offset, bytes_max=1500)
+        for batch in iter_batches(await piece.load()):
+            batches[int(batch.base_offset)] = bytes(batch.data)
+        if piece.next_offset <= offset:
+            raise Wrong(f"{log}: a read at {offset} leads nowhere")
+        offset = piece.next_offset
+    return Content(start, end, batches)
+
+
+def play(seed: int, options: Options | None = None) -> tuple[History, Failed | None]:
+    """Play one history; what went wrong, if anything did."""
+    history = History(seed, options or Options())
+    try:
+        history.play()
+    except Wrong as wrong:
+        return history, Failed(seed, f"Wrong: {wrong}", list(history.trace))
+    except Exception:
+        return history, Failed(seed, traceback.format_exc(), list(history.trace))
+    return history, None
+
+
+def play_flipped(seed: int, options: Options | None = None) -> tuple[History, Failed | None]:
+    """A history that ends with one bit flipped: masked, reported, or at most the last round lost."""
+    history = History(seed, options or Options(faults=False, loose=False, flip=True))
+    try:
+        history.play()
+    except (BrokerError, StorageError):
+        history.counts["flips reported"] += 1
+    except Wrong as wrong:
+        return history, Failed(seed, f"Wrong: {wrong} (flipped {history.flipped})", list(history.trace))
+    except Exception:
+        return history, Failed(seed, traceback.format_exc(), list(history.trace))
+    else:
+        history.counts["flips masked"] += 1
+    return history, None
+
+
+def sweep(seed: int, *, until: float, options: Options | None = None) -> tuple[int, Failed | None]:
+    """One history, crashed at every disk call in turn; how many were played, and what went wrong."""
+    given = options or Options()
+    for call in range(1, 400):
+        swept = Options(
+            crashes=1 + call % 2,
+            crash_at=call,
+            operations=15,
+            faults=given.faults,
+            loose=given.loose,
+            storage=given.storage,
+        )
+        _, failed = play(seed, swept)
+        if failed is not None:
+            return call, Failed(seed, f"crash_at={call} {failed.error}", failed.trace)
+        if time.monotonic() > until:
+            return call, None
+    return 399, None

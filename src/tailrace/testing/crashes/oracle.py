@@ -1,0 +1,161 @@
+"""The oracle: every entry in the order in which it was sequenced, and how many of them were acknowledged.
+
+The journal keeps the order of the queue, so what a crash leaves of a partition is what some number of its
+first entries make, and not fewer than were acknowledged. A partition that does not wait for syncs may lose
+its end in a power cut, never more than its end, and never a byte in the middle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from tailrace.model import PartitionId
+from tailrace.records import Batch
+from tailrace.storage.epochs import LeaderEpochs
+from tailrace.storage.producers import ProducerStates
+from tailrace.storage.segment.entry import Append, Create, Delete, Entry, Trim, Truncate
+
+
+class Wrong(Exception):
+    """The engine shows something that it must not, or lacks something that it must have."""
+
+
+@dataclass(slots=True)
+class Content:
+    """What a log holds: its offsets, and the bytes of its batches by base offset."""
+
+    start: int
+    end: int
+    batches: dict[int, bytes]
+    trimmed: bool = False
+
+    def copy(self) -> Content:
+        return Content(self.start, self.end, dict(self.batches), self.trimmed)
+
+    def visible(self) -> dict[int, bytes]:
+        """The batches that a reader can reach."""
+        return {
+            o: data for o, data in self.batches.items() if Batch(memoryview(data)).next_offset > self.start
+        }
+
+    def brief(self) -> str:
+        return f"{self.start} to {self.end}, batches at {sorted(self.visible())}"
+
+
+@dataclass(slots=True)
+class Expected:
+    """One partition: what was certain at the last recovery, and every entry since."""
+
+    content: Content | None = None
+    entries: list[Entry] = field(default_factory=list)
+    data: list[bytes] = field(default_factory=list)  # of the appends: the engine owns the batch itself
+    acknowledged: int = 0
+
+    def states(self) -> Iterator[Content | None]:
+        """What is there after the acknowledged entries, and after each one more."""
+        content = self.content.copy() if self.content else None
+        for count, (entry, data) in enumerate(zip(self.entries, self.data, strict=True)):
+            if count >= self.acknowledged:
+                yield content.copy() if content else None
+            content = apply(content, entry, data)
+        yield content
+
+
+def apply(content: Content | None, entry: Entry, data: bytes) -> Content | None:
+    """What one entry makes of a partition."""
+    if isinstance(entry, Create):
+        return Content(0, 0, {})
+    if isinstance(entry, Delete):
+        return None
+    assert content is not None
+    if isinstance(entry, Append):
+        batch = Batch(memoryview(data))
+        content.batches[batch.base_offset] = data
+        content.end = batch.next_offset
+    elif isinstance(entry, Truncate):
+        content.batches = {o: each for o, each in content.batches.items() if o < entry.offset}
+        content.end = entry.offset
+        content.start = min(content.start, content.end)
+    elif isinstance(entry, Trim):
+        content.start = max(content.start, entry.offset)
+        content.trimmed = True
+    return content
+
+
+class Oracle:
+    """Knows what must be there."""
+
+    def __init__(self, is_loose: Callable[[PartitionId], bool]) -> None:
+        self._is_loose = is_loose  # whether a partition does not wait for syncs
+        self.partitions: dict[PartitionId, Expected] = {}
+        self._lives: dict[int, PartitionId] = {}
+
+    def adopt(self, lives: dict[int, PartitionId]) -> None:
+        """Which life is whose, after a recovery."""
+        self._lives = dict(lives)
+
+    def sequenced(self, entry: Entry) -> None:
+        """The engine queued an entry."""
+        if isinstance(entry, Create):
+            self._lives[entry.life] = entry.partition_id
+        expected = self.partitions.setdefault(self._lives[entry.life], Expected())
+        expected.entries.append(entry)
+        expected.data.append(bytes(entry.batch.data) if isinstance(entry, Append) else b"")
+
+    def acknowledged(self, entries: list[Entry]) -> None:
+        """The engine told the world that these are durable."""
+        for entry in entries:
+            self.partitions[self._lives[entry.life]].acknowledged += 1
+
+    def check_recovered(self, found: dict[PartitionId, Content], *, losses: bool) -> None:
+        """Compare with what is there after a recovery, which from then on is what must be there."""
+        for partition_id in self.partitions.keys() | found.keys():
+            expected = self.partitions.get(partition_id, Expected())
+            actual = found.get(partition_id)
+            if not _explains(expected, actual, losses=losses and self._is_loose(partition_id)):
+                raise Wrong(f"{partition_id}: {_difference(expected, actual)}")
+        self.partitions = {partition_id: Expected(content=content) for partition_id, content in found.items()}
+
+    def last_round_lost(self, found: dict[PartitionId, Content], last: list[Entry]) -> bool:
+        """Whether everything agrees if the entries acknowledged last are not counted: a flip may cost those."""
+        for entry in last:
+            self.partitions[self._lives[entry.life]].acknowledged -= 1
+        return all(
+            _explains(self.partitions.get(partition_id, Expected()), found.get(partition_id), losses=False)
+            for partition_id in self.partitions.keys() | found.keys()
+        )
+
+
+def _explains(expected: Expected, actual: Content | None, *, losses: bool) -> bool:
+    return any(_same(state, actual, losses=losses) for state in expected.states())
+
+
+def _same(state: Content | None, actual: Content | None, *, losses: bool) -> bool:
+    if state is None or actual is None:
+        return state is actual
+    if losses and actual.end < state.end:
+        kept = {o: data for o, data in state.batches.items() if o < actual.end}
+        state = Content(min(state.start, actual.end), actual.end, kept)
+    return (state.start, state.end) == (actual.start, actual.end) and state.visible() == actual.visible()
+
+
+def _difference(expected: Expected, actual: Content | None) -> str:
+    states = list(expected.states())
+    wanted = [state.brief() if state else "absent" for state in (states[0], states[-1])]
+    other = []
+    if actual is not None and states[0] is not None:
+        theirs = states[0].batches
+        other = [o for o, data in actual.batches.items() if o in theirs and theirs[o] != data]
+    seen = actual.brief() if actual else "absent"
+    return f"acknowledged {wanted[0]}; at most {wanted[1]}; found {seen}; other bytes at {other}"
+
+
+def derived_state(content: Content) -> tuple[LeaderEpochs, ProducerStates]:
+    """Epochs and producers as the batches of a log make them."""
+    epochs, producers = LeaderEpochs(), ProducerStates()
+    for offset in sorted(content.batches):
+        batch = Batch(memoryview(content.batches[offset]))
+        epochs.apply(batch.leader_epoch, batch.base_offset)
+        producers.apply(batch)
+    return epochs, producers
