@@ -1,6 +1,6 @@
 """The segment engine on a simulated disk: seeded crashes at random disk calls, checked by an oracle.
 
-TAILRACE_SEED=n plays one seed; `python -m tailrace.testing.crashes --seed n --trace` shows its every disk call.
+TAILRACE_SEED=n plays one seed; `python -m tailrace.testing.crashes --seed n --trace` shows every disk call.
 """
 
 from __future__ import annotations

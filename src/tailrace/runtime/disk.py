@@ -55,10 +55,10 @@ class File(Protocol):
         """Fill `buffer`; fewer bytes than asked for mean the end of the file."""
 
     async def write(self, position: int, buffers: Sequence[Buffer], *, sync: bool = False) -> None:
-        """Write all of `buffers`, one after the other, and sync if asked; OSError or SyncError if that failed."""
+        """Write all of `buffers`, one after the other, then sync if asked; OSError or SyncError."""
 
     async def sync(self, *, bulk: bool = False) -> None:
-        """Make what was written to this file survive a power cut, or SyncError; `bulk` if that may be megabytes."""
+        """Make what was written survive a power cut, or SyncError; `bulk` if that may be megabytes."""
 
     async def truncate(self, size: int) -> None:
         """Cut or extend to `size`; space reserved past it is given back."""
@@ -244,7 +244,7 @@ class RealFile:
 
 
 class DiskCalls:
-    """Decides where a blocking call runs: in the loop while that is the faster, safe choice, else in a thread."""
+    """Decides where a blocking call runs: in the loop while that is faster and safe, else in a thread."""
 
     def __init__(self, *, owns_loop: bool) -> None:
         self._owns_loop = owns_loop
@@ -277,7 +277,7 @@ if hasattr(os, "preadv") and hasattr(os, "RWF_NOWAIT"):
         return os.preadv(fd, [buffer], position, os.RWF_NOWAIT)
 else:  # macOS cannot ask whether a read would wait
 
-    def _preadv_nowait(fd: int, buffer: memoryview, position: int) -> int:
+    def _preadv_nowait(fd: int, buffer: memoryview, position: int) -> int:  # noqa: ARG001
         raise BlockingIOError
 
 

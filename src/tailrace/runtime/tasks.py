@@ -16,18 +16,18 @@ class Supervisor:
 
     def __init__(self, on_failure: Callable[[BaseException], None]) -> None:
         self._on_failure = on_failure
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order in which they were started
 
     def start(self, name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run `work` beside everything else, under `name`."""
         task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._ended)
         return task
 
     def cancel(self) -> None:
         """Ask everything that still runs to end."""
-        for task in self._tasks:
+        for task in list(self._tasks):
             if task is not asyncio.current_task():
                 task.cancel()
 
@@ -38,6 +38,6 @@ class Supervisor:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
+        del self._tasks[task]
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_failure(error)

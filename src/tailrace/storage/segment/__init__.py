@@ -11,6 +11,8 @@ On disk a data directory holds one journal, one CHECKPOINT, and a directory per 
 `checkpointing`  what lets the journal be used again
 `plan` `recovery`  from what a crash left to a directory that serves
 `housekeeping` `retention`  what is done by the clock
+`compaction` `cleaning`  which records of a compacted log stay, and the rewriting of its segments
+`successor` `thinning` `pace`  a segment's new file, a batch's new bytes, and work in short turns
 `entry` `journal` `checkpoint` `snapshot` `shape` `names`  formats and pure rules
 """
 

@@ -132,7 +132,7 @@ class Applier:
             await segment.sync(bulk=True)
 
     async def _write(self, log: SegmentLog, run: list[Append]) -> None:
-        """Write batches that lie one after the other. They are safe in the journal, so a full disk is waited out."""
+        """Write batches that lie one after the other. The journal has them, so a full disk is waited out."""
         if not run:
             return
         first, last = run[0], run[-1]
@@ -174,8 +174,8 @@ class Applier:
         if isinstance(entry, Create):
             await self._create(log)
         elif isinstance(entry, Truncate):
-            await self._truncate(log, entry)
             log.cut_lsn = lsn
+            await self._truncate(log, entry)
         elif isinstance(entry, Trim):
             await self._trim(log, entry)
         elif isinstance(entry, Delete):
@@ -197,9 +197,10 @@ class Applier:
             segment = await create_segment(self._directory, log, entry.segment)
         else:
             await self._cut(log, segment, entry.position)
-        for offset in await self._directory.snapshots.offsets(log.path):
-            if offset > entry.offset:
-                await disk.remove(f"{log.path}/{numbered(offset, 'snapshot')}")
+        async with log.snapshot_lock:
+            for offset in await self._directory.snapshots.offsets(log.path):
+                if offset > entry.offset:
+                    await disk.remove(f"{log.path}/{numbered(offset, 'snapshot')}")
         await segment.sync()
         await disk.sync_directory(log.path)
         log.take_truncated(segment, entry)
@@ -209,7 +210,12 @@ class Applier:
         await self._directory.cache.open(segment, interval_bytes=log.config.index_interval_bytes)
         assert segment.index is not None and segment.file is not None
         if position < segment.length:
+            self._directory.cache.forget(segment)  # which could close it while it is read
+            segment.persisted_whole = False
             index = segment.index.cut(position)
+            persisted = segment.persisted.cut(
+                index
+            )  # before spans are added that the index files do not hold
             opened = await read_open_span(log.life, segment, index.closed_position, position)
             for append in opened:
                 index.add(append.batch)
@@ -217,10 +223,9 @@ class Applier:
             again = [a for a in opened if first is None or a.batch.base_offset < first]
             log.tail.put_back(again)
             self._directory.tail_bytes += sum(append.batch.size for append in again)
-            self._directory.cache.forget(segment)
             segment.index, segment.length = index, position
-            segment.sealed = segment.persisted_whole = False
-            segment.persisted = segment.persisted.cut(index)
+            segment.sealed = False
+            segment.persisted = persisted
             segment.reserved = position
             await segment.file.truncate(position)
         self.dirty[segment] = None

@@ -30,19 +30,22 @@ class SegmentCache:
         self._bytes_max = bytes_max
         self._bytes = 0
         self._open: OrderedDict[Segment, int] = OrderedDict()  # bytes of the index
-        self._opening: dict[Segment, asyncio.Lock] = {}
+        self._opening: dict[Segment, asyncio.Event] = {}
 
     async def open(self, segment: Segment, *, interval_bytes: int) -> None:
         """Have the file and the index of a segment in memory."""
-        lock = self._opening.setdefault(segment, asyncio.Lock())
-        try:
-            async with lock:
+        while (opening := self._opening.get(segment)) is not None:
+            await opening.wait()
+        if not segment.ready:
+            opened = self._opening[segment] = asyncio.Event()
+            try:
                 if segment.file is None:
                     segment.file = await self._disk.open(segment.path)
                 if segment.index is None:
                     segment.index = await self._load(segment, segment.file, interval_bytes)
-        finally:
-            self._opening.pop(segment, None)
+            finally:
+                del self._opening[segment]
+                opened.set()
         if segment.persisted_whole:
             self.admit(segment)
 
@@ -107,8 +110,8 @@ async def scan_segment(
             needed = _batch_bytes(buffer[:done])
             if done < wanted or needed is None or needed <= wanted or position + needed > length:
                 raise LogDamaged(
-                    f"{path}: no whole batch at byte {position} (offset {next_offset} or later). It is kept and "
-                    "not served; tailrace log verify shows the extent"
+                    f"{path}: no whole batch at byte {position} (offset {next_offset} or later). It is kept "
+                    "and not served; tailrace log verify shows the extent"
                 )
             buffer = memoryview(bytearray(needed))
         position += taken

@@ -120,6 +120,8 @@ class Checkpointer:
         await self.checkpoint()
 
     async def _grow(self) -> bool:
+        if self._new_files:
+            return True  # made before, and only waiting for a checkpoint that lists it
         config = self._directory.config
         bytes_wanted = self._journal.size_bytes + config.journal_file_bytes
         if bytes_wanted > min(
@@ -150,13 +152,14 @@ class Checkpointer:
         return True
 
     async def _persist(self, sample: Sample) -> None:
-        for index in sample.indexes:
-            await self._write_index(index)
-        for log, data in sample.snapshots:
-            await self._write_snapshot(log, data)
+        # The segments come first: one whose index is complete may be closed by the cache at any moment.
         for segment in sample.segments:
             if segment.file is not None:
                 await segment.sync(bulk=True)
+        for index in sample.indexes:
+            await self._write_index(index)
+        for log, data in sample.snapshots:
+            await self._write_snapshot(log, data, sample.checkpoint.lsn)
         self._directory.check_fence()
         await write_checkpoint_file(self._directory, sample.checkpoint)
         self._directory.check_fence()
@@ -168,9 +171,9 @@ class Checkpointer:
         self._journal.files += self._new_files
         self._new_files = []
         for log, row in zip(sample.logs, sample.checkpoint.rows, strict=True):
-            log.checkpoint_segment = row.segment
+            log.checkpoint_segment, log.checkpoint_end = row.segment, row.end
         for log, _ in sample.snapshots:
-            if log.life in directory.logs:
+            async with log.snapshot_lock:
                 await directory.snapshots.prune(log.path, log.snapshot)
 
     def _put_back(self, sample: Sample) -> None:
@@ -244,12 +247,16 @@ class Checkpointer:
         await file.sync()
         file.close()
 
-    async def _write_snapshot(self, log: SegmentLog, data: bytes) -> None:
-        try:
-            await self._directory.snapshots.save(log.path, log.snapshot, data)
-        except FileNotFoundError:
-            if log.life in self._directory.logs:
-                raise
+    async def _write_snapshot(self, log: SegmentLog, data: bytes, lsn: int) -> None:
+        """Save one, unless a truncation was applied since: then its offset is another history's."""
+        async with log.snapshot_lock:
+            if log.cut_lsn > lsn:
+                return
+            try:
+                await self._directory.snapshots.save(log.path, log.snapshot, data)
+            except FileNotFoundError:
+                if log.life in self._directory.logs:
+                    raise
 
 
 def row_of(log: SegmentLog) -> Row:

@@ -197,7 +197,7 @@ class Committer:
             await asyncio.gather(*map(self._write_reference, plan.references))
 
     async def _write_reference(self, reference: Reference) -> None:
-        """Put the batches where they belong. If there is no room they stay inline, and the applier tries later."""
+        """Put the batches where they belong. Without room they stay inline, and the applier tries later."""
         log = self._directory.logs[reference.life]
         awaited = log.fsync.awaited
         first, last = reference.appends[0], reference.appends[-1]

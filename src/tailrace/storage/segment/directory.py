@@ -57,7 +57,7 @@ class Directory:
         self.apply_lock = asyncio.Lock()  # held while the files are between two rounds
         self.creation_lock = asyncio.Lock()
         self.submit: Callable[[Entry, int], None] = _not_started
-        self._awaited: set[Done] = set()
+        self._awaited: dict[Done, None] = {}  # in the order in which they were sequenced
         self._failure: asyncio.Future[StorageError] = asyncio.get_running_loop().create_future()
 
     @property
@@ -80,7 +80,7 @@ class Directory:
                 "write or sync",
                 self.path,
                 reason,
-                hint="Nothing more is acknowledged. Check the disk, then start again: acknowledged data is recovered",
+                hint="Nothing more is acknowledged. Check the disk and start again: what was is recovered",
             )
         else:
             failure = StorageError("serve", self.path, f"{type(error).__name__}: {error}")
@@ -96,12 +96,12 @@ class Directory:
     async def sequence(self, entry: Control) -> None:
         """Queue an entry that is not an append, and return when it is durable."""
         done = entry.done = asyncio.get_running_loop().create_future()
-        self._awaited.add(done)
+        self._awaited[done] = None
         self.submit(entry, 0)
         try:
             await done
         finally:
-            self._awaited.discard(done)
+            del self._awaited[done]
 
     def check_fence(self) -> None:
         """Raise what ended the directory, if anything did."""
@@ -140,5 +140,5 @@ class Directory:
             self.logs[log.life] = self.logs.pop(log.life)
 
 
-def _not_started(entry: Entry, size: int) -> None:
+def _not_started(_: Entry, __: int) -> None:
     raise AssertionError("the directory does not commit yet")

@@ -1,7 +1,7 @@
 """Segment files on their way into being: created, made durable by name, given room.
 
-A new segment file is durable in its directory before its first byte: else a power cut could keep the journal's
-proof of a batch and lose the file that holds it.
+A new segment file is durable in its directory before its first byte: else a power cut could keep the
+journal's proof of a batch and lose the file that holds it.
 """
 
 from __future__ import annotations

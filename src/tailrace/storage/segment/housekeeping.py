@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from tailrace.storage.segment.cleaning import Compactor
 from tailrace.storage.segment.commit import Committer
 from tailrace.storage.segment.directory import Directory
 from tailrace.storage.segment.journal import Journal
@@ -23,6 +24,8 @@ class Housekeeper:
         self._directory = directory
         self._journal = journal
         self._committer = committer
+        self._compactor = Compactor(directory)
+        self._maintaining = asyncio.Lock()
 
     async def run(self) -> None:
         """Look at the space and sync what is due, for ever; a failed sync ends the directory."""
@@ -48,11 +51,19 @@ class Housekeeper:
 
     async def maintain(self) -> None:
         """Roll, expire and compact what is due, one log after the other."""
-        now_ms = self._directory.clock.steady_ms()
-        for log in list(self._directory.serving.values()):
-            log.roll_by_age(now_ms)
-            if log.config.delete and log.accepts_changes:
-                await self._expire(log, now_ms)
+        async with self._maintaining:
+            now_ms = self._directory.clock.steady_ms()
+            for log in list(self._directory.serving.values()):
+                log.roll_by_age(now_ms)
+                if log.config.delete and log.accepts_changes:
+                    await self._expire(log, now_ms)
+                if log.config.compact and log.accepts_changes:
+                    await self._compactor.compact(log, now_ms)
+
+    async def wait_idle(self) -> None:
+        """Return when nobody maintains: soon, once the logs are closed."""
+        async with self._maintaining:
+            return
 
     async def _expire(self, log: SegmentLog, now_ms: int) -> None:
         facts = await segment_facts(log, self._directory.cache)

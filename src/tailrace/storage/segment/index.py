@@ -117,14 +117,14 @@ class SpanIndex:
         self.singles.append(single)
         self.open_crc = 0
 
-    def add_unreadable(self, *, size: int, next_offset: int, header: memoryview = memoryview(b"")) -> None:
+    def add_unreadable(self, *, size: int, next_offset: int, header: memoryview | None = None) -> None:
         """Take note of bytes that are not what was written: reading them is an error, not their content.
 
         They are a span whose checksum holds for the header that was acknowledged, and so for no other bytes.
         """
         self.seal(self.base + self.offsets[-1])
         self.end += size
-        self.open_crc = crc32c(header[:UNCHECKED_BYTES])
+        self.open_crc = crc32c(header[:UNCHECKED_BYTES]) if header is not None else 0
         self._close(next_offset, single=1)
 
     def cut(self, position: int) -> SpanIndex:
@@ -141,8 +141,8 @@ class SpanIndex:
         return twin
 
     def span_of(self, offset: int) -> int:
-        """The span that holds `offset` or, in a gap, the one before it; `len(self)` if it is not closed yet."""
-        return bisect_right(self.offsets, offset - self.base) - 1
+        """The span that holds `offset`; in a gap one of its neighbours; `len(self)` if it is not closed."""
+        return max(bisect_right(self.offsets, offset - self.base) - 1, 0)  # 0 for a gap before the segment
 
     def span_at_time(self, timestamp_ms: int) -> int:
         """The first span that holds a timestamp at or after this one; `len(self)` if no closed one does."""

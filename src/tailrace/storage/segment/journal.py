@@ -180,11 +180,14 @@ class Journal:
         if self.current is not None and self.current.last_lsn > self.synced_lsn:
             await self.sync()
         self.current = None
-        self._id = self._rng.getrandbits(64) | 1  # never zero, which is what an unused sector begins with
+        self._id = self._new_id()
         header = JournalHeader(self._id, first_lsn, file.size)
         await file.file.write(0, [write_header(header)], sync=True)
         self.current = file
         self._position = SECTOR
+
+    def _new_id(self) -> int:
+        return self._rng.getrandbits(64) | 1  # never zero, which is what an unused sector begins with
 
     async def write(self, frame: bytes, lsn: int, *, sync: bool) -> None:
         """Write the round `lsn`; with `sync` it is durable, and so is every one before it."""
@@ -209,7 +212,7 @@ class Journal:
         for position in range(0, self._file_bytes, len(_ZEROS)):
             piece = memoryview(_ZEROS)[: self._file_bytes - position]
             await file.write(position, [piece])
-        header = JournalHeader(self._rng.getrandbits(64) | 1, 0, self._file_bytes)
+        header = JournalHeader(self._new_id(), 0, self._file_bytes)
         await file.write(0, [write_header(header)])
         await file.sync(bulk=True)
         await self._disk.sync_directory(JOURNAL_DIRECTORY)

@@ -48,6 +48,7 @@ from tailrace.storage.segment.segment import (
     slice_of,
     walk,
 )
+from tailrace.storage.segment.shape import ZERO
 from tailrace.storage.segment.tail import Tail
 
 _SCAN_BYTES = 1 << 20
@@ -67,8 +68,8 @@ class SegmentLog:
         life: int,
         partition_id: PartitionId,
         config: LogConfig,
-        start: Offset = Offset(0),
-        end: Offset = Offset(0),
+        start: Offset = ZERO,
+        end: Offset = ZERO,
     ) -> None:
         self.life = life
         self.partition_id = partition_id
@@ -100,10 +101,14 @@ class SegmentLog:
         self.unapplied = 0  # create, truncate, trim, delete: sequenced, not yet applied
         self.cut_lsn = 0  # of the newest truncation applied
         self.compaction: asyncio.Future[None] | None = None
-        self.compacted_end = 0  # everything below was compacted at least once
+        self.compacted_end = 0  # below, compaction went through the records of every key
+        self.delete_horizons: dict[int, int] = {}  # by segment: when its first tombstone may go
+        self.uncleanable: set[int] = set()  # segments that compaction found damaged
 
         # What the newest checkpoint knows.
         self.checkpoint_segment = 0
+        self.checkpoint_end = 0
+        self.snapshot_lock = asyncio.Lock()  # a truncation removes those that a checkpoint may be writing
         self.snapshot = NONE  # offset of the snapshot that equals the state at the checkpoint
         self.state_changed = True  # since that snapshot
         self.damaged = NONE  # first offset known to be damaged
@@ -282,7 +287,7 @@ class SegmentLog:
 
     def _find(self, offset: int, bytes_max: int) -> Generator[Step, memoryview | None, Slice]:
         """The slice at `offset` out of the segment files, which end where the tail begins."""
-        limit = self._files_limit()
+        wanted, limit = offset, self._files_limit()
         for segment in self._segments_from(offset):
             while not segment.ready:
                 yield segment
@@ -296,8 +301,11 @@ class SegmentLog:
                     return self._slice(walked)
                 offset = plan.index.offsets[plan.first + 1] + segment.base
                 plan = plan_read(segment, offset, bytes_max=bytes_max, limit=limit)
-        # Compaction left nothing between here and the tail.
-        return self.tail.read(offset, bytes_max=bytes_max, durable=self._durable)
+        # Compaction left nothing between here and the tail, which may begin later by now, or even the end.
+        if self._files_limit() > limit:
+            return (yield from self._find(wanted, bytes_max))
+        found = self.tail.read(max(wanted, limit), bytes_max=bytes_max, durable=self._durable)
+        return found if found.extents else Slice(Offset(max(wanted, self._durable)), (), 0)
 
     def _walk(
         self, plan: ReadPlan, offset: int, bytes_max: int, limit: int
@@ -366,6 +374,9 @@ class SegmentLog:
         busy = self._refusal = LogBusy(f"{self.path} is being truncated; try again")
         try:
             segment, position, new_end = await self._locate(offset)
+            if new_end < segment:
+                # In a gap before a segment, which goes: a segment never holds offsets below its base.
+                segment, position = new_end, 0
             producers = await self._producers_at(new_end)
         finally:
             if self._refusal is busy:
@@ -488,6 +499,13 @@ class SegmentLog:
         self._directory.tail_bytes -= gone
         return gone
 
+    def replace_segment(self, segment: Segment) -> None:
+        """Compaction made another file of a sealed segment. The tail knows places in the old one: it goes."""
+        bases = list(self.segments)
+        end = bases[bases.index(segment.base) + 1]
+        self.segments[segment.base] = segment  # under the same key, so that their order stays
+        self._directory.tail_bytes -= self.tail.evict(end, self.tail.bytes)
+
     def add_segment(self, segment: Segment) -> None:
         """A file for `segments`. By reference a newer one may come to be before an older one."""
         self.segments[segment.base] = segment
@@ -520,6 +538,8 @@ class SegmentLog:
         if entry.producers is not None:
             self.applied_producers = entry.producers
         self.state_changed = True
+        self.compacted_end = min(self.compacted_end, entry.offset)
+        self.uncleanable = {base for base in self.uncleanable if base < entry.segment}
 
     def take_trimmed(self, entry: Trim) -> None:
         """The files begin at the trim, give or take a segment."""

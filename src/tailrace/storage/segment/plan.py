@@ -42,7 +42,7 @@ def damage(path: str, reason: str) -> StorageError:
         "recover",
         path,
         reason,
-        hint="Nothing was changed. `tailrace log inspect DIR` shows what is there; restore the file from a copy",
+        hint="Nothing was changed. `tailrace log inspect DIR` shows what is there; restore it from a copy",
     )
 
 
@@ -51,7 +51,7 @@ def read_journal(files: Mapping[int, memoryview], checkpoint: Checkpoint) -> Jou
 
     A round is written only when the one before it is written, and names the LSN that was synced by then; a
     newer file's header proves all rounds before its first. A missing round that is proved was acknowledged
-    and is damage; one that is not is a torn tail, and what was written behind it was never promised to anyone.
+    and is damage; one that is not is a torn tail, and what was written behind it was promised to nobody.
     """
     found: dict[int, Round] = {}
     proved = newest = checkpoint.lsn

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFacts:
-    """What retention asks of a segment; `next_base` is where the following one begins, or the log ends."""
+    """What is asked of a segment; `next_base` is where the following one begins, or the log ends."""
 
     base: int
     next_base: int

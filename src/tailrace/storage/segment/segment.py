@@ -159,8 +159,9 @@ def damaged_span(segment: Segment, index: SpanIndex, span: int) -> LogDamaged:
     """The error that names what cannot be read."""
     first, last = index.offsets[span] + segment.base, index.offsets[span + 1] + segment.base - 1
     return LogDamaged(
-        f"{segment.path}: bytes {index.positions[span]} to {index.positions[span + 1] - 1} (offsets {first} to "
-        f"{last}) are not what was written. They are kept and not served; tailrace log verify shows the extent"
+        f"{segment.path}: bytes {index.positions[span]} to {index.positions[span + 1] - 1} (offsets {first} "
+        f"to {last}) are not what was written. They are kept and not served; "
+        "tailrace log verify shows the extent"
     )
 
 
@@ -172,7 +173,7 @@ def plan_read(segment: Segment, offset: int, *, bytes_max: int, limit: int) -> R
     index, file = segment.index, segment.file
     assert index is not None and file is not None
     first = index.span_of(offset)
-    if first >= len(index):
+    if first >= len(index) or index.offsets[first] >= limit - segment.base:
         return None
     within_bytes = bisect_right(index.positions, index.positions[first] + bytes_max) - 1
     within_limit = bisect_right(index.offsets, limit - segment.base) - 1

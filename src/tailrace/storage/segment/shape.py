@@ -12,6 +12,8 @@ from itertools import pairwise
 from tailrace.model import Offset
 from tailrace.storage.segment.entry import Append, Entry, Trim, Truncate
 
+ZERO = Offset(0)
+
 
 class Shape:
     """`segments` maps base offsets to lengths in ascending order, and is never empty."""
@@ -19,7 +21,7 @@ class Shape:
     __slots__ = ("end", "segments", "start")
 
     def __init__(
-        self, start: Offset = Offset(0), end: Offset = Offset(0), segments: dict[int, int] | None = None
+        self, start: Offset = ZERO, end: Offset = ZERO, segments: dict[int, int] | None = None
     ) -> None:
         self.start = start
         self.end = end

@@ -1,8 +1,8 @@
 """Snapshots of the state that is derived from a log: leader epochs and idempotent producers.
 
 One is named by the offset up to which the log was applied to it, and written by a checkpoint when the state
-changed since the last one. Recovery takes the one that its checkpoint names and applies what the journal holds
-above it; if that one is unreadable the state is made again from the log.
+changed since the last one. Recovery takes the one that its checkpoint names and applies what the journal
+holds above it; if that one is unreadable the state is made again from the log.
 
     0  8s  "TRSTATE1"    8  u32  length of the epochs    12  u32  CRC32C of everything but itself
    16      epochs, then producers
@@ -11,6 +11,7 @@ above it; if that one is unreadable the state is made again from the log.
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 
 from tailrace.model import Offset
 from tailrace.records import crc32c
@@ -84,7 +85,8 @@ class Snapshots:
         await self._disk.sync_directory(directory)
 
     async def prune(self, directory: str, keep: int) -> None:
-        """Remove all but the one at `keep` and the one before it."""
+        """Remove all but the one at `keep` and the one before it; the partition may go away meanwhile."""
         older = sorted(offset for offset in await self.offsets(directory) if offset < keep)
         for offset in older[:-1]:
-            await self._disk.remove(f"{directory}/{numbered(offset, 'snapshot')}")
+            with suppress(FileNotFoundError):
+                await self._disk.remove(f"{directory}/{numbered(offset, 'snapshot')}")

@@ -195,6 +195,7 @@ class SegmentStorage:
         await self.checkpoint()
 
     async def _let_go(self) -> None:
+        await self._housekeeper.wait_idle()
         await self._tasks.stop()
         closed = StorageError("use", self.directory.path, "the storage is closed")
         for log in list(self.directory.logs.values()):

@@ -215,7 +215,7 @@ class History:
 
     async def _serve(self) -> None:
         storage = await self._open()
-        works: set[asyncio.Task[None]] = set()
+        works: dict[asyncio.Task[None], None] = {}
         busy: set[PartitionId] = set()
         for _ in range(self.options.operations):
             if storage.directory.failure is not None:
@@ -223,8 +223,8 @@ class History:
             work = self._choose_work(storage, busy)
             if work is not None:
                 task = asyncio.ensure_future(work)
-                works.add(task)
-                task.add_done_callback(works.discard)
+                works[task] = None
+                task.add_done_callback(works.pop)
             if self.rng.random() < 0.6:
                 await asyncio.sleep(self.rng.choice([0, 0, 0.0005, 0.002, 0.02]))
         if self.rng.random() < 0.3:
@@ -326,6 +326,8 @@ class History:
         expected = self.oracle.partitions[log.partition_id]
         wanted = next(iter(expected.states()))
         known = len(expected.entries)
+        if wanted is not None and log.durable_offset > wanted.end:
+            raise Wrong(f"{log} shows what is not durable: {wanted.end} is")
         try:
             content = await _content(log)
         except (BrokerError, StorageError):

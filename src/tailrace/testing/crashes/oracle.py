@@ -110,7 +110,7 @@ class Oracle:
 
     def check_recovered(self, found: dict[PartitionId, Content], *, losses: bool) -> None:
         """Compare with what is there after a recovery, which from then on is what must be there."""
-        for partition_id in self.partitions.keys() | found.keys():
+        for partition_id in sorted(self.partitions.keys() | found.keys()):
             expected = self.partitions.get(partition_id, Expected())
             actual = found.get(partition_id)
             if not _explains(expected, actual, losses=losses and self._is_loose(partition_id)):
@@ -118,7 +118,7 @@ class Oracle:
         self.partitions = {partition_id: Expected(content=content) for partition_id, content in found.items()}
 
     def last_round_lost(self, found: dict[PartitionId, Content], last: list[Entry]) -> bool:
-        """Whether everything agrees if the entries acknowledged last are not counted: a flip may cost those."""
+        """Whether everything agrees without the entries acknowledged last: a flip may cost those."""
         for entry in last:
             self.partitions[self._lives[entry.life]].acknowledged -= 1
         return all(
