@@ -9,9 +9,11 @@ from tailrace.model.errors import (
     LogTruncated,
     NoSpace,
     OffsetOutOfRange,
+    PartitionExists,
     ProtocolError,
     StorageError,
     TailraceError,
+    UnknownPartition,
 )
 from tailrace.model.names import NO_PRODUCER, Epoch, Offset, PartitionId
 
@@ -27,8 +29,10 @@ __all__ = [
     "NoSpace",
     "Offset",
     "OffsetOutOfRange",
+    "PartitionExists",
     "PartitionId",
     "ProtocolError",
     "StorageError",
     "TailraceError",
+    "UnknownPartition",
 ]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 from typing import ClassVar
 
-from tailrace.model.names import Offset
+from tailrace.model.names import Offset, PartitionId
 
 
 class ErrorCode(enum.IntEnum):
@@ -65,6 +65,21 @@ class OffsetOutOfRange(BrokerError):
         )
         self.start = start
         self.end = end
+
+
+class PartitionExists(BrokerError):
+    """There is a log of this partition already."""
+
+    def __init__(self, partition_id: PartitionId) -> None:
+        super().__init__(f"partition {partition_id} exists already", code=ErrorCode.TOPIC_ALREADY_EXISTS)
+
+
+class UnknownPartition(BrokerError):
+    """There is no log of this partition."""
+
+    def __init__(self, partition_id: PartitionId) -> None:
+        message = f"partition {partition_id} does not exist"
+        super().__init__(message, code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 class LogDamaged(BrokerError):

@@ -199,13 +199,13 @@ class StorageEngine(Protocol):
         """The log of a partition, if there is one."""
 
     async def create(self, partition_id: PartitionId, config: LogConfig) -> PartitionLog:
-        """A new, empty log; returns when its creation is durable."""
+        """A new, empty log; returns when its creation is durable. PartitionExists if there is one."""
 
     async def delete(self, partition_id: PartitionId) -> None:
-        """Remove a log; returns when that is durable. Open readers finish undisturbed."""
+        """Remove a log, or UnknownPartition; returns when that is durable. Readers finish undisturbed."""
 
     def configure(self, partition_id: PartitionId, config: LogConfig) -> None:
-        """Put new settings in force."""
+        """Put new settings in force, or UnknownPartition."""
 
     async def maintain(self) -> None:
         """Do the housekeeping that is due: rolling by age, retention, compaction, eviction by age."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tailrace.model import PartitionId, StorageError
+from tailrace.model import PartitionExists, PartitionId, StorageError, UnknownPartition
 from tailrace.runtime import Clock, SystemClock
 from tailrace.storage.api import LogConfig
 from tailrace.storage.memory.log import MemoryLog
@@ -40,17 +40,17 @@ class MemoryStorage:
         if self._closed:
             raise StorageError("create", str(partition_id), "the engine is closed")
         if self.get(partition_id) is not None:
-            raise StorageError("create", str(partition_id), "there is such a log already")
+            raise PartitionExists(partition_id)
         log = self._logs[partition_id] = MemoryLog(partition_id, config, clock=self._clock)
         return log
 
     async def delete(self, partition_id: PartitionId) -> None:
-        log = self._find("delete", partition_id)
+        log = self._find(partition_id)
         del self._logs[partition_id]
         await log.close()
 
     def configure(self, partition_id: PartitionId, config: LogConfig) -> None:
-        self._find("configure", partition_id).configure(config)
+        self._find(partition_id).configure(config)
 
     async def maintain(self) -> None:
         for log in self.logs():
@@ -67,8 +67,8 @@ class MemoryStorage:
             await log.close()
         self._logs.clear()
 
-    def _find(self, op: str, partition_id: PartitionId) -> MemoryLog:
+    def _find(self, partition_id: PartitionId) -> MemoryLog:
         log = self.get(partition_id)
         if log is None:
-            raise StorageError(op, str(partition_id), "there is no such log")
+            raise UnknownPartition(partition_id)
         return log

@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from tailrace.model import BrokerError, ErrorCode, PartitionId, StorageError
+from tailrace.model import PartitionExists, PartitionId, StorageError, UnknownPartition
 from tailrace.runtime import Clock, DirectoryLock, Disk, RealDisk, Supervisor, SystemClock
 from tailrace.storage.api import LogConfig
 from tailrace.storage.segment.apply import Applier
@@ -111,7 +111,7 @@ class SegmentStorage:
         self._check_open()
         directory = self.directory
         if any(log.partition_id == partition_id and not log.deleting for log in directory.logs.values()):
-            raise BrokerError(f"{partition_id} exists already", code=ErrorCode.TOPIC_ALREADY_EXISTS)
+            raise PartitionExists(partition_id)
         log = SegmentLog(directory, life=directory.next_life, partition_id=partition_id, config=config)
         directory.next_life += 1
         directory.logs[log.life] = log
@@ -123,14 +123,17 @@ class SegmentStorage:
         self._check_open()
         log = self.directory.serving.get(partition_id)
         if log is None or log.deleting:
-            raise BrokerError(f"{partition_id} does not exist", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise UnknownPartition(partition_id)
         log.deleting = True
         log.fail(StorageError("use", log.path, "the log is deleted"))
         log.unapplied += 1
         await self.directory.sequence(Delete(log.life))
 
     def configure(self, partition_id: PartitionId, config: LogConfig) -> None:
-        self.directory.serving[partition_id].configure(config)
+        log = self.directory.serving.get(partition_id)
+        if log is None:
+            raise UnknownPartition(partition_id)
+        log.configure(config)
 
     async def maintain(self) -> None:
         self._check_open()

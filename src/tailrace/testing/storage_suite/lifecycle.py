@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tailrace.model import Epoch, Offset, StorageError
+from tailrace.model import Epoch, Offset, PartitionExists, StorageError, UnknownPartition
 from tailrace.storage.api import PartitionLog
 from tailrace.testing.storage_suite.history import Draft, load_extents
 from tailrace.testing.storage_suite.stage import FIRST, OTHER_TOPIC, SECOND, Cases, Stage, refused
@@ -85,6 +85,20 @@ class LifecycleCases(Cases):
             await stage.engine.delete(FIRST)
             await history.check_slice(found, 0, bytes_max=1 << 24)
             assert await load_extents(found), "the slice is empty"
+
+        self.run(tmp_path, scenario)
+
+    def test_a_log_is_created_once_and_unknown_ones_are_refused(self, tmp_path: Path) -> None:
+        async def scenario(stage: Stage) -> None:
+            history = await stage.create()
+            await history.fill(3)
+            with refused(PartitionExists, "creating a log that is there"):
+                await stage.engine.create(FIRST, self.config)
+            with refused(UnknownPartition, "deleting a log that is not there"):
+                await stage.engine.delete(SECOND)
+            with refused(UnknownPartition, "configuring a log that is not there"):
+                stage.engine.configure(SECOND, self.config)
+            await history.check()
 
         self.run(tmp_path, scenario)
 

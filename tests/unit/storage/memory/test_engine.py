@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.model import Epoch, PartitionId, StorageError
+from tailrace.model import Epoch, PartitionExists, PartitionId, StorageError, UnknownPartition
 from tailrace.records import build_batch, read_batch
 from tailrace.storage import LogConfig, StorageEngine
 from tailrace.storage.memory import MemoryStorage
@@ -26,7 +26,7 @@ def test_creating_what_is_there_is_refused() -> None:
     async def scenario() -> None:
         engine = MemoryStorage()
         log = await engine.create(FIRST, LogConfig())
-        with pytest.raises(StorageError, match="already"):
+        with pytest.raises(PartitionExists, match="already"):
             await engine.create(FIRST, LogConfig())
         assert engine.get(FIRST) is log
 
@@ -37,9 +37,9 @@ def test_what_is_not_there_is_neither_deleted_nor_configured() -> None:
     async def scenario() -> None:
         engine = MemoryStorage()
         await engine.create(FIRST, LogConfig())
-        with pytest.raises(StorageError, match="no such log"):
+        with pytest.raises(UnknownPartition, match="does not exist"):
             await engine.delete(SECOND)
-        with pytest.raises(StorageError, match="no such log"):
+        with pytest.raises(UnknownPartition, match="does not exist"):
             engine.configure(SECOND, LogConfig())
 
     asyncio.run(scenario())
