@@ -59,7 +59,10 @@ class History:
         self.trace: collections.deque[str] = collections.deque(maxlen=400)
         self.disk = SimulatedDisk(rng)
         self.disk.log = self.trace.append
-        self.oracle = Oracle(lambda partition_id: self._fsync(partition_id) is not None)
+        self.oracle = Oracle(
+            is_loose=lambda partition_id: self._fsync(partition_id) is not None,
+            is_compacted=self._is_compacted,
+        )
         self.counts: collections.Counter[str] = collections.Counter()
         self.loop: SimulatedLoop | None = None
         self.last_round: list[Entry] = []
@@ -69,6 +72,7 @@ class History:
         self._topics = 0
         self._sequences: dict[tuple[int, int], int] = {}
         self._bodies = 0
+        self._tidy_often = rng.random() < 0.3
         if options.faults:
             self.disk.sync_error_chance = rng.choice([0, 0, 0.004, 0.02])
             self.disk.write_error_chance = rng.choice([0, 0, 0.01])
@@ -117,7 +121,7 @@ class History:
     def _next_crash(self, number: int) -> int:
         if number == 0 and self.options.crash_at is not None:
             return self.options.crash_at
-        return self.rng.randrange(1, self.rng.choice([30, 150, 700]))
+        return self.rng.randrange(1, self.rng.choice([300, 1000, 3000] if self._tidy_often else [30, 150, 700]))
 
     def _live(self, work: Coroutine[Any, Any, None]) -> None:
         started_s = self.loop.time() if self.loop is not None else 0.0
@@ -185,7 +189,7 @@ class History:
             raise Wrong(f"quarantined without damage: {damaged}")
 
     def _check_derived(self, log: SegmentLog, content: Content) -> None:
-        if content.trimmed or content.start or self.flipped:
+        if content.trimmed or content.start or self.flipped or self._is_compacted(log.partition_id):
             return
         epochs, producers = derived_state(content)
         if log.epochs != epochs or log.producers != producers:
@@ -217,7 +221,7 @@ class History:
         storage = await self._open()
         works: dict[asyncio.Task[None], None] = {}
         busy: set[PartitionId] = set()
-        for _ in range(self.options.operations):
+        for _ in range(self.options.operations * (3 if self._tidy_often else 1)):
             if storage.directory.failure is not None:
                 raise storage.directory.failure
             work = self._choose_work(storage, busy)
@@ -241,7 +245,7 @@ class History:
             return self._create(storage)
         log = rng.choice(logs)
         free = log.partition_id not in busy
-        if draw < 0.13 and free:
+        if draw < (0.07 if self._tidy_often else 0.13) and free:
             back = rng.randint(0, 3) if rng.random() < 0.6 else rng.randint(0, log.end_offset)
             offset = max(log.start_offset, log.end_offset - back)
             return self._alone(log, busy, log.truncate, Offset(offset))
@@ -252,13 +256,20 @@ class History:
             return self._alone(log, busy, storage.delete, log.partition_id)
         if draw < 0.22:
             return self._quietly(storage.checkpoint)
-        if draw < 0.24:
+        if draw < 0.25:
             return self._quietly(storage.maintain)
         if draw < 0.28:
             return self._check_served(log)
-        for _ in range(rng.choice([1, 1, 1, 4])):
+        if draw < 0.40 and self._tidy_often:
+            return self._tidy(storage)
+        for _ in range(rng.choice([1, 1, 1, 4, 8 if self._tidy_often else 1])):
             self._append(log)
         return None
+
+    async def _tidy(self, storage: SegmentStorage) -> None:
+        """Compaction finds something to do only below a checkpoint."""
+        await self._quietly(storage.checkpoint)
+        await self._quietly(storage.maintain)
 
     async def _create(self, storage: SegmentStorage) -> None:
         wanted = {log.partition_id for log in storage.directory.logs.values() if not log.deleting}
@@ -273,7 +284,16 @@ class History:
         await self._quietly(storage.create, partition_id, self._log_config(partition_id))
 
     def _log_config(self, partition_id: PartitionId) -> LogConfig:
-        return LogConfig(fsync=self._fsync(partition_id), segment_bytes=4000, index_interval_bytes=400)
+        return LogConfig(
+            fsync=self._fsync(partition_id),
+            segment_bytes=1500 if self._tidy_often else 4000,
+            index_interval_bytes=400,
+            compact=self._is_compacted(partition_id),
+            delete=not self._is_compacted(partition_id),
+        )
+
+    def _is_compacted(self, partition_id: PartitionId) -> bool:
+        return self._tidy_often or partition_id.topic_id.int % 5 == 1
 
     def _fsync(self, partition_id: PartitionId) -> Fsync | None:
         kind = partition_id.topic_id.int % 4 if self.options.loose else 0
@@ -335,7 +355,7 @@ class History:
             return
         changes = [entry for entry in expected.entries[known:] if not isinstance(entry, Append)]
         unacknowledged = any(not isinstance(entry, Append) for entry in expected.entries[:known])
-        if wanted is None or changes or unacknowledged:
+        if wanted is None or changes or unacknowledged or self._is_compacted(log.partition_id):
             return
         self.counts["served and checked"] += 1
         for offset, data in content.batches.items():

@@ -2,7 +2,8 @@
 
 The journal keeps the order of the queue, so what a crash leaves of a partition is what some number of its
 first entries make, and not fewer than were acknowledged. A partition that does not wait for syncs may lose
-its end in a power cut, never more than its end, and never a byte in the middle.
+its end in a power cut, never more than its end, and never a byte in the middle. A compacted one may lack
+records that a newer one of the same key supersedes, and no other.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from tailrace.model import PartitionId
-from tailrace.records import Batch
+from tailrace.records import Batch, Record
 from tailrace.storage.epochs import LeaderEpochs
 from tailrace.storage.producers import ProducerStates
 from tailrace.storage.segment.entry import Append, Create, Delete, Entry, Trim, Truncate
@@ -38,6 +39,11 @@ class Content:
         return {
             o: data for o, data in self.batches.items() if Batch(memoryview(data)).next_offset > self.start
         }
+
+    def records(self) -> dict[int, Record]:
+        """The records that a reader can reach, by offset."""
+        batches = (Batch(memoryview(data)) for data in self.visible().values())
+        return {r.offset: r for batch in batches for r in batch.records() if r.offset >= self.start}
 
     def brief(self) -> str:
         return f"{self.start} to {self.end}, batches at {sorted(self.visible())}"
@@ -86,8 +92,11 @@ def apply(content: Content | None, entry: Entry, data: bytes) -> Content | None:
 class Oracle:
     """Knows what must be there."""
 
-    def __init__(self, is_loose: Callable[[PartitionId], bool]) -> None:
+    def __init__(
+        self, *, is_loose: Callable[[PartitionId], bool], is_compacted: Callable[[PartitionId], bool]
+    ) -> None:
         self._is_loose = is_loose  # whether a partition does not wait for syncs
+        self._is_compacted = is_compacted
         self.partitions: dict[PartitionId, Expected] = {}
         self._lives: dict[int, PartitionId] = {}
 
@@ -113,7 +122,7 @@ class Oracle:
         for partition_id in sorted(self.partitions.keys() | found.keys()):
             expected = self.partitions.get(partition_id, Expected())
             actual = found.get(partition_id)
-            if not _explains(expected, actual, losses=losses and self._is_loose(partition_id)):
+            if not self._explains(partition_id, actual, losses=losses):
                 raise Wrong(f"{partition_id}: {_difference(expected, actual)}")
         self.partitions = {partition_id: Expected(content=content) for partition_id, content in found.items()}
 
@@ -122,22 +131,42 @@ class Oracle:
         for entry in last:
             self.partitions[self._lives[entry.life]].acknowledged -= 1
         return all(
-            _explains(self.partitions.get(partition_id, Expected()), found.get(partition_id), losses=False)
+            self._explains(partition_id, found.get(partition_id), losses=False)
             for partition_id in self.partitions.keys() | found.keys()
         )
 
+    def _explains(self, partition_id: PartitionId, actual: Content | None, *, losses: bool) -> bool:
+        losses = losses and self._is_loose(partition_id)
+        same = _same_but_superseded if self._is_compacted(partition_id) else _same
+        for state in self.partitions.get(partition_id, Expected()).states():
+            if state is None or actual is None:
+                if state is actual:
+                    return True
+            elif same(_cut(state, actual.end) if losses else state, actual):
+                return True
+        return False
 
-def _explains(expected: Expected, actual: Content | None, *, losses: bool) -> bool:
-    return any(_same(state, actual, losses=losses) for state in expected.states())
+
+def _cut(state: Content, end: int) -> Content:
+    """What is left when the end of a log was lost."""
+    if state.end <= end:
+        return state
+    return Content(min(state.start, end), end, {o: data for o, data in state.batches.items() if o < end})
 
 
-def _same(state: Content | None, actual: Content | None, *, losses: bool) -> bool:
-    if state is None or actual is None:
-        return state is actual
-    if losses and actual.end < state.end:
-        kept = {o: data for o, data in state.batches.items() if o < actual.end}
-        state = Content(min(state.start, actual.end), actual.end, kept)
+def _same(state: Content, actual: Content) -> bool:
     return (state.start, state.end) == (actual.start, actual.end) and state.visible() == actual.visible()
+
+
+def _same_but_superseded(state: Content, actual: Content) -> bool:
+    if (state.start, state.end) != (actual.start, actual.end):
+        return False
+    wanted, there = state.records(), actual.records()
+    newest = {record.key: offset for offset, record in sorted(wanted.items())}
+    missing = wanted.keys() - there.keys()
+    return all(wanted.get(offset) == record for offset, record in there.items()) and all(
+        newest[wanted[offset].key] > offset for offset in missing
+    )
 
 
 def _difference(expected: Expected, actual: Content | None) -> str:
