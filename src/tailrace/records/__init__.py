@@ -47,7 +47,7 @@ from tailrace.records.compression import Compression, compress, decompress
 from tailrace.records.crc import crc32c
 from tailrace.records.error import BatchError
 from tailrace.records.record import BytesLike, NewRecord, Record
-from tailrace.records.twin import ACCELERATED
+from tailrace.records.twin import ACCELERATED, check_spans
 
 __all__ = [
     "ACCELERATED",
@@ -71,6 +71,7 @@ __all__ = [
     "NewRecord",
     "Record",
     "build_batch",
+    "check_spans",
     "compress",
     "crc32c",
     "decompress",

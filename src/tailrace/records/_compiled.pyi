@@ -1,3 +1,4 @@
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 
 from tailrace.records.record import BytesLike, NewRecord, Record
@@ -15,6 +16,13 @@ def decode_records(
     last_delta: int,
 ) -> Iterator[Record]: ...
 def encode_records(records: Iterable[NewRecord], *, reserve: int) -> tuple[bytearray, int, int, int]: ...
+
+CHECKS_SPANS: bool
+"""Whether this processor has the instruction that `check_spans` is made of."""
+
+def check_spans(
+    data: memoryview, positions: array[int], checksums: array[int], singles: bytearray, first: int, last: int
+) -> int: ...
 def encode_kept(
     records: Sequence[Record], *, base_offset: int, base_timestamp: int, reserve: int
 ) -> tuple[bytearray, int]: ...

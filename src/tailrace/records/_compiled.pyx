@@ -455,3 +455,165 @@ cdef list header_parts(object headers):
             value = bytes_of(value)
         parts.append(value)
     return parts
+
+
+# -- spans -----------------------------------------------------------------------------------------------------
+
+cdef extern from *:
+    """
+    /* CRC32C by the processor's own instruction, three lanes at a time: one instruction may begin every cycle,
+       but its result takes three. The lanes are joined by tables that carry a checksum over the zeros which
+       stand for the bytes of the lanes behind it. Where there is no such instruction the pure twin serves. */
+    #include <stddef.h>
+    #include <stdint.h>
+    #include <string.h>
+
+    #if defined(__x86_64__) && defined(__GNUC__)
+    #include <nmmintrin.h>
+    #define TR_TARGET __attribute__((target("sse4.2")))
+    #define TR_WORD(crc, word) ((uint32_t)_mm_crc32_u64((crc), (word)))
+    #define TR_BYTE(crc, byte) _mm_crc32_u8((crc), (byte))
+    static int tr_usable(void) { return __builtin_cpu_supports("sse4.2") != 0; }
+    #elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
+    #include <arm_acle.h>
+    #define TR_TARGET
+    #define TR_WORD(crc, word) __crc32cd((crc), (word))
+    #define TR_BYTE(crc, byte) __crc32cb((crc), (byte))
+    static int tr_usable(void) { return 1; }
+    #else
+    #define TR_TARGET
+    #define TR_WORD(crc, word) ((void)(word), (crc))
+    #define TR_BYTE(crc, byte) ((void)(byte), (crc))
+    static int tr_usable(void) { return 0; }
+    #endif
+
+    #define TR_LONG 1024
+    #define TR_SHORT 64
+    static uint32_t tr_over_long[4][256], tr_over_short[4][256];
+
+    TR_TARGET static void tr_make_table(uint32_t table[4][256], int zeros) {
+        uint32_t bit[32];
+        for (int i = 0; i < 32; i++) {
+            uint32_t crc = (uint32_t)1 << i;
+            for (int done = 0; done < zeros; done += 8) crc = TR_WORD(crc, 0);
+            bit[i] = crc;
+        }
+        for (int byte = 0; byte < 4; byte++)
+            for (int value = 0; value < 256; value++) {
+                uint32_t crc = 0;
+                for (int i = 0; i < 8; i++) if (value >> i & 1) crc ^= bit[8 * byte + i];
+                table[byte][value] = crc;
+            }
+    }
+
+    static void tr_make_tables(void) {
+        tr_make_table(tr_over_long, TR_LONG);
+        tr_make_table(tr_over_short, TR_SHORT);
+    }
+
+    static inline uint32_t tr_over(uint32_t table[4][256], uint32_t crc) {
+        return table[0][crc & 255] ^ table[1][crc >> 8 & 255] ^ table[2][crc >> 16 & 255] ^ table[3][crc >> 24];
+    }
+
+    static inline uint64_t tr_load(const unsigned char *at) {
+        uint64_t word;
+        memcpy(&word, at, 8);
+        return word;
+    }
+
+    TR_TARGET static const unsigned char *tr_lanes(
+        uint32_t table[4][256], size_t lane, uint32_t *crc, const unsigned char *at, const unsigned char *end
+    ) {
+        while ((size_t)(end - at) >= 3 * lane) {
+            uint32_t a = *crc, b = 0, c = 0;
+            for (const unsigned char *stop = at + lane; at < stop; at += 8) {
+                a = TR_WORD(a, tr_load(at));
+                b = TR_WORD(b, tr_load(at + lane));
+                c = TR_WORD(c, tr_load(at + 2 * lane));
+            }
+            at += 2 * lane;
+            *crc = tr_over(table, tr_over(table, a) ^ b) ^ c;
+        }
+        return at;
+    }
+
+    TR_TARGET static uint32_t tr_crc32c(const unsigned char *at, size_t length) {
+        const unsigned char *end = at + length;
+        uint32_t crc = 0xFFFFFFFFu;
+        at = tr_lanes(tr_over_long, TR_LONG, &crc, at, end);
+        at = tr_lanes(tr_over_short, TR_SHORT, &crc, at, end);
+        for (; end - at >= 8; at += 8) crc = TR_WORD(crc, tr_load(at));
+        for (; at < end; at++) crc = TR_BYTE(crc, *at);
+        return crc ^ 0xFFFFFFFFu;
+    }
+    """
+    int tr_usable()
+    void tr_make_tables()
+    unsigned int tr_crc32c(const unsigned char *at, size_t length) nogil
+
+
+CHECKS_SPANS = bool(tr_usable())
+if CHECKS_SPANS:
+    tr_make_tables()
+
+cdef enum:
+    UNCHECKED_BYTES = 21
+
+
+cdef int is_sound(const unsigned char *span, Py_ssize_t size, unsigned int checksum, int single) noexcept nogil:
+    if not single:
+        return tr_crc32c(span, <size_t>size) == checksum
+    if size <= UNCHECKED_BYTES or tr_crc32c(span, UNCHECKED_BYTES) != checksum:
+        return 0
+    cdef unsigned int own = (
+        <unsigned int>span[17] << 24 | <unsigned int>span[18] << 16 | <unsigned int>span[19] << 8 | span[20]
+    )
+    return tr_crc32c(span + UNCHECKED_BYTES, <size_t>(size - UNCHECKED_BYTES)) == own
+
+
+cdef Py_ssize_t find_unsound(
+    const unsigned char *data,
+    Py_ssize_t length,
+    const unsigned int *positions,
+    const unsigned int *checksums,
+    const unsigned char *singles,
+    Py_ssize_t first,
+    Py_ssize_t last,
+) noexcept nogil:
+    cdef Py_ssize_t start = positions[first], begin = start, end, entry
+    for entry in range(first + 1, last + 1):
+        end = positions[entry]
+        if end < begin or end - start > length:
+            return entry - 1
+        if not is_sound(data + (begin - start), end - begin, checksums[entry], singles[entry]):
+            return entry - 1
+        begin = end
+    return -1
+
+
+def check_spans(data, positions, checksums, singles, Py_ssize_t first, Py_ssize_t last):
+    cdef Py_buffer bytes_, places, sums, flags
+    cdef Py_ssize_t bad
+    PyObject_GetBuffer(data, &bytes_, PyBUF_SIMPLE)
+    PyObject_GetBuffer(positions, &places, PyBUF_SIMPLE)
+    PyObject_GetBuffer(checksums, &sums, PyBUF_SIMPLE)
+    PyObject_GetBuffer(singles, &flags, PyBUF_SIMPLE)
+    try:
+        if first < 0 or last < first or (last + 1) * 4 > min(places.len, sums.len) or last >= flags.len:
+            raise IndexError(f"spans {first} to {last} of {flags.len}")
+        with nogil:
+            bad = find_unsound(
+                <const unsigned char *>bytes_.buf,
+                bytes_.len,
+                <const unsigned int *>places.buf,
+                <const unsigned int *>sums.buf,
+                <const unsigned char *>flags.buf,
+                first,
+                last,
+            )
+    finally:
+        PyBuffer_Release(&bytes_)
+        PyBuffer_Release(&places)
+        PyBuffer_Release(&sums)
+        PyBuffer_Release(&flags)
+    return bad

@@ -13,9 +13,11 @@ A length of -1 stands for None where None is allowed. Varints are zigzag, 7 bits
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 
 from tailrace.model import ErrorCode
+from tailrace.records.crc import crc32c
 from tailrace.records.error import BatchError
 from tailrace.records.record import BytesLike, NewRecord, Record
 
@@ -24,6 +26,9 @@ INT64_MAX = (1 << 63) - 1
 RECORD_BYTES_MAX = (1 << 31) - 1
 HEADERS_MAX = 65536
 """More than anybody writes. Each costs an object, and a bomb could hold a million in a few kilobytes."""
+
+_UNCHECKED_BYTES = 21
+_CRC_AT = 17  # the batch's own CRC, the last four of its unchecked bytes
 
 _new_tuple = tuple.__new__
 # Decoded values of all varints of one and two bytes.
@@ -311,3 +316,31 @@ def _encode_text(text: str) -> bytes:
         raise BatchError(
             f"a header key is not UTF-8: {error.reason}", code=ErrorCode.INVALID_RECORD
         ) from None
+
+
+def check_spans(
+    data: memoryview, positions: array[int], checksums: array[int], singles: bytearray, first: int, last: int
+) -> int:
+    """The first of the spans `first` to `last` - 1 that is not what was written, or -1.
+
+    Spans are runs of whole batches; span k lies between `positions[k]` and `positions[k + 1]`, and `data` holds
+    the asked ones from the first on. `checksums[k + 1]` covers all of its bytes or, where `singles[k + 1]` is
+    set, those of a single batch that its own CRC leaves out.
+    """
+    start = begin = positions[first]
+    for entry in range(first + 1, last + 1):
+        end = positions[entry]
+        span = data[begin - start : end - start]
+        if end < begin or len(span) != end - begin:
+            return entry - 1
+        begin = end
+        if not singles[entry]:
+            if crc32c(span) != checksums[entry]:
+                return entry - 1
+        elif (
+            len(span) <= _UNCHECKED_BYTES
+            or crc32c(span[:_UNCHECKED_BYTES]) != checksums[entry]
+            or crc32c(span[_UNCHECKED_BYTES:]) != int.from_bytes(span[_CRC_AT:_UNCHECKED_BYTES], "big")
+        ):
+            return entry - 1
+    return -1

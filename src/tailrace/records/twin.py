@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import os
 
+from tailrace.records import _pure
+
 try:
     if os.environ.get("TAILRACE_PURE") == "1":
         raise ImportError("TAILRACE_PURE=1 asks for the pure twin")
+    from tailrace.records import _compiled
     from tailrace.records._compiled import (
         decode_records,
         encode_kept,
@@ -33,8 +36,14 @@ except ImportError:
 
     ACCELERATED = False
 
+if ACCELERATED and _compiled.CHECKS_SPANS:
+    check_spans = _compiled.check_spans
+else:
+    check_spans = _pure.check_spans
+
 __all__ = [
     "ACCELERATED",
+    "check_spans",
     "decode_records",
     "encode_kept",
     "encode_records",

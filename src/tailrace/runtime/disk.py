@@ -34,6 +34,8 @@ _BUFFERS_MAX = 1024  # IOV_MAX on Linux and macOS
 _DISK_THREADS = 4
 _F_FULLFSYNC = 51  # macOS: fsync alone leaves the data in the drive's cache
 _FALLOC_FL_KEEP_SIZE = 1
+_CAN_ASK = hasattr(os, "RWF_NOWAIT")  # macOS cannot ask whether a read would wait
+_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 
 
 class SyncError(OSError):
@@ -168,8 +170,10 @@ class RealFile:
         return os.fstat(self._fd).st_size
 
     def read_nowait(self, position: int, buffer: memoryview) -> int | None:
+        if not _CAN_ASK:
+            return None
         try:
-            done = _preadv_nowait(self._fd, buffer, position)
+            done = os.preadv(self._fd, (buffer,), position, _NOWAIT)
         except BlockingIOError:
             return None
         if 0 < done < len(buffer):
@@ -269,16 +273,6 @@ class DiskCalls:
         ended = time.monotonic()
         if ended - started > _SLOW_SYNC_S:
             self._threads_until = ended + _THREAD_SPELL_S
-
-
-if hasattr(os, "preadv") and hasattr(os, "RWF_NOWAIT"):
-
-    def _preadv_nowait(fd: int, buffer: memoryview, position: int) -> int:
-        return os.preadv(fd, [buffer], position, os.RWF_NOWAIT)
-else:  # macOS cannot ask whether a read would wait
-
-    def _preadv_nowait(fd: int, buffer: memoryview, position: int) -> int:  # noqa: ARG001
-        raise BlockingIOError
 
 
 def _unwritten(group: list[Buffer], done: int) -> list[Buffer]:

@@ -26,7 +26,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
-from tailrace.records import UNCHECKED_BYTES, Batch, crc32c
+from tailrace.records import UNCHECKED_BYTES, Batch, check_spans, crc32c
 
 LARGE_BATCH_BYTES = 64 * 1024
 POSITION_MAX = (1 << 31) - 1
@@ -38,7 +38,6 @@ _FOOTER = struct.Struct("<8sII")
 _INDEX, _TIMES, _SEALED = b"TRINDEX1", b"TRTIMES1", b"TRSEALED"
 INDEX_ENTRY_BYTES, TIME_ENTRY_BYTES = 12, 8
 HEADER_BYTES = _HEADER.size
-_CRC_AT = 17  # the batch's own CRC, the last four of its unchecked bytes
 
 
 class SpanIndex:
@@ -150,20 +149,8 @@ class SpanIndex:
 
     def check(self, first: int, last: int, data: memoryview) -> int | None:
         """The first of the spans `first` to `last` - 1, which fill `data`, that is not what was written."""
-        positions, checksums, singles = self.positions, self.checksums, self.singles
-        start = begin = positions[first]
-        for entry in range(first + 1, last + 1):
-            end = positions[entry]
-            span = data[begin - start : end - start]
-            begin = end
-            if not singles[entry]:
-                if crc32c(span) != checksums[entry]:
-                    return entry - 1
-            elif crc32c(span[:UNCHECKED_BYTES]) != checksums[entry] or crc32c(
-                span[UNCHECKED_BYTES:]
-            ) != int.from_bytes(span[_CRC_AT:UNCHECKED_BYTES], "big"):
-                return entry - 1
-        return None
+        bad = check_spans(data, self.positions, self.checksums, self.singles, first, last)
+        return None if bad < 0 else bad
 
     @property
     def memory_bytes(self) -> int:

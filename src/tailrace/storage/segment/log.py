@@ -243,7 +243,7 @@ class SegmentLog:
     # ---- read
 
     def read_nowait(self, offset: Offset, *, bytes_max: int) -> Slice | None:
-        hot = self._read_tail(offset, bytes_max)
+        hot = self._read_tail(offset, bytes_max) or self._read_on(offset, bytes_max)
         if hot is not None:
             return hot
         steps = self._find(offset, bytes_max)
@@ -278,6 +278,19 @@ class SegmentLog:
         if first is not None and offset >= first:
             return self.tail.read(offset, bytes_max=bytes_max, durable=self._durable)
         return None
+
+    def _read_on(self, offset: int, bytes_max: int) -> Slice | None:
+        """The common case of `_find`: a reader goes on where it stopped, in an open segment."""
+        bases = list(self.segments)
+        segment = self.segments[bases[max(bisect_right(bases, offset) - 1, 0)]]
+        if not segment.ready:
+            return None
+        limit = self._files_limit()
+        plan = plan_read(segment, offset, bytes_max=bytes_max, limit=limit)
+        if plan is None or needs_walk(plan, offset, bytes_max=bytes_max, limit=limit):
+            return None
+        self._directory.cache.touch(segment)
+        return self._slice(plan)
 
     async def _fulfil(self, step: Step) -> memoryview | None:
         if isinstance(step, FileExtent):

@@ -15,7 +15,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from tailrace.model import LogDamaged, LogTruncated, Offset
-from tailrace.records import Batch, iter_batches
+from tailrace.records import iter_batches
 from tailrace.runtime import BufferPool, File, SyncError
 from tailrace.storage.api import Slice
 from tailrace.storage.segment.index import IndexState, SpanIndex
@@ -112,8 +112,8 @@ class FileExtent:
         self._buffer: memoryview | None = None
 
     def load_nowait(self) -> memoryview | None:
-        buffer, whole = self._prepare()
-        done = self._plan.file.read_nowait(self._begin, whole)
+        begin, buffer, whole = self._prepare()
+        done = self._plan.file.read_nowait(begin, whole)
         if done is None:
             self._pool.give(buffer)
             return None
@@ -122,9 +122,9 @@ class FileExtent:
     async def load(self) -> memoryview:
         if (found := self.load_nowait()) is not None:
             return found
-        buffer, whole = self._prepare()
+        begin, buffer, whole = self._prepare()
         try:
-            done = await self._plan.file.read(self._begin, whole)
+            done = await self._plan.file.read(begin, whole)
         except OSError as error:
             raise LogDamaged(f"{self._plan.segment.path} cannot be read: {error.strerror}") from error
         return self._checked(buffer, whole, done)
@@ -134,14 +134,14 @@ class FileExtent:
             self._pool.give(self._buffer)
             self._buffer = None
 
-    @property
-    def _begin(self) -> int:
-        return self._plan.index.positions[self._plan.first]
-
-    def _prepare(self) -> tuple[memoryview, memoryview]:
-        size = self._plan.index.positions[self._plan.last] - self._begin
+    def _prepare(self) -> tuple[int, memoryview, memoryview]:
+        """Where the spans begin, a buffer, and as much of it as they fill."""
+        plan = self._plan
+        positions = plan.index.positions
+        begin = positions[plan.first]
+        size = positions[plan.last] - begin
         buffer = self._pool.take(size)
-        return buffer, buffer[:size]
+        return begin, buffer, buffer[:size]
 
     def _checked(self, buffer: memoryview, whole: memoryview, done: int) -> memoryview:
         plan = self._plan
@@ -152,6 +152,8 @@ class FileExtent:
                 raise LogTruncated(f"{plan.segment.path} was truncated while it was read")
             raise damaged_span(plan.segment, plan.index, bad)
         self._buffer = buffer
+        if plan.size == len(whole):
+            return whole
         return whole[plan.skip : plan.skip + plan.size]
 
 
@@ -175,10 +177,12 @@ def plan_read(segment: Segment, offset: int, *, bytes_max: int, limit: int) -> R
     first = index.span_of(offset)
     if first >= len(index) or index.offsets[first] >= limit - segment.base:
         return None
-    within_bytes = bisect_right(index.positions, index.positions[first] + bytes_max) - 1
-    within_limit = bisect_right(index.offsets, limit - segment.base) - 1
-    last = max(min(within_bytes, within_limit), first + 1)
-    size = index.positions[last] - index.positions[first]
+    begin = index.positions[first]
+    last = bisect_right(index.positions, begin + bytes_max, first) - 1
+    if index.offsets[last] > limit - segment.base:
+        last = bisect_right(index.offsets, limit - segment.base, first, last) - 1
+    last = max(last, first + 1)
+    size = index.positions[last] - begin
     return ReadPlan(file, index, segment, first, last, 0, size, index.offsets[last] + segment.base)
 
 
@@ -225,15 +229,11 @@ def slice_of(plan: ReadPlan, pool: BufferPool, *, piece_bytes_max: int) -> Slice
     index, first, skip, left = plan.index, plan.first, plan.skip, plan.size
     while first < plan.last:
         begin = index.positions[first]
-        last = max(bisect_right(index.positions, begin + piece_bytes_max) - 1, first + 1)
-        last = min(last, plan.last)
+        last = max(
+            bisect_right(index.positions, begin + piece_bytes_max, first, plan.last + 1) - 1, first + 1
+        )
         size = min(index.positions[last] - begin - skip, left)
         piece = ReadPlan(plan.file, index, plan.segment, first, last, skip, size, plan.next_offset)
         extents.append(FileExtent(piece, pool))
         first, skip, left = last, 0, left - size
     return Slice(Offset(plan.next_offset), extents, plan.size)
-
-
-def batches_in(data: memoryview) -> list[Batch]:
-    """Copies of the batches in `data`, fit to outlive its buffer."""
-    return list(iter_batches(bytes(data)))
