@@ -1,7 +1,7 @@
 """The sparse index of one segment, with a checksum of every byte.
 
 A segment is cut into *spans* of whole batches: one span ends as soon as it holds `interval_bytes`, and a
-batch over 64 KiB is a span by itself. Entry k says where span k ends: the offset that follows it, the
+batch over 4 KiB is a span by itself. Entry k says where span k ends: the offset that follows it, the
 position, a checksum, and the greatest timestamp in the segment so far. So an offset or a time is found by
 bisection and a walk through one span; and since the greatest timestamp so far never falls, the first record
 at or after a time lies in the first span that reaches it, whatever order the timestamps came in.
@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 from tailrace.records import UNCHECKED_BYTES, Batch, check_spans, crc32c
 
-LARGE_BATCH_BYTES = 64 * 1024
+LARGE_BATCH_BYTES = 4096
 POSITION_MAX = (1 << 31) - 1
 NO_TIMESTAMP = -(1 << 63)
 
