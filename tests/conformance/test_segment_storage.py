@@ -1,4 +1,4 @@
-"""The segment engine against the conformance suite: as it comes, rolling and evicting all the time, and loose."""
+"""The segment engine against the conformance suite: as it comes, with small segments, and loose."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class Batch:
 
     @property
     def next_offset(self) -> Offset:
-        return Offset(self.base_offset + self.last_offset_delta + 1)
+        return self.base_offset + self.last_offset_delta + 1  # type: ignore[return-value]  # a call less
 
     @property
     def compression(self) -> Compression:

@@ -4,8 +4,8 @@ Everything that the storage engines do to files goes through `Disk` and `File`, 
 lose, tear and reorder it. Paths are relative to the data directory, "" is the directory itself.
 
 Where a call runs is decided here. In a loop of our own a small write and a sync run in place, because handing
-them to a thread and back costs 0.13 ms, about what a sync takes; one sync over 2 ms moves them to a thread
-for a second. In a loop that belongs to the user's program they always run in a thread. Threads run single
+them to a thread and back costs 0.13 ms, about what a sync takes; a slow one moves its kind to a thread for a
+second. In a loop that belongs to the user's program they always run in a thread. Threads run single
 system calls that release the GIL, never Python code for long.
 """
 
@@ -27,7 +27,8 @@ Buffer = bytes | bytearray | memoryview
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-_INLINE_WRITE_BYTES_MAX = 256 * 1024
+_INLINE_WRITE_BYTES_MAX = 1 << 20  # takes a third of a millisecond while the page cache takes it
+_SLOW_WRITE_S = 0.005
 _SLOW_SYNC_S = 0.002
 _THREAD_SPELL_S = 1.0
 _BUFFERS_MAX = 1024  # IOV_MAX on Linux and macOS
@@ -186,7 +187,7 @@ class RealFile:
     async def write(self, position: int, buffers: Sequence[Buffer], *, sync: bool = False) -> None:
         calls = self._calls
         if calls.writes_inline(sum(map(len, buffers))):
-            self._write_whole(buffers, position)
+            calls.write(self._write_whole, buffers, position)
             if sync:
                 await self.sync()
         elif sync:
@@ -201,7 +202,10 @@ class RealFile:
         await self._calls.in_thread(self._truncate, size)
 
     async def reserve(self, end: int) -> None:
-        await self._calls.in_thread(self._reserve, end)
+        if self._calls.writes_inline(0):
+            self._calls.write(self._reserve, end)
+        else:
+            await self._calls.in_thread(self._reserve, end)
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -252,7 +256,8 @@ class DiskCalls:
 
     def __init__(self, *, owns_loop: bool) -> None:
         self._owns_loop = owns_loop
-        self._threads_until = 0.0
+        self._sync_in_thread_until = 0.0
+        self._write_in_thread_until = 0.0
         self._executor = ThreadPoolExecutor(_DISK_THREADS, thread_name_prefix="tailrace-disk")
 
     def close(self) -> None:
@@ -262,17 +267,29 @@ class DiskCalls:
         return await asyncio.get_running_loop().run_in_executor(self._executor, call, *args)
 
     def writes_inline(self, size: int) -> bool:
-        return self._owns_loop and size <= _INLINE_WRITE_BYTES_MAX and time.monotonic() >= self._threads_until
+        return (
+            self._owns_loop
+            and size <= _INLINE_WRITE_BYTES_MAX
+            and time.monotonic() >= self._write_in_thread_until
+        )
+
+    def write(self, call: Callable[_P, None], *args: _P.args, **options: _P.kwargs) -> None:
+        """A call into the page cache, in place; one that had to wait moves the next ones to a thread."""
+        started = time.monotonic()
+        call(*args, **options)
+        ended = time.monotonic()
+        if ended - started > _SLOW_WRITE_S:
+            self._write_in_thread_until = ended + _THREAD_SPELL_S
 
     async def sync(self, call: Callable[[], None], *, bulk: bool) -> None:
         started = time.monotonic()
-        if bulk or not self._owns_loop or started < self._threads_until:
+        if bulk or not self._owns_loop or started < self._sync_in_thread_until:
             await self.in_thread(call)
             return
         call()
         ended = time.monotonic()
         if ended - started > _SLOW_SYNC_S:
-            self._threads_until = ended + _THREAD_SPELL_S
+            self._sync_in_thread_until = ended + _THREAD_SPELL_S
 
 
 def _unwritten(group: list[Buffer], done: int) -> list[Buffer]:

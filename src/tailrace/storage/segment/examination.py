@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass, field
 
 from tailrace.model import LogDamaged, StorageError
-from tailrace.records import HEADER_BYTES, BatchError, read_batch
+from tailrace.records import HEADER_BYTES, UNCHECKED_BYTES, Batch, BatchError, crc32c
 from tailrace.runtime import Disk, File
 from tailrace.storage.api import LogConfig
 from tailrace.storage.segment.apply import read_open_span
@@ -146,8 +146,8 @@ class Examiner:
                 size = append.batch.size
                 if data is None:
                     self._index_of(found, append).add(append.batch)
-                elif _is_whole(append, data[place : place + size]):
-                    self._index_of(found, append).add(read_batch(data, place))
+                elif _is_whole(append, piece := data[place : place + size]):
+                    self._index_of(found, append).add(Batch(piece))
                 elif plan.cut_loose(append):
                     logger.warning(
                         "log ends at offset %d after a crash, as fsync = os or interval allows: %s",
@@ -215,4 +215,4 @@ def _is_whole(append: Append, data: memoryview) -> bool:
     """Whether the bytes are the batch whose header the journal holds."""
     if bytes(data[:HEADER_BYTES]) != bytes(append.batch.data[:HEADER_BYTES]):
         return False
-    return read_batch(data).check_crc()
+    return crc32c(data[UNCHECKED_BYTES:]) == append.batch.crc

@@ -93,7 +93,8 @@ class SpanIndex:
             self.open_crc = crc32c(batch.data[:UNCHECKED_BYTES])
             self._close(batch.next_offset, single=1)
             return
-        self._note_time(batch)
+        if batch.max_timestamp > self.max_timestamp:
+            self.max_timestamp = batch.max_timestamp
         self.end += size
         self.open_crc = crc32c(batch.data, self.open_crc)
         if self.end - self.positions[-1] >= self.interval_bytes:

@@ -56,6 +56,7 @@ class SegmentStorage:
         )
         self._housekeeper = Housekeeper(self.directory, self._journal, self._committer)
         self._tasks = Supervisor(self._fail)
+        self._creating: set[PartitionId] = set()
         self._closed = False
         self._lock: DirectoryLock | None = None
 
@@ -110,13 +111,18 @@ class SegmentStorage:
     async def create(self, partition_id: PartitionId, config: LogConfig) -> SegmentLog:
         self._check_open()
         directory = self.directory
-        if any(log.partition_id == partition_id and not log.deleting for log in directory.logs.values()):
+        known = directory.serving.get(partition_id)
+        if partition_id in self._creating or (known is not None and not known.deleting):
             raise PartitionExists(partition_id)
         log = SegmentLog(directory, life=directory.next_life, partition_id=partition_id, config=config)
         directory.next_life += 1
         directory.logs[log.life] = log
         log.unapplied = 1
-        await directory.sequence(Create(log.life, partition_id))
+        self._creating.add(partition_id)
+        try:
+            await directory.sequence(Create(log.life, partition_id))
+        finally:
+            self._creating.discard(partition_id)
         return log
 
     async def delete(self, partition_id: PartitionId) -> None:

@@ -121,7 +121,8 @@ class History:
     def _next_crash(self, number: int) -> int:
         if number == 0 and self.options.crash_at is not None:
             return self.options.crash_at
-        return self.rng.randrange(1, self.rng.choice([300, 1000, 3000] if self._tidy_often else [30, 150, 700]))
+        ends = [300, 1000, 3000] if self._tidy_often else [30, 150, 700]
+        return self.rng.randrange(1, self.rng.choice(ends))
 
     def _live(self, work: Coroutine[Any, Any, None]) -> None:
         started_s = self.loop.time() if self.loop is not None else 0.0

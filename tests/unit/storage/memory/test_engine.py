@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.model import Epoch, PartitionExists, PartitionId, StorageError, UnknownPartition
+from tailrace.model import Epoch, PartitionExists, PartitionId, UnknownPartition
 from tailrace.records import build_batch, read_batch
 from tailrace.storage import LogConfig, StorageEngine
 from tailrace.storage.memory import MemoryStorage

@@ -1,0 +1,110 @@
+"""`tailrace bench`: runs the loads of `tailrace.bench` and shows the figures beside their goals."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import rich_click as click
+
+from tailrace.cli.output import Column, Output, Row, examples, output_option
+
+if TYPE_CHECKING:
+    from tailrace.bench import LogReport, Verdict
+
+
+@click.group(name="bench", no_args_is_help=True)
+def command() -> None:
+    """Measure what this machine and its disk can do."""
+
+
+@command.command(
+    name="log",
+    epilog=examples(
+        "tailrace bench log --quick",
+        "tailrace bench log --dir /var/lib/tailrace",
+        "tailrace bench log -o json > before.json",
+    ),
+)
+@click.option("--quick", is_flag=True, help="Less data and fewer runs: under 20 seconds, and less exact.")
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    default=Path(),
+    show_default="here",
+    help="A directory on the disk to measure; nothing is left in it.",
+)
+@output_option
+def bench_log(quick: bool, directory: Path, output: Output) -> None:
+    """Measure the log against the bare system calls on the same disk.
+
+    Both take turns, and the figures are ratios of their medians: 1 is as fast as the bare calls. Other work
+    on the machine still shows, so measure a quiet one.
+    """
+    from tailrace.bench import FULL, QUICK, STEPS, run_log_bench
+
+    with _steps(STEPS) as note:
+        report = run_log_bench(directory, QUICK if quick else FULL, note=note)
+    if output.format == "table":
+        _show(report, output)
+    else:
+        output.record(report.as_row())
+
+
+def _show(report: LogReport, output: Output) -> None:
+    from tailrace.bench import judge
+
+    columns = [
+        Column("figure"),
+        Column("measured", right=True),
+        Column("goal", right=True),
+        Column("met", title=""),
+    ]
+    output.rows([_row(verdict) for verdict in judge(report)], columns=columns)
+    click.echo()
+    output.record(report.machine)
+
+
+def _row(verdict: Verdict) -> Row:
+    goal = verdict.goal
+    return {
+        "figure": goal.text,
+        "measured": "not there" if verdict.value is None else _number(verdict.value),
+        "goal": ("at most " if goal.at_most else "at least ") + _number(goal.limit),
+        "met": _mark(verdict.met),
+    }
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"
+
+
+def _mark(met: bool | None) -> str:
+    if met is None:
+        return ""
+    if sys.stdout.isatty():
+        return "✓" if met else "✗"
+    return "met" if met else "missed"
+
+
+@contextmanager
+def _steps(total: int) -> Iterator[Callable[[str], None]]:
+    """A bar on stderr that moves between the steps only: a thread that draws it would be measured too."""
+    if not sys.stderr.isatty():
+        yield lambda _name: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False) as progress:
+        task = progress.add_task("", total=total, completed=-1)
+
+        def note(name: str) -> None:
+            progress.update(task, description=name, advance=1, refresh=True)
+
+        yield note
