@@ -175,8 +175,13 @@ class RealFile:
             return None
         try:
             done = os.preadv(self._fd, (buffer,), position, _NOWAIT)
-        except BlockingIOError:
-            return None
+        except OSError as error:
+            if error.errno in (
+                errno.EAGAIN,
+                errno.EOPNOTSUPP,
+            ):  # the latter: tmpfs before Linux 6.x and others
+                return None
+            raise
         if 0 < done < len(buffer):
             return None  # the rest is cold, or is the end of the file: `read` tells
         return done

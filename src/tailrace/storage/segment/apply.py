@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tailrace.model import LogDamaged, StorageError
@@ -118,8 +119,9 @@ class Applier:
         run: list[Append] = []
         for append in appends:
             if append.flags & REFERENCED:
-                await self._write(log, run)
-                run = []
+                if run:
+                    await self._write(log, run)
+                    run = []
             else:
                 run.append(append)
         await self._write(log, run)
@@ -155,12 +157,12 @@ class Applier:
 
     async def _seal_before(self, log: SegmentLog, segment: Segment) -> None:
         """A segment begins: the ones before it are complete."""
-        for older in list(log.segments.values()):
+        for older, following in pairwise(list(log.segments.values())):
             if older is segment:
                 return
             if not older.sealed:
                 assert older.index is not None and older.file is not None
-                older.index.seal(log.applied_end)
+                older.index.seal(following.base)
                 older.sealed = True
                 self.dirty[older] = None
                 await older.file.truncate(older.length)  # gives back what was reserved and not used
@@ -208,14 +210,12 @@ class Applier:
     async def _cut(self, log: SegmentLog, segment: Segment, position: int) -> None:
         """Shorten a segment; what stays of its last span is open again, so it goes back into the tail."""
         await self._directory.cache.open(segment, interval_bytes=log.config.index_interval_bytes)
-        assert segment.index is not None and segment.file is not None
+        file = segment.file
+        assert segment.index is not None and file is not None
         if position < segment.length:
-            self._directory.cache.forget(segment)  # which could close it while it is read
-            segment.persisted_whole = False
             index = segment.index.cut(position)
-            persisted = segment.persisted.cut(
-                index
-            )  # before spans are added that the index files do not hold
+            # Now, before spans are added that the index files do not hold.
+            persisted = segment.persisted.cut(index)
             opened = await read_open_span(log.life, segment, index.closed_position, position)
             for append in opened:
                 index.add(append.batch)
@@ -223,11 +223,12 @@ class Applier:
             again = [a for a in opened if first is None or a.batch.base_offset < first]
             log.tail.put_back(again)
             self._directory.tail_bytes += sum(append.batch.size for append in again)
-            segment.index, segment.length = index, position
-            segment.sealed = False
+            self._directory.cache.forget(segment)  # which may have closed it meanwhile
+            segment.file, segment.index, segment.length = file, index, position
+            segment.sealed = segment.persisted_whole = False
             segment.persisted = persisted
             segment.reserved = position
-            await segment.file.truncate(position)
+            await file.truncate(position)
         self.dirty[segment] = None
 
     async def _trim(self, log: SegmentLog, entry: Trim) -> None:

@@ -75,12 +75,23 @@ class SegmentCache:
         times = await read_file(self._disk, stem + ".timeindex")
         if places is not None and times is not None:
             found = read_index(places, times, base=segment.base, interval_bytes=interval_bytes, state=None)
-            if found is not None and found.end == segment.length:
-                return found
+            if found is not None:
+                return _measured(segment, found)
         logger.warning("index made again: %s", segment.path)
         return await scan_segment(
             file, segment.path, base=segment.base, length=segment.length, interval_bytes=interval_bytes
         )
+
+
+def _measured(segment: Segment, index: SpanIndex) -> SpanIndex:
+    """The index says how long its segment is: what follows is no part of it, what is missing is damage."""
+    if index.end > segment.length:
+        raise LogDamaged(
+            f"{segment.path} has {segment.length} bytes, and {index.end} were acknowledged. "
+            "Nothing is cut; restore the file from a copy"
+        )
+    segment.length = index.end
+    return index
 
 
 async def read_file(disk: Disk, path: str, *, fresh: bool = False) -> bytes | None:
@@ -116,7 +127,7 @@ async def scan_segment(
             buffer = memoryview(bytearray(needed))
         position += taken
     if seal:
-        index.seal(next_offset)
+        index.close_open(next_offset)
     return index
 
 

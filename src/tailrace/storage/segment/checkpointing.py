@@ -48,6 +48,7 @@ class IndexWrite:
     places: bytes
     times: bytes
     sealed: IndexState | None
+    following: int | None
 
 
 @dataclass(slots=True)
@@ -207,7 +208,8 @@ class Checkpointer:
         places, times = index.write_entries(known.entries)
         state = IndexState(len(index), crc32c(places, known.index_crc), crc32c(times, known.time_crc))
         segment.persisted = state
-        return IndexWrite(segment, known.entries, places, times, state if segment.sealed else None)
+        sealed = state if segment.sealed else None
+        return IndexWrite(segment, known.entries, places, times, sealed, index.following)
 
     def _sample_state(self, log: SegmentLog) -> bytes:
         log.state_changed = False
@@ -220,7 +222,8 @@ class Checkpointer:
         stem = write.segment.path.removesuffix("log")
         headers, footers = write_headers(write.segment.base), (b"", b"")
         if write.sealed is not None:
-            footers = write_footers(write.sealed)
+            assert write.following is not None
+            footers = write_footers(write.sealed, write.following)
         try:
             for suffix, size, data, header, footer in (
                 ("index", INDEX_ENTRY_BYTES, write.places, headers[0], footers[0]),

@@ -19,6 +19,7 @@ from tailrace.storage.segment.apply import Applier
 from tailrace.storage.segment.config import DirectoryConfig
 from tailrace.storage.segment.directory import Directory
 from tailrace.storage.segment.entry import (
+    ENTRY_BYTES_MAX,
     LOOSE,
     REFERENCED,
     Append,
@@ -159,14 +160,16 @@ class Committer:
                 self._idle = None
 
     def _take(self) -> tuple[list[Entry], int]:
-        queue, bytes_max = self._queue, self._directory.config.round_bytes_max
-        if self._directory.queued_bytes <= bytes_max:
+        """The next round: as much as it may hold, at least one entry."""
+        queue, config = self._queue, self._directory.config
+        bytes_max = min(config.round_bytes_max, config.entries_bytes_max)
+        if self._directory.queued_bytes + len(queue) * ENTRY_BYTES_MAX <= bytes_max:
             self._queue = []
             return queue, self._directory.queued_bytes
         count = size = 0
         for entry in queue:
             more = entry.batch.size if isinstance(entry, Append) else 0
-            if count and size + more > bytes_max:
+            if count and size + more + (count + 1) * ENTRY_BYTES_MAX > bytes_max:
                 break
             count += 1
             size += more

@@ -48,6 +48,11 @@ class DirectoryConfig:
             )
 
     @property
+    def entries_bytes_max(self) -> int:
+        """What the entries of one round may take, so that it fits into a journal file with room to spare."""
+        return self.journal_file_bytes - 4096
+
+    @property
     def batch_bytes_max(self) -> int:
         """The largest batch that can always be journalled inline."""
-        return self.journal_file_bytes - 4096
+        return self.entries_bytes_max - 128

@@ -20,6 +20,7 @@ from tailrace.model import NoSpace, PartitionId, StorageError
 from tailrace.runtime import BufferPool, Clock, Disk
 from tailrace.storage.segment.cache import SegmentCache
 from tailrace.storage.segment.config import DirectoryConfig
+from tailrace.storage.segment.guard import GuardedDisk
 from tailrace.storage.segment.snapshot import Snapshots
 
 if TYPE_CHECKING:
@@ -35,14 +36,14 @@ class Directory:
     def __init__(
         self, disk: Disk, path: str, *, config: DirectoryConfig, clock: Clock, rng: random.Random
     ) -> None:
-        self.disk = disk
+        self.disk: Disk = GuardedDisk(disk, self.fence)
         self.path = path
         self.config = config
         self.clock = clock
         self.rng = rng
         self.pool = BufferPool()
-        self.cache = SegmentCache(disk, self.pool, bytes_max=config.index_cache_bytes)
-        self.snapshots = Snapshots(disk)
+        self.cache = SegmentCache(self.disk, self.pool, bytes_max=config.index_cache_bytes)
+        self.snapshots = Snapshots(self.disk)
         self.serving: dict[PartitionId, SegmentLog] = {}
         self.logs: dict[int, SegmentLog] = {}  # by life, until their deletion is applied
         self.next_life = 1

@@ -35,6 +35,7 @@ APPEND, CREATE, TRUNCATE, TRIM, DELETE = 1, 2, 3, 4, 5
 REFERENCED, LOOSE = 1, 2
 
 ENTRY_BYTES = 28
+ENTRY_BYTES_MAX = ENTRY_BYTES + 20  # of an entry but for the batch in it
 _ENTRY = struct.Struct("<BBHIQqI")
 _CREATE = struct.Struct("<16sI")
 _OFFSET = struct.Struct("<q")

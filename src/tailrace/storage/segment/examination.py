@@ -80,13 +80,13 @@ class Examiner:
         file = await self.open(found, base)
         if file is None or file.size() < position:
             found.note_damage(base, f"{numbered(base, 'log')} is missing or shorter than {position} bytes")
-            found.indexes[base].add_unreadable(size=position, next_offset=plan.solid_offset)
+            found.indexes[base].add_unreadable(offset=base, size=position, next_offset=plan.solid_offset)
             return
         try:
             found.indexes[base] = await self._solid_index(found, file, interval_bytes)
         except LogDamaged as error:
             found.note_damage(base, str(error))
-            found.indexes[base].add_unreadable(size=position, next_offset=plan.solid_offset)
+            found.indexes[base].add_unreadable(offset=base, size=position, next_offset=plan.solid_offset)
 
     async def _solid_index(self, found: Findings, file: File, interval_bytes: int) -> SpanIndex:
         plan, row = found.plan, found.plan.row
@@ -159,7 +159,10 @@ class Examiner:
                     offset = append.batch.base_offset
                     found.note_damage(offset, f"the acknowledged batch at offset {offset} is unreadable")
                     self._index_of(found, append).add_unreadable(
-                        size=size, next_offset=append.batch.next_offset, header=append.batch.data
+                        offset=offset,
+                        size=size,
+                        next_offset=append.batch.next_offset,
+                        header=append.batch.data,
                     )
                 place += size
 
@@ -167,9 +170,8 @@ class Examiner:
         size = run[-1].position + run[-1].batch.size - run[0].position
         file = await self.open(found, run[0].segment)
         data = bytearray(size)
-        if file is not None:
-            await file.read(run[0].position, memoryview(data))
-        return memoryview(data)
+        done = 0 if file is None else await file.read(run[0].position, memoryview(data))
+        return memoryview(data)[:done]
 
     def _index_of(self, found: Findings, append: Append) -> SpanIndex:
         index = found.indexes.get(append.segment)

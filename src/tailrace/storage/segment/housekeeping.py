@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from tailrace.storage.segment.cleaning import Compactor
+from tailrace.storage.segment.cleaning import compact
 from tailrace.storage.segment.commit import Committer
 from tailrace.storage.segment.directory import Directory
 from tailrace.storage.segment.journal import Journal
@@ -24,7 +24,6 @@ class Housekeeper:
         self._directory = directory
         self._journal = journal
         self._committer = committer
-        self._compactor = Compactor(directory)
         self._maintaining = asyncio.Lock()
 
     async def run(self) -> None:
@@ -58,7 +57,7 @@ class Housekeeper:
                 if log.config.delete and log.accepts_changes:
                     await self._expire(log, now_ms)
                 if log.config.compact and log.accepts_changes:
-                    await self._compactor.compact(log, now_ms)
+                    await compact(self._directory, log, now_ms)
 
     async def wait_idle(self) -> None:
         """Return when nobody maintains: soon, once the logs are closed."""

@@ -15,7 +15,9 @@ On disk, little-endian, `.index` and `.timeindex` beside the segment:
     0  8s  "TRINDEX1" / "TRTIMES1"     8  i64 base offset
    16      entries:  u32 offset - base, u32 position | 2^31 if a single large batch, u32 checksum
            or        i64 greatest timestamp so far
-           at the end, once the segment is sealed:  8s "TRSEALED", u32 entries, u32 CRC32C of the entries
+           at the end, once the segment is sealed:
+           8s "TRSEALED", u32 entries, i64 base offset of the following segment, u32 CRC32C of the
+           entries and that offset
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ NO_TIMESTAMP = -(1 << 63)
 
 _SINGLE = 1 << 31
 _HEADER = struct.Struct("<8sq")
-_FOOTER = struct.Struct("<8sII")
+_FOOTER = struct.Struct("<8sIqI")
+_FOLLOWING = struct.Struct("<q")
+FOOTER_BYTES = _FOOTER.size
 _INDEX, _TIMES, _SEALED = b"TRINDEX1", b"TRTIMES1", b"TRSEALED"
 INDEX_ENTRY_BYTES, TIME_ENTRY_BYTES = 12, 8
 HEADER_BYTES = _HEADER.size
@@ -50,6 +54,7 @@ class SpanIndex:
         "base",
         "checksums",
         "end",
+        "following",
         "interval_bytes",
         "max_timestamp",
         "offsets",
@@ -70,6 +75,7 @@ class SpanIndex:
         self.end = 0  # position behind the last batch added
         self.open_crc = 0  # checksum of the bytes from the last entry to `end`
         self.max_timestamp = NO_TIMESTAMP
+        self.following: int | None = None  # base offset of the segment that follows, once sealed
 
     def __len__(self) -> int:
         """Closed spans."""
@@ -87,7 +93,7 @@ class SpanIndex:
         """Take note of a batch at `end`."""
         size = batch.size
         if size > LARGE_BATCH_BYTES:
-            self.seal(batch.base_offset)
+            self.close_open(batch.base_offset)
             self._note_time(batch)
             self.end += size
             self.open_crc = crc32c(batch.data[:UNCHECKED_BYTES])
@@ -100,8 +106,13 @@ class SpanIndex:
         if self.end - self.positions[-1] >= self.interval_bytes:
             self._close(batch.next_offset, single=0)
 
-    def seal(self, next_offset: int) -> None:
-        """Close the open span, if there is one."""
+    def seal(self, following: int) -> None:
+        """The segment is complete, and the next one begins at the offset `following`."""
+        self.close_open(following)
+        self.following = following
+
+    def close_open(self, next_offset: int) -> None:
+        """End the open span, if there is one, before `next_offset`."""
         if self.end > self.positions[-1]:
             self._close(next_offset, single=0)
 
@@ -117,12 +128,14 @@ class SpanIndex:
         self.singles.append(single)
         self.open_crc = 0
 
-    def add_unreadable(self, *, size: int, next_offset: int, header: memoryview | None = None) -> None:
+    def add_unreadable(
+        self, *, offset: int, size: int, next_offset: int, header: memoryview | None = None
+    ) -> None:
         """Take note of bytes that are not what was written: reading them is an error, not their content.
 
         They are a span whose checksum holds for the header that was acknowledged, and so for no other bytes.
         """
-        self.seal(self.base + self.offsets[-1])
+        self.close_open(offset)
         self.end += size
         self.open_crc = crc32c(header[:UNCHECKED_BYTES]) if header is not None else 0
         self._close(next_offset, single=1)
@@ -191,11 +204,21 @@ def write_headers(base: int) -> tuple[bytes, bytes]:
     return _HEADER.pack(_INDEX, base), _HEADER.pack(_TIMES, base)
 
 
-def write_footers(state: IndexState) -> tuple[bytes, bytes]:
+def write_footers(state: IndexState, following: int) -> tuple[bytes, bytes]:
+    """What seals the two files of a segment that `following` follows."""
+    tail = _FOLLOWING.pack(following)
     return (
-        _FOOTER.pack(_SEALED, state.entries, state.index_crc),
-        _FOOTER.pack(_SEALED, state.entries, state.time_crc),
+        _FOOTER.pack(_SEALED, state.entries, following, crc32c(tail, state.index_crc)),
+        _FOOTER.pack(_SEALED, state.entries, following, crc32c(tail, state.time_crc)),
     )
+
+
+def read_following(data: bytes) -> int | None:
+    """The base offset that the footer at the end of an index file names; its checksum is not looked at."""
+    if len(data) < HEADER_BYTES + FOOTER_BYTES:
+        return None
+    seal, _, following, _ = _FOOTER.unpack_from(data, len(data) - FOOTER_BYTES)
+    return following if seal == _SEALED else None
 
 
 def read_index(
@@ -205,8 +228,11 @@ def read_index(
 
     None if a byte is wrong or missing: then the index is made again from the segment.
     """
-    if state is None and (state := _sealed_state(index, times)) is None:
-        return None
+    following = None
+    if state is None:
+        following = read_following(index)
+        if following is None or (state := _sealed_state(index, times, following)) is None:
+            return None
     places = _read_entries(index, _INDEX, base, state.entries * INDEX_ENTRY_BYTES, state.index_crc)
     moments = _read_entries(times, _TIMES, base, state.entries * TIME_ENTRY_BYTES, state.time_crc)
     if places is None or moments is None:
@@ -221,20 +247,20 @@ def read_index(
     found.times.extend(_native("q", moments))
     found.end = found.positions[-1]
     found.max_timestamp = found.times[-1]
+    found.following = following
     return found
 
 
-def _sealed_state(index: bytes, times: bytes) -> IndexState | None:
-    if min(len(index), len(times)) < HEADER_BYTES + _FOOTER.size:
+def _sealed_state(index: bytes, times: bytes, following: int) -> IndexState | None:
+    """The state that both footers seal, or None if they do not agree with what lies before them."""
+    entries, rest = divmod(len(index) - HEADER_BYTES - FOOTER_BYTES, INDEX_ENTRY_BYTES)
+    if rest or len(times) != HEADER_BYTES + entries * TIME_ENTRY_BYTES + FOOTER_BYTES:
         return None
-    seal, entries, index_crc = _FOOTER.unpack_from(index, len(index) - _FOOTER.size)
-    time_seal, time_entries, time_crc = _FOOTER.unpack_from(times, len(times) - _FOOTER.size)
-    sizes = (len(index) - HEADER_BYTES - _FOOTER.size, len(times) - HEADER_BYTES - _FOOTER.size)
-    if sizes != (entries * INDEX_ENTRY_BYTES, entries * TIME_ENTRY_BYTES):
-        return None
-    if seal != _SEALED or time_seal != _SEALED or entries != time_entries:
-        return None
-    return IndexState(entries, index_crc, time_crc)
+    state = IndexState(
+        entries, crc32c(index[HEADER_BYTES:-FOOTER_BYTES]), crc32c(times[HEADER_BYTES:-FOOTER_BYTES])
+    )
+    footers = write_footers(state, following)
+    return state if (index[-FOOTER_BYTES:], times[-FOOTER_BYTES:]) == footers else None
 
 
 def _read_entries(data: bytes, magic: bytes, base: int, length: int, crc: int) -> bytes | None:

@@ -43,6 +43,7 @@ from tailrace.storage.segment.segment import (
     FileExtent,
     ReadPlan,
     Segment,
+    check_follows,
     needs_walk,
     plan_read,
     slice_of,
@@ -276,14 +277,19 @@ class SegmentLog:
             return Slice(offset, (), 0)
         first = self.tail.first_offset
         if first is not None and offset >= first:
-            return self.tail.read(offset, bytes_max=bytes_max, durable=self._durable)
+            return self._from_tail(offset, bytes_max)
         return None
+
+    def _from_tail(self, offset: int, bytes_max: int) -> Slice:
+        """The slice at `offset` out of the tail; where it leaves a gap to the end, a reader goes on there."""
+        found = self.tail.read(offset, bytes_max=bytes_max, durable=self._durable)
+        return found if found.extents else Slice(Offset(max(offset, self._durable)), (), 0)
 
     def _read_on(self, offset: int, bytes_max: int) -> Slice | None:
         """The common case of `_find`: a reader goes on where it stopped, in an open segment."""
         bases = list(self.segments)
         segment = self.segments[bases[max(bisect_right(bases, offset) - 1, 0)]]
-        if not segment.ready:
+        if not segment.ready or segment.base > offset:
             return None
         limit = self._files_limit()
         plan = plan_read(segment, offset, bytes_max=bytes_max, limit=limit)
@@ -301,9 +307,12 @@ class SegmentLog:
     def _find(self, offset: int, bytes_max: int) -> Generator[Step, memoryview | None, Slice]:
         """The slice at `offset` out of the segment files, which end where the tail begins."""
         wanted, limit = offset, self._files_limit()
+        before: Segment | None = None
         for segment in self._segments_from(offset):
+            check_follows(before, segment, offset)
             while not segment.ready:
                 yield segment
+            before = segment
             self._directory.cache.touch(segment)
             plan = plan_read(segment, offset, bytes_max=bytes_max, limit=limit)
             while plan is not None:
@@ -317,8 +326,7 @@ class SegmentLog:
         # Compaction left nothing between here and the tail, which may begin later by now, or even the end.
         if self._files_limit() > limit:
             return (yield from self._find(wanted, bytes_max))
-        found = self.tail.read(max(wanted, limit), bytes_max=bytes_max, durable=self._durable)
-        return found if found.extents else Slice(Offset(max(wanted, self._durable)), (), 0)
+        return self._from_tail(max(wanted, min(limit, self._durable)), bytes_max)
 
     def _walk(
         self, plan: ReadPlan, offset: int, bytes_max: int, limit: int
@@ -529,11 +537,13 @@ class SegmentLog:
         """The batches are in the file."""
         index = segment.index
         assert index is not None
+        latest = self.applied_epochs.latest
         for append in appends:
             batch = append.batch
             index.add(batch)
-            if batch.leader_epoch != self.applied_epochs.latest:
+            if batch.leader_epoch != latest:
                 self.applied_epochs.apply(batch.leader_epoch, batch.base_offset)
+                latest = self.applied_epochs.latest
                 self.state_changed = True
             if batch.producer_id >= 0:
                 self.applied_producers.apply(batch)

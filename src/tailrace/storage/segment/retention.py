@@ -61,7 +61,7 @@ async def segment_facts(log: SegmentLog, cache: SegmentCache) -> list[SegmentFac
         try:
             while not segment.ready:
                 await cache.open(segment, interval_bytes=log.config.index_interval_bytes)
-        except LogDamaged:
+        except (LogDamaged, FileNotFoundError):  # the latter: it was trimmed meanwhile
             max_timestamp = None
         else:
             assert segment.index is not None

@@ -167,6 +167,24 @@ def damaged_span(segment: Segment, index: SpanIndex, span: int) -> LogDamaged:
     )
 
 
+def check_follows(before: Segment | None, segment: Segment, offset: int) -> None:
+    """Whether `segment` is where a search for `offset` goes on after `before`, or begins.
+
+    A sealed segment knows where the next one begins, and no offset lies before the first one: else a file is
+    missing.
+    """
+    missing = None
+    if before is None:
+        missing = offset if segment.base > offset else None
+    elif before.index is not None and before.index.following != segment.base:
+        missing = before.index.following
+    if missing is not None:
+        raise LogDamaged(
+            f"{segment.path} is there, and the segment before it that holds offset {missing} is missing. "
+            "Restore it from a copy"
+        )
+
+
 def plan_read(segment: Segment, offset: int, *, bytes_max: int, limit: int) -> ReadPlan | None:
     """Spans from `offset` up to the offset `limit`; None if the segment holds nothing there.
 

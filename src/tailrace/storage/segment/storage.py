@@ -41,10 +41,11 @@ class SegmentStorage:
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
+        self._disk = disk
         config = config or DirectoryConfig()
         rng = rng or random.SystemRandom()
         self.directory = Directory(disk, path, config=config, clock=clock or SystemClock(), rng=rng)
-        self._journal = Journal(disk, file_bytes=config.journal_file_bytes, rng=rng)
+        self._journal = Journal(self.directory.disk, file_bytes=config.journal_file_bytes, rng=rng)
         self._applier = Applier(self.directory)
         self._checkpointer = Checkpointer(self.directory, self._journal, self._applier)
         self._committer = Committer(
@@ -58,6 +59,7 @@ class SegmentStorage:
         self._tasks = Supervisor(self._fail)
         self._creating: set[PartitionId] = set()
         self._closed = False
+        self._serving = False  # recovered: before that nothing may be settled, since nothing is known
         self._lock: DirectoryLock | None = None
 
     @classmethod
@@ -94,6 +96,7 @@ class SegmentStorage:
             await self._checkpointer.recovered()
         except OSError as error:
             raise StorageError("recover", directory.path, str(error), hint="Nothing is served") from error
+        self._serving = True
         directory.check_space()
         self._tasks.start("commit", self._committer.run())
         self._tasks.start("apply", self._applier.run())
@@ -153,7 +156,7 @@ class SegmentStorage:
             return
         self._closed = True
         try:
-            if self.directory.failure is None:
+            if self._serving and self.directory.failure is None:
                 await self._settle()
         finally:
             await self._let_go()
@@ -209,8 +212,7 @@ class SegmentStorage:
         closed = StorageError("use", self.directory.path, "the storage is closed")
         for log in list(self.directory.logs.values()):
             log.fail(self.directory.failure or closed)
-        disk = self.directory.disk
-        if isinstance(disk, RealDisk):
-            disk.close()
+        if isinstance(self._disk, RealDisk):
+            self._disk.close()
         if self._lock is not None:
             self._lock.release()

@@ -1,8 +1,8 @@
-"""A real disk that does harm on purpose: its n-th sync fails, or its n-th call ends the process.
+"""Real disks that do harm on purpose: the n-th sync fails, or the n-th call ends the process.
 
-After a failed sync the kernel holds the pages for clean: reading shows what was written, a second sync succeeds,
-and the disk has nothing of it. So every write keeps what was there before until a sync has confirmed it, and
-`lose` puts the old bytes back: that is what a restart of the machine would find.
+After a failed sync the kernel holds the pages for clean: reading shows what was written, a second sync
+succeeds, and the disk has nothing of it. So every write keeps what was there before until a sync has
+confirmed it, and `lose` puts the old bytes back: that is what a restart of the machine would find.
 """
 
 from __future__ import annotations
@@ -11,11 +11,15 @@ import builtins
 import errno
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
 
-from tailrace.runtime import Disk, File, SyncError
-from tailrace.runtime.disk import Buffer
+from tailrace.runtime import Disk, File, RealDisk, SyncError
+from tailrace.runtime.disk import Buffer, DiskCalls
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -38,7 +42,8 @@ class FaultyDisk:
             str
         ] = []  # the path of each, directories with a slash behind it, in order of beginning
         self.failed_path: str | None = None  # whose sync failed
-        self.syncs_after_failure: list[str] = []
+        self.syncs_after_failure: builtins.list[str] = []
+        self.on_failure: Callable[[], None] = lambda: None
         self._unsynced: dict[str, _Unsynced] = {}
         self._lost: dict[str, _Unsynced] = {}
 
@@ -58,6 +63,7 @@ class FaultyDisk:
             self.failed_path = path
             if path in self._unsynced:
                 self._lost[path] = self._unsynced.pop(path)
+            self.on_failure()
             raise SyncError(errno.EIO, os.strerror(errno.EIO), path)
 
     def end_sync(self, path: str) -> None:
@@ -161,3 +167,16 @@ class FaultyFile:
 
     def close(self) -> None:
         self._file.close()
+
+
+class DirectDisk(RealDisk):
+    """A real disk without threads, which are most of what opening a small directory takes."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.calls = _DirectCalls(owns_loop=True)
+
+
+class _DirectCalls(DiskCalls):
+    async def in_thread(self, call: Callable[_P, _T], *args: _P.args, **_: _P.kwargs) -> _T:
+        return call(*args, **_)

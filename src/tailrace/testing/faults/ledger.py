@@ -12,6 +12,7 @@ A report is a line of words:
     trim PARTITION OFFSET
     create PARTITION
     delete PARTITION
+    refused PARTITION                     there is no space for an append; it will be tried again
     durable PARTITION COUNT               so many changes of this partition, since the start, are acknowledged
     found PARTITION START END BATCH ...   what was there after opening; a batch is BASE:NEXT:DIGEST
     opened                                every `found` was said
@@ -24,7 +25,6 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from tailrace.model import Offset
 from tailrace.records import Batch, iter_batches
 from tailrace.storage.api import PartitionLog
 from tailrace.storage.epochs import LeaderEpochs
@@ -55,7 +55,8 @@ class State:
     def truncated(self, offset: int) -> State:
         kept = tuple(batch for batch in self.batches if batch.next_offset <= offset)
         gone = self.batches[len(kept) :]
-        return replace(self, end=min(offset, gone[0].base_offset) if gone else offset, batches=kept)
+        end = min(offset, gone[0].base_offset) if gone else offset
+        return replace(self, start=min(self.start, end), end=end, batches=kept)
 
     def trimmed(self, offset: int) -> State:
         kept = tuple(batch for batch in self.batches if batch.next_offset > offset)
@@ -84,7 +85,7 @@ class Account:
     def acknowledge(self, count: int) -> int:
         """The first `count` changes are durable; returns how many of them were not before."""
         fresh = count - self.durable
-        assert fresh >= 0 and count <= self.made, f"{count} acknowledged after {self.durable} of {self.made}"
+        assert self.durable <= count <= self.made, f"{count} after {self.durable} of {self.made}"
         for change in self.changes[:fresh]:
             self.acknowledged = change(self.acknowledged)
         del self.changes[:fresh]
@@ -113,6 +114,7 @@ class Ledger:
         self.accounts: dict[int, Account] = {}
         self.acknowledged = 0  # changes, in all lives
         self.openings = 0
+        self.refusals = 0
         self.failure: str | None = None  # why the writer of this life gave up
         self._found: dict[int, Found] = {}
 
@@ -137,6 +139,8 @@ class Ledger:
         elif kind == "durable":
             assert self.failure is None, f"acknowledged after the storage failed: {report}"
             self.acknowledged += self.account(int(words[0])).acknowledge(int(words[1]))
+        elif kind == "refused":
+            self.refusals += 1
         else:
             self.account(int(words[0])).add(_change_of(kind, words[1:]))
 
@@ -168,9 +172,9 @@ def write_state(state: State) -> str:
 
 def _change_of(kind: str, words: list[str]) -> Change:
     if kind == "create":
-        return lambda found: State()
+        return lambda _: State()
     if kind == "delete":
-        return lambda found: None
+        return lambda _: None
     if kind == "append":
         batch = Held(base_offset=int(words[0]), next_offset=int(words[1]), digest=words[2])
         return lambda found: _existing(found).appended(batch)
@@ -213,8 +217,8 @@ def held(batch: Batch) -> Held:
     return Held(base_offset=batch.base_offset, next_offset=batch.next_offset, digest=digest_of(batch.data))
 
 
-async def read_state(log: PartitionLog) -> State:
-    """Everything that a log holds, and its derived state compared with that."""
+async def read_batches(log: PartitionLog) -> list[Batch]:
+    """Everything that a log holds."""
     batches: list[Batch] = []
     offset = log.start_offset
     while offset < log.durable_offset:
@@ -222,6 +226,12 @@ async def read_state(log: PartitionLog) -> State:
         assert piece.next_offset > offset, f"a read at {offset} goes on at {piece.next_offset}"
         batches += iter_batches(await piece.load())
         offset = piece.next_offset
+    return batches
+
+
+async def read_state(log: PartitionLog) -> State:
+    """What a log holds, and its derived state compared with that."""
+    batches = await read_batches(log)
     check_derived(log, batches)
     return State(start=log.start_offset, end=log.durable_offset, batches=tuple(map(held, batches)))
 
@@ -243,8 +253,3 @@ def check_derived(log: PartitionLog, batches: list[Batch]) -> None:
         assert known[:2] == (batch.base_offset, batch.last_offset), f"{known} is not {batch}"
     end = log.durable_offset
     assert not log.producers.reaches(end), f"a producer is known by a batch past the end, {end}"
-
-
-def offset_within(state: State, fraction: float) -> Offset:
-    """Some offset of a log, from its start on."""
-    return Offset(state.start + int((state.end - state.start) * fraction))

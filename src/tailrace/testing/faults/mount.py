@@ -1,7 +1,8 @@
 """File systems of a test's own: small ones, thin ones, and ones whose power is cut. Linux, and root, only.
 
 Where they cannot be had `Unavailable` says why, and the test is to be skipped with that reason. Whatever was
-mounted is unmounted when its block ends, also when files in it are still open; a loop device goes with its mount.
+mounted is unmounted when its block ends, also when files in it are still open; a loop device goes with its
+mount.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ _SYSTEM_PATH = "/usr/sbin:/sbin"  # a plain user's PATH may lack it
 _FS_IOC_SHUTDOWN = 0x8004587D  # linux/fs.h: _IOR('X', 125, __u32)
 _NO_LOG_FLUSH = 2
 _COMMAND_S = 60
+_STEP_BYTES = 64 * 1024
+_PAGE_BYTES = 4096
 
 
 class Unavailable(Exception):
@@ -70,12 +73,22 @@ class LoopFile:
 
 
 def fill(path: Path, *, leave_bytes: int) -> Path:
-    """Take all space of a file system but this much; removing the file that is returned gives it back."""
+    """Take all space of a file system but this much; removing the file that is returned gives it back.
+
+    Others may write meanwhile, so it goes in steps, and the end of the space is no error.
+    """
     ballast = path / "ballast"
-    state = os.statvfs(path)
-    with ballast.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, max(1, state.f_bavail * state.f_frsize - leave_bytes))
+    with ballast.open("wb", buffering=0) as file:
+        for step_bytes in (_STEP_BYTES, _PAGE_BYTES):
+            with contextlib.suppress(OSError):
+                while _free_bytes(path) >= leave_bytes + step_bytes:
+                    file.write(bytes(step_bytes))
     return ballast
+
+
+def _free_bytes(path: Path) -> int:
+    state = os.statvfs(path)
+    return state.f_bavail * state.f_frsize
 
 
 def _require(*programs: str) -> None:

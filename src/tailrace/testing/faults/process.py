@@ -35,7 +35,9 @@ class WriterProcess:
         self._rest = b""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         command = [*under, sys.executable, "-m", "tailrace.testing.faults.writer", str(directory), *options]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._errors)
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=self._errors, start_new_session=True
+        )
 
     def __enter__(self) -> WriterProcess:
         return self
@@ -44,7 +46,7 @@ class WriterProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._process.poll() is None:
-            self._process.kill()
+            os.killpg(self._process.pid, signal.SIGKILL)  # what it runs under does not take it along
         self._process.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()
@@ -73,6 +75,11 @@ class WriterProcess:
                 return False
             self._rest += piece
 
+    def listen_for(self, changes: int) -> bool:
+        """Take reports until so many more changes are acknowledged; False if the writer ended before."""
+        enough = self._ledger.acknowledged + changes
+        return self.listen(lambda _: self._ledger.acknowledged >= enough)
+
     def _read(self, ends_at: float) -> bytes:
         assert self._process.stdout is not None
         pipe = self._process.stdout.fileno()
@@ -94,7 +101,7 @@ class WriterProcess:
 
     def wait(self) -> int:
         """Listen until it ends by itself; its exit code."""
-        self.listen(lambda report: False)
+        self.listen(lambda _: False)
         return self._process.wait(self._deadline_s)
 
     def last_words(self) -> str:

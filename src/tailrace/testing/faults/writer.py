@@ -2,12 +2,13 @@
 
     python -m tailrace.testing.faults.writer DIR [--seed N] [--fsync commit] [--turns N] [--kill-at N]
 
-Reports go to standard output, a line each (ledger.py lists them), unbuffered, so that every one said before a
-kill is read after it. A change is reported in the same turn of the loop in which it is made, before the engine
-can write a byte of it: whatever is found on the disk later was reported.
+Reports go to standard output, a line each (ledger.py lists them), unbuffered, so that every one said before
+a kill is read after it. A change is reported in the same turn of the loop in which it is made, before the
+engine can write a byte of it: whatever is found on the disk later was reported.
 
-`--turns` 0 opens, says what is there, and closes. `--kill-at` N ends the process, as kill -9 does, in the N-th
-call to the disk. Exit codes: 0 closed, 3 the storage failed, 4 it did not open.
+`--turns` 0 opens, says what is there, and closes. `--kill-at` N ends the process, as kill -9 does, in the
+N-th call to the disk. Exit codes: 0 closed, 3 the storage failed, 4 it did not open,
+5 it failed and is not fenced.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import asyncio
 import os
 import random
 import sys
+from collections.abc import Callable
 from uuid import UUID
 
 from tailrace.model import Epoch, NoSpace, Offset, PartitionId, StorageError
@@ -27,7 +29,7 @@ from tailrace.testing.faults.disk import FaultyDisk
 from tailrace.testing.faults.ledger import digest_of, read_state, write_state
 from tailrace.testing.faults.workload import LOG_CONFIG, BatchSource, small_directory
 
-FAILED, NOT_OPENED = 3, 4
+FAILED, NOT_OPENED, NOT_FENCED = 3, 4, 5
 TOPIC = UUID(int=0xFA_017)
 _PARTITIONS = 4
 _RECORDS_KEPT = 150
@@ -35,21 +37,26 @@ _RETRY_S = 0.02
 _FAILURE_S = 10
 
 
-def say(*words: object) -> None:
+Report = Callable[[str], None]
+
+
+def say(line: str) -> None:
     """A report. Nothing buffers it, so it is out before the next line of this process runs."""
-    line = " ".join(map(str, words)).replace("\n", " ") + "\n"
-    os.write(sys.stdout.fileno(), line.encode())
+    os.write(sys.stdout.fileno(), line.replace("\n", " ").encode() + b"\n")
 
 
 class PartitionWriter:
     """Changes one partition, one change after the other."""
 
-    def __init__(self, storage: SegmentStorage, partition: int, *, rng: random.Random, epoch: int) -> None:
+    def __init__(
+        self, storage: SegmentStorage, partition: int, *, rng: random.Random, epoch: int, report: Report
+    ) -> None:
         self._storage = storage
         self._partition = partition
         self._id = PartitionId(TOPIC, partition)
         self._rng = rng
         self._epoch = epoch
+        self._report = report
         self._source = BatchSource(rng)
         self._made = 0
 
@@ -72,10 +79,20 @@ class PartitionWriter:
 
     def _tell(self, kind: str, *words: object) -> None:
         self._made += 1
-        say(kind, self._partition, *words)
+        self._report(" ".join(map(str, (kind, self._partition, *words))))
 
     def _acknowledged(self) -> None:
-        say("durable", self._partition, self._made)
+        self._report(f"durable {self._partition} {self._made}")
+
+    async def take_turns(self, turns: int) -> None:
+        """So many turns, or turns for ever if that is negative; where there is no space it tries again."""
+        while turns:
+            try:
+                await self.turn()
+            except NoSpace:
+                self._report(f"refused {self._partition}")
+                await asyncio.sleep(_RETRY_S)
+            turns -= 1
 
     async def _create(self) -> None:
         self._tell("create")
@@ -132,45 +149,24 @@ async def open_directory(path: str, *, fsync: Fsync, kill_at: int, owns_loop: bo
     return storage
 
 
-async def report_found(storage: SegmentStorage) -> None:
+async def report_found(storage: SegmentStorage, report: Report) -> None:
     """Say what is there, all of it."""
     for log in storage.logs():
         assert log.damaged == -1, f"{log!r} is damaged from {log.damaged} on"
         storage.configure(log.partition_id, LOG_CONFIG)
-        say("found", log.partition_id.partition, write_state(await read_state(log)))
-    say("opened")
+        report(f"found {log.partition_id.partition} {write_state(await read_state(log))}")
+    report("opened")
 
 
-async def write(arguments: argparse.Namespace) -> int:
-    rng = random.Random(arguments.seed)
-    try:
-        storage = await open_directory(
-            arguments.directory,
-            fsync=Fsync.parse(arguments.fsync),
-            kill_at=arguments.kill_at,
-            owns_loop=rng.random() < 0.5,
-        )
-    except StorageError as error:
-        say("failed", error)
-        return NOT_OPENED
-    try:
-        await report_found(storage)
-        await _write_all(storage, rng, epoch=arguments.epoch, turns=arguments.turns)
-    except StorageError as error:
-        say("failed", error)
-        assert storage.directory.failure is not None, f"not fenced: {error}"
-        return FAILED
-    finally:
-        await storage.close()
-    return 0
-
-
-async def _write_all(storage: SegmentStorage, rng: random.Random, *, epoch: int, turns: int) -> None:
+async def write_all(
+    storage: SegmentStorage, rng: random.Random, *, epoch: int, turns: int, report: Report
+) -> None:
     """All partitions at once, until every one had its turns or the storage has failed."""
     tasks = []
     for partition in range(_PARTITIONS):
-        writer = PartitionWriter(storage, partition, rng=random.Random(rng.getrandbits(64)), epoch=epoch)
-        tasks.append(asyncio.create_task(_take_turns(writer, turns), name=f"partition {partition}"))
+        draws = random.Random(rng.getrandbits(64))
+        writer = PartitionWriter(storage, partition, rng=draws, epoch=epoch, report=report)
+        tasks.append(asyncio.create_task(writer.take_turns(turns), name=f"partition {partition}"))
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     errors = [error for task in done if (error := task.exception()) is not None]
     if errors and all(isinstance(error, StorageError) for error in errors):
@@ -183,14 +179,28 @@ async def _write_all(storage: SegmentStorage, rng: random.Random, *, epoch: int,
         raise errors[0]
 
 
-async def _take_turns(writer: PartitionWriter, turns: int) -> None:
-    taken = 0
-    while taken != turns:
-        try:
-            await writer.turn()
-        except NoSpace:
-            await asyncio.sleep(_RETRY_S)
-        taken += 1
+async def write(arguments: argparse.Namespace) -> int:
+    """Open, say what is there, write; the exit code."""
+    rng = random.Random(arguments.seed)
+    try:
+        storage = await open_directory(
+            arguments.directory,
+            fsync=Fsync.parse(arguments.fsync),
+            kill_at=arguments.kill_at,
+            owns_loop=rng.random() < 0.5,
+        )
+    except StorageError as error:
+        say(f"failed {error}")
+        return NOT_OPENED
+    try:
+        await report_found(storage, say)
+        await write_all(storage, rng, epoch=arguments.epoch, turns=arguments.turns, report=say)
+    except StorageError as error:
+        say(f"failed {error}")
+        return FAILED if storage.directory.failure is not None else NOT_FENCED
+    finally:
+        await storage.close()
+    return 0
 
 
 def main() -> int:

@@ -1,0 +1,36 @@
+"""What the fault tests share: the seed, and a fast place for many copies of a directory."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_SHARED_MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture
+def seed() -> int:
+    """What the test draws from. Another one in every run; TAILRACE_SEED=n in the environment replays one."""
+    chosen = os.environ.get("TAILRACE_SEED", "")
+    value = int(chosen) if chosen else random.SystemRandom().getrandbits(32)
+    print(f"this was TAILRACE_SEED={value}")  # pytest shows it when the test fails
+    return value
+
+
+@pytest.fixture
+def fast_path(tmp_path: Path) -> Iterator[Path]:
+    """A directory in memory where there is one, for tests that open thousands of copies."""
+    if not os.access(_SHARED_MEMORY, os.W_OK):
+        yield tmp_path
+        return
+    path = Path(tempfile.mkdtemp(prefix="tailrace-", dir=_SHARED_MEMORY))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
