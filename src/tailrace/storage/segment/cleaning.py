@@ -34,7 +34,8 @@ from tailrace.storage.segment.thinning import read_plain, thin
 
 logger = logging.getLogger(__name__)
 
-_READ_BYTES = 1 << 20
+_READ_BYTES = 256 * 1024
+_TAIL_BYTES = 64 * 1024  # given back at a time
 
 
 class GaveWay(Exception):
@@ -160,6 +161,7 @@ class Compaction:
                 if batch.next_offset > limit:
                     newest.end = limit
                     return
+                await self._pace.wait_turn()
                 try:
                     await self._pace.run(newest.take(await read_plain(batch)))
                 except BatchError:
@@ -263,6 +265,7 @@ class Compaction:
                 await successor.flush()
                 extent.release()
             await successor.finish()
+            await self._leave_tail(segment)
             await wait_whole(self._swap(segment, successor))
         except SyncError:
             raise
@@ -279,6 +282,13 @@ class Compaction:
             horizon_ms = sifted.delete_horizon_ms
             thinned = await thin(batch, plain, sifted.kept, delete_horizon_ms=horizon_ms, pace=self._pace)
             successor.add(read_batch(thinned))
+
+    async def _leave_tail(self, segment: Segment) -> None:
+        """Give back the tail's copy of a segment, which knows the old places, little by little."""
+        log = self._log
+        end = min(base for base in log.segments if base > segment.base)
+        while (first := log.tail.first_offset) is not None and first < end and log.evict_tail(_TAIL_BYTES):
+            await self._pace.wait_turn()
 
     async def _swap(self, segment: Segment, successor: Successor) -> None:
         """Put the successor in place, unless something else came up while it was written."""

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import islice
 
 from tailrace.model import BrokerError
 from tailrace.records import CONTROL_BIT, TRANSACTIONAL_BIT, Batch, BatchError, Record
@@ -34,6 +35,7 @@ from tailrace.storage.segment.retention import SegmentFacts
 
 _DIGEST_BYTES = 16
 _RECORDS_PER_STEP = 64
+_KEYS_PER_STEP = 1000
 _NOWHERE = -1
 
 
@@ -100,7 +102,10 @@ class Newest:
                         yield
             except BatchError:
                 found.clear()
-            self.offsets.update(found)
+            items = iter(found.items())
+            while some := dict(islice(items, _KEYS_PER_STEP)):
+                self.offsets.update(some)
+                yield
         self.end = batch.next_offset
 
     def supersedes(self, key: bytes, offset: int) -> bool:

@@ -4,17 +4,12 @@ Three ends, in this order: what the files hold (`Segment.length`, moved by the a
 so visible (`durable_offset`, moved by the committer), what is sequenced (`end_offset`, moved by `append`).
 A place is fixed when it is sequenced and never changes; a truncation is sequenced like an append and takes
 effect for readers at once, for the files when the applier comes to it.
-
-How a read finds its bytes is written once, as a generator that asks for what it lacks (`_find`); the two
-readers only differ in how they get it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Generator
 from heapq import heappop, heappush
 from itertools import count
 
@@ -30,7 +25,7 @@ from tailrace.model import (
     PartitionId,
     StorageError,
 )
-from tailrace.records import Batch, first_record_at, iter_batches
+from tailrace.records import Batch, iter_batches
 from tailrace.storage.api import Fsync, LogConfig, Slice, TimestampedOffset
 from tailrace.storage.epochs import LeaderEpochs
 from tailrace.storage.producers import ProducerStates
@@ -39,24 +34,13 @@ from tailrace.storage.segment.directory import Directory
 from tailrace.storage.segment.entry import Append, Trim, Truncate
 from tailrace.storage.segment.index import POSITION_MAX
 from tailrace.storage.segment.names import numbered, partition_directory
-from tailrace.storage.segment.segment import (
-    FileExtent,
-    ReadPlan,
-    Segment,
-    check_follows,
-    needs_walk,
-    plan_read,
-    slice_of,
-    walk,
-)
+from tailrace.storage.segment.reading import LogReader
+from tailrace.storage.segment.segment import Segment
 from tailrace.storage.segment.shape import ZERO
 from tailrace.storage.segment.tail import Tail
 
 _SCAN_BYTES = 1 << 20
 _ticket = count().__next__  # orders waiters for the same offset
-
-Step = Segment | FileExtent
-"""What `_find` asks for: a segment to be opened, or an extent to be loaded."""
 
 
 class SegmentLog:
@@ -80,6 +64,7 @@ class SegmentLog:
         self.producers = ProducerStates()
         self.tail = Tail()
         self._directory = directory
+        self._reader = LogReader(self, directory)
         self._start = start
         self._end = end
         self._durable = end
@@ -130,6 +115,11 @@ class SegmentLog:
     @property
     def durable_offset(self) -> Offset:
         return self._durable
+
+    @property
+    def next_place(self) -> tuple[int, int]:
+        """Segment and position of the next append."""
+        return self._segment, self._position
 
     @property
     def fsync(self) -> Fsync:
@@ -244,142 +234,18 @@ class SegmentLog:
     # ---- read
 
     def read_nowait(self, offset: Offset, *, bytes_max: int) -> Slice | None:
-        hot = self._read_tail(offset, bytes_max) or self._read_on(offset, bytes_max)
-        if hot is not None:
-            return hot
-        steps = self._find(offset, bytes_max)
-        try:
-            step = next(steps)
-            while isinstance(step, FileExtent) and (found := step.load_nowait()) is not None:
-                step = steps.send(found)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-        return None
+        return self._reader.read_nowait(offset, bytes_max)
 
     async def read(self, offset: Offset, *, bytes_max: int) -> Slice:
-        hot = self._read_tail(offset, bytes_max)
-        if hot is not None:
-            return hot
-        steps = self._find(offset, bytes_max)
-        try:
-            step = next(steps)
-            while True:
-                step = steps.send(await self._fulfil(step))
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-
-    def _read_tail(self, offset: Offset, bytes_max: int) -> Slice | None:
-        if not self._start <= offset <= self._durable:
-            raise OffsetOutOfRange(offset, start=self._start, end=self._durable)
-        if isinstance(self._refusal, StorageError):
-            raise self._refusal
-        if offset == self._durable:
-            return Slice(offset, (), 0)
-        first = self.tail.first_offset
-        if first is not None and offset >= first:
-            return self._from_tail(offset, bytes_max)
-        return None
-
-    def _from_tail(self, offset: int, bytes_max: int) -> Slice:
-        """The slice at `offset` out of the tail; where it leaves a gap to the end, a reader goes on there."""
-        found = self.tail.read(offset, bytes_max=bytes_max, durable=self._durable)
-        return found if found.extents else Slice(Offset(max(offset, self._durable)), (), 0)
-
-    def _read_on(self, offset: int, bytes_max: int) -> Slice | None:
-        """The common case of `_find`: a reader goes on where it stopped, in an open segment."""
-        bases = list(self.segments)
-        segment = self.segments[bases[max(bisect_right(bases, offset) - 1, 0)]]
-        if not segment.ready or segment.base > offset:
-            return None
-        limit = self._files_limit()
-        plan = plan_read(segment, offset, bytes_max=bytes_max, limit=limit)
-        if plan is None or needs_walk(plan, offset, bytes_max=bytes_max, limit=limit):
-            return None
-        self._directory.cache.touch(segment)
-        return self._slice(plan)
-
-    async def _fulfil(self, step: Step) -> memoryview | None:
-        if isinstance(step, FileExtent):
-            return await step.load()
-        await self._directory.cache.open(step, interval_bytes=self.config.index_interval_bytes)
-        return None
-
-    def _find(self, offset: int, bytes_max: int) -> Generator[Step, memoryview | None, Slice]:
-        """The slice at `offset` out of the segment files, which end where the tail begins."""
-        wanted, limit = offset, self._files_limit()
-        before: Segment | None = None
-        for segment in self._segments_from(offset):
-            check_follows(before, segment, offset)
-            while not segment.ready:
-                yield segment
-            before = segment
-            self._directory.cache.touch(segment)
-            plan = plan_read(segment, offset, bytes_max=bytes_max, limit=limit)
-            while plan is not None:
-                if not needs_walk(plan, offset, bytes_max=bytes_max, limit=limit):
-                    return self._slice(plan)
-                walked = yield from self._walk(plan, offset, bytes_max, limit)
-                if walked is not None:
-                    return self._slice(walked)
-                offset = plan.index.offsets[plan.first + 1] + segment.base
-                plan = plan_read(segment, offset, bytes_max=bytes_max, limit=limit)
-        # Compaction left nothing between here and the tail, which may begin later by now, or even the end.
-        if self._files_limit() > limit:
-            return (yield from self._find(wanted, bytes_max))
-        return self._from_tail(max(wanted, min(limit, self._durable)), bytes_max)
-
-    def _walk(
-        self, plan: ReadPlan, offset: int, bytes_max: int, limit: int
-    ) -> Generator[Step, memoryview | None, ReadPlan | None]:
-        whole = plan.index.positions[plan.first + 1] - plan.index.positions[plan.first]
-        span = ReadPlan(plan.file, plan.index, plan.segment, plan.first, plan.first + 1, 0, whole, 0)
-        extent = FileExtent(span, self._directory.pool)
-        data = yield extent
-        assert data is not None
-        walked = walk(plan, offset, data, bytes_max=bytes_max, limit=limit)
-        extent.release()
-        return walked
-
-    def _slice(self, plan: ReadPlan) -> Slice:
-        return slice_of(plan, self._directory.pool, piece_bytes_max=self._directory.config.slow_read_bytes)
-
-    def _files_limit(self) -> int:
-        first = self.tail.first_offset
-        return self._durable if first is None else min(first, self._durable)
-
-    def _segments_from(self, offset: int) -> list[Segment]:
-        """The segments that may hold `offset` or what follows it."""
-        bases = list(self.segments)
-        return [self.segments[base] for base in bases[max(bisect_right(bases, offset) - 1, 0) :]]
+        return await self._reader.read(offset, bytes_max)
 
     async def find_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
+        return await self._reader.find_timestamp(timestamp_ms)
+
+    def check_readable(self) -> None:
+        """Raise if it is closed, deleted or fenced; a quarantined log is readable."""
         if isinstance(self._refusal, StorageError):
             raise self._refusal
-        for segment in self._segments_from(self._start):
-            while not segment.ready:
-                await self._fulfil(segment)
-            index = segment.index
-            assert index is not None
-            span = index.span_at_time(timestamp_ms)
-            if span < len(index):
-                found = await self._scan_for_time(index.offsets[span] + segment.base, timestamp_ms)
-                if found is not None:
-                    return found
-        return await self._scan_for_time(self.tail.first_offset, timestamp_ms)
-
-    async def _scan_for_time(self, offset: int | None, timestamp_ms: int) -> TimestampedOffset | None:
-        if offset is None:
-            return None
-        place = Offset(max(offset, self._start))
-        while place < self._durable:
-            piece = await self.read(place, bytes_max=_SCAN_BYTES)
-            for batch in iter_batches(await piece.load()):
-                if batch.max_timestamp >= timestamp_ms and (
-                    found := _first_at(batch, timestamp_ms, self._start)
-                ):
-                    return found
-            place = piece.next_offset
-        return None
 
     # ---- truncate, trim, close
 
@@ -394,7 +260,7 @@ class SegmentLog:
             raise OffsetOutOfRange(offset, start=self._start, end=self._end)
         busy = self._refusal = LogBusy(f"{self.path} is being truncated; try again")
         try:
-            segment, position, new_end = await self._locate(offset)
+            segment, position, new_end = await self._reader.locate(offset)
             if new_end < segment:
                 # In a gap before a segment, which goes: a segment never holds offsets below its base.
                 segment, position = new_end, 0
@@ -407,37 +273,6 @@ class SegmentLog:
         entry = Truncate(self.life, new_end, segment, position, producers)
         self._cut_memory(entry)
         await self._directory.sequence(entry)
-
-    async def _locate(self, offset: Offset) -> tuple[int, int, Offset]:
-        """Segment and position of the batch that holds `offset` or is the first after it, and the new end."""
-        first = self.tail.first_offset
-        if first is None or offset < first:
-            for segment in self._segments_from(offset):
-                while not segment.ready:
-                    await self._fulfil(segment)
-                found = await self._locate_in(segment, offset)
-                if found is not None:
-                    return found
-        for entry in self.tail.entries_from(offset):
-            return entry.segment, entry.position, min(offset, entry.batch.base_offset)
-        return self._segment, self._position, offset
-
-    async def _locate_in(self, segment: Segment, offset: Offset) -> tuple[int, int, Offset] | None:
-        index, file = segment.index, segment.file
-        assert index is not None and file is not None
-        limit = self._files_limit()
-        for span in range(index.span_of(offset), len(index)):
-            position, size = index.positions[span], index.positions[span + 1] - index.positions[span]
-            extent = FileExtent(
-                ReadPlan(file, index, segment, span, span + 1, 0, size, 0), self._directory.pool
-            )
-            for batch in iter_batches(await extent.load()):
-                if batch.base_offset >= limit:
-                    return None
-                if batch.next_offset > offset:
-                    return segment.base, position, min(offset, batch.base_offset)
-                position += batch.size
-        return None
 
     async def _producers_at(self, offset: Offset) -> ProducerStates | None:
         """The producers as they were when the log ended at `offset`; None if they are so now."""
@@ -569,17 +404,6 @@ class SegmentLog:
         self.applied_start = entry.offset
         self.applied_epochs.trim(entry.offset)
         self.state_changed = True
-
-
-def _first_at(batch: Batch, timestamp_ms: int, start: Offset) -> TimestampedOffset | None:
-    """The first record of the batch at or after the time that was not trimmed."""
-    if batch.base_offset >= start:
-        found = first_record_at(batch, timestamp_ms)
-        return TimestampedOffset(*found) if found else None
-    for record in batch.records():
-        if record.offset >= start and record.timestamp >= timestamp_ms:
-            return TimestampedOffset(Offset(record.offset), record.timestamp)
-    return None
 
 
 def _too_large(size: int, limit: int) -> BrokerError:

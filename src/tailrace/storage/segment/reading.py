@@ -1,0 +1,221 @@
+"""Reading one log: from the tail in memory, else from the segment files.
+
+How a read finds its bytes is written once, as a generator that asks for what it lacks (`_find`); the two
+readers only differ in how they get it. The files are read up to where the tail begins.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+from tailrace.model import Offset, OffsetOutOfRange
+from tailrace.records import Batch, first_record_at, iter_batches
+from tailrace.storage.api import Slice, TimestampedOffset
+from tailrace.storage.segment.directory import Directory
+from tailrace.storage.segment.segment import (
+    FileExtent,
+    ReadPlan,
+    Segment,
+    check_follows,
+    needs_walk,
+    plan_read,
+    slice_of,
+    walk,
+)
+
+if TYPE_CHECKING:
+    from tailrace.storage.segment.log import SegmentLog
+
+_SCAN_BYTES = 1 << 20
+
+Step = Segment | FileExtent
+"""What `_find` asks for: a segment to be opened, or an extent to be loaded."""
+
+
+class LogReader:
+    """Finds batches of one log by offset and by time."""
+
+    def __init__(self, log: SegmentLog, directory: Directory) -> None:
+        self._log = log
+        self._directory = directory
+
+    def read_nowait(self, offset: Offset, bytes_max: int) -> Slice | None:
+        hot = self._read_tail(offset, bytes_max) or self._read_on(offset, bytes_max)
+        if hot is not None:
+            return hot
+        steps = self._find(offset, bytes_max)
+        try:
+            step = next(steps)
+            while isinstance(step, FileExtent) and (found := step.load_nowait()) is not None:
+                step = steps.send(found)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        return None
+
+    async def read(self, offset: Offset, bytes_max: int) -> Slice:
+        hot = self._read_tail(offset, bytes_max)
+        if hot is not None:
+            return hot
+        steps = self._find(offset, bytes_max)
+        try:
+            step = next(steps)
+            while True:
+                step = steps.send(await self._fulfil(step))
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    def _read_tail(self, offset: Offset, bytes_max: int) -> Slice | None:
+        log = self._log
+        if not log.start_offset <= offset <= log.durable_offset:
+            raise OffsetOutOfRange(offset, start=log.start_offset, end=log.durable_offset)
+        log.check_readable()
+        if offset == log.durable_offset:
+            return Slice(offset, (), 0)
+        first = self._log.tail.first_offset
+        if first is not None and offset >= first:
+            return self._from_tail(offset, bytes_max)
+        return None
+
+    def _from_tail(self, offset: int, bytes_max: int) -> Slice:
+        """The slice at `offset` out of the tail; where it leaves a gap to the end, a reader goes on there."""
+        found = self._log.tail.read(offset, bytes_max=bytes_max, durable=self._log.durable_offset)
+        return found if found.extents else Slice(Offset(max(offset, self._log.durable_offset)), (), 0)
+
+    def _read_on(self, offset: int, bytes_max: int) -> Slice | None:
+        """The common case of `_find`: a reader goes on where it stopped, in an open segment."""
+        bases = list(self._log.segments)
+        place = bisect_right(bases, offset) - 1
+        if place < 0 or not (segment := self._log.segments[bases[place]]).ready:
+            return None
+        limit = self._files_limit()
+        plan = plan_read(segment, offset, bytes_max=bytes_max, limit=limit)
+        if plan is None or needs_walk(plan, offset, bytes_max=bytes_max, limit=limit):
+            return None
+        self._directory.cache.touch(segment)
+        return self._slice(plan)
+
+    async def _fulfil(self, step: Step) -> memoryview | None:
+        if isinstance(step, FileExtent):
+            return await step.load()
+        await self._directory.cache.open(step, interval_bytes=self._log.config.index_interval_bytes)
+        return None
+
+    def _find(self, offset: int, bytes_max: int) -> Generator[Step, memoryview | None, Slice]:
+        """The slice at `offset` out of the segment files, which end where the tail begins."""
+        wanted, limit = offset, self._files_limit()
+        before: Segment | None = None
+        for segment in self._segments_from(offset):
+            check_follows(before, segment, offset)
+            while not segment.ready:
+                yield segment
+            before = segment
+            self._directory.cache.touch(segment)
+            plan = plan_read(segment, offset, bytes_max=bytes_max, limit=limit)
+            while plan is not None:
+                if not needs_walk(plan, offset, bytes_max=bytes_max, limit=limit):
+                    return self._slice(plan)
+                walked = yield from self._walk(plan, offset, bytes_max, limit)
+                if walked is not None:
+                    return self._slice(walked)
+                offset = plan.index.offsets[plan.first + 1] + segment.base
+                plan = plan_read(segment, offset, bytes_max=bytes_max, limit=limit)
+        # Compaction left nothing between here and the tail, which may begin later by now, or even the end.
+        if self._files_limit() > limit:
+            return (yield from self._find(wanted, bytes_max))
+        return self._from_tail(max(wanted, min(limit, self._log.durable_offset)), bytes_max)
+
+    def _walk(
+        self, plan: ReadPlan, offset: int, bytes_max: int, limit: int
+    ) -> Generator[Step, memoryview | None, ReadPlan | None]:
+        whole = plan.index.positions[plan.first + 1] - plan.index.positions[plan.first]
+        span = ReadPlan(plan.file, plan.index, plan.segment, plan.first, plan.first + 1, 0, whole, 0)
+        extent = FileExtent(span, self._directory.pool)
+        data = yield extent
+        assert data is not None
+        walked = walk(plan, offset, data, bytes_max=bytes_max, limit=limit)
+        extent.release()
+        return walked
+
+    def _slice(self, plan: ReadPlan) -> Slice:
+        return slice_of(plan, self._directory.pool, piece_bytes_max=self._directory.config.slow_read_bytes)
+
+    def _files_limit(self) -> int:
+        first = self._log.tail.first_offset
+        return self._log.durable_offset if first is None else min(first, self._log.durable_offset)
+
+    def _segments_from(self, offset: int) -> list[Segment]:
+        """The segments that may hold `offset` or what follows it."""
+        bases = list(self._log.segments)
+        return [self._log.segments[base] for base in bases[max(bisect_right(bases, offset) - 1, 0) :]]
+
+    async def find_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
+        self._log.check_readable()
+        for segment in self._segments_from(self._log.start_offset):
+            while not segment.ready:
+                await self._fulfil(segment)
+            index = segment.index
+            assert index is not None
+            span = index.span_at_time(timestamp_ms)
+            if span < len(index):
+                found = await self._scan_for_time(index.offsets[span] + segment.base, timestamp_ms)
+                if found is not None:
+                    return found
+        return await self._scan_for_time(self._log.tail.first_offset, timestamp_ms)
+
+    async def _scan_for_time(self, offset: int | None, timestamp_ms: int) -> TimestampedOffset | None:
+        if offset is None:
+            return None
+        place = Offset(max(offset, self._log.start_offset))
+        while place < self._log.durable_offset:
+            piece = await self.read(place, _SCAN_BYTES)
+            for batch in iter_batches(await piece.load()):
+                if batch.max_timestamp >= timestamp_ms and (
+                    found := _first_at(batch, timestamp_ms, self._log.start_offset)
+                ):
+                    return found
+            place = piece.next_offset
+        return None
+
+    async def locate(self, offset: Offset) -> tuple[int, int, Offset]:
+        """Segment and position of the batch that holds `offset` or is the first after it, and the new end."""
+        first = self._log.tail.first_offset
+        if first is None or offset < first:
+            for segment in self._segments_from(offset):
+                while not segment.ready:
+                    await self._fulfil(segment)
+                found = await self._locate_in(segment, offset)
+                if found is not None:
+                    return found
+        for entry in self._log.tail.entries_from(offset):
+            return entry.segment, entry.position, min(offset, entry.batch.base_offset)
+        return *self._log.next_place, offset
+
+    async def _locate_in(self, segment: Segment, offset: Offset) -> tuple[int, int, Offset] | None:
+        index, file = segment.index, segment.file
+        assert index is not None and file is not None
+        limit = self._files_limit()
+        for span in range(index.span_of(offset), len(index)):
+            position, size = index.positions[span], index.positions[span + 1] - index.positions[span]
+            extent = FileExtent(
+                ReadPlan(file, index, segment, span, span + 1, 0, size, 0), self._directory.pool
+            )
+            for batch in iter_batches(await extent.load()):
+                if batch.base_offset >= limit:
+                    return None
+                if batch.next_offset > offset:
+                    return segment.base, position, min(offset, batch.base_offset)
+                position += batch.size
+        return None
+
+
+def _first_at(batch: Batch, timestamp_ms: int, start: Offset) -> TimestampedOffset | None:
+    """The first record of the batch at or after the time that was not trimmed."""
+    if batch.base_offset >= start:
+        found = first_record_at(batch, timestamp_ms)
+        return TimestampedOffset(*found) if found else None
+    for record in batch.records():
+        if record.offset >= start and record.timestamp >= timestamp_ms:
+            return TimestampedOffset(Offset(record.offset), record.timestamp)
+    return None
