@@ -323,9 +323,9 @@ def check_spans(
 ) -> int:
     """The first of the spans `first` to `last` - 1 that is not what was written, or -1.
 
-    Spans are runs of whole batches; span k lies between `positions[k]` and `positions[k + 1]`, and `data` holds
-    the asked ones from the first on. `checksums[k + 1]` covers all of its bytes or, where `singles[k + 1]` is
-    set, those of a single batch that its own CRC leaves out.
+    Spans are runs of whole batches; span k lies between `positions[k]` and `positions[k + 1]`, and `data`
+    holds the asked ones from the first on. `checksums[k + 1]` covers all of its bytes or, where
+    `singles[k + 1]` is set, those of a single batch that its own CRC leaves out.
     """
     start = begin = positions[first]
     for entry in range(first + 1, last + 1):

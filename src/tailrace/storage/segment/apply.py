@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -192,13 +193,13 @@ class Applier:
     async def _truncate(self, log: SegmentLog, entry: Truncate) -> None:
         disk = self._directory.disk
         for base in [base for base in log.segments if base > entry.segment]:
+            self.dirty.pop(log.segments[base], None)
             await remove_segment(self._directory, log, base)
-            self.dirty.pop(log.segments.pop(base), None)
         segment = log.segments.get(entry.segment)
         if segment is None:
             segment = await create_segment(self._directory, log, entry.segment)
         else:
-            await self._cut(log, segment, entry.position)
+            await self._cut(log, segment, entry)
         async with log.snapshot_lock:
             for offset in await self._directory.snapshots.offsets(log.path):
                 if offset > entry.offset:
@@ -207,13 +208,13 @@ class Applier:
         await disk.sync_directory(log.path)
         log.take_truncated(segment, entry)
 
-    async def _cut(self, log: SegmentLog, segment: Segment, position: int) -> None:
+    async def _cut(self, log: SegmentLog, segment: Segment, entry: Truncate) -> None:
         """Shorten a segment; what stays of its last span is open again, so it goes back into the tail."""
         await self._directory.cache.open(segment, interval_bytes=log.config.index_interval_bytes)
-        file = segment.file
+        file, position = segment.file, entry.position
         assert segment.index is not None and file is not None
-        if position < segment.length:
-            index = segment.index.cut(position)
+        if position < segment.length or segment.sealed:
+            index = segment.index.cut(position, offset=entry.offset)
             # Now, before spans are added that the index files do not hold.
             persisted = segment.persisted.cut(index)
             opened = await read_open_span(log.life, segment, index.closed_position, position)
@@ -238,8 +239,7 @@ class Applier:
             log.applied_segment = segment
         log.take_trimmed(entry)
         for base in wholly_below(log.segments, entry.offset):
-            segment = log.segments.pop(base)
-            self.dirty.pop(segment, None)
+            self.dirty.pop(log.segments[base], None)
             await remove_segment(self._directory, log, base)
 
     async def _delete(self, log: SegmentLog) -> None:
@@ -253,13 +253,12 @@ class Applier:
 
 async def remove_segment(directory: Directory, log: SegmentLog, base: int) -> None:
     """Take a segment's names away; whoever reads it still has the file."""
-    segment = log.segments.get(base)
-    if segment is not None:
-        directory.cache.forget(segment)
-    names = set(await directory.disk.list(log.path))
+    segment = log.segments.pop(base)
+    segment.gone = True
+    directory.cache.forget(segment)
     for suffix in ("log", "index", "timeindex"):
-        if (name := numbered(base, suffix)) in names:
-            await directory.disk.remove(f"{log.path}/{name}")
+        with suppress(FileNotFoundError):  # an index that a checkpoint has not written yet, or has taken back
+            await directory.disk.remove(f"{log.path}/{numbered(base, suffix)}")
 
 
 async def remove_partition(directory: Directory, name: str) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tailrace.records import crc32c
@@ -233,7 +234,11 @@ class Checkpointer:
             await self._directory.disk.sync_directory(stem.rpartition("/")[0])
         except FileNotFoundError:
             return  # the partition was deleted, or the segment trimmed, since the sample was taken
-        if write.sealed is not None and write.segment.persisted == write.sealed:
+        if write.segment.gone:
+            for suffix in ("index", "timeindex"):
+                with suppress(FileNotFoundError):
+                    await self._directory.disk.remove(stem + suffix)
+        elif write.sealed is not None and write.segment.persisted == write.sealed:
             write.segment.persisted_whole = True
             self._directory.cache.admit(write.segment)
 

@@ -284,10 +284,11 @@ class Compaction:
             successor.add(read_batch(thinned))
 
     async def _leave_tail(self, segment: Segment) -> None:
-        """Give back the tail's copy of a segment, which knows the old places, little by little."""
-        log = self._log
+        """Give back the tail's copy of a segment little by little; the swap would do it at one go."""
+        log, directory = self._log, self._directory
         end = min(base for base in log.segments if base > segment.base)
-        while (first := log.tail.first_offset) is not None and first < end and log.evict_tail(_TAIL_BYTES):
+        while gone := log.tail.evict(end, _TAIL_BYTES):
+            directory.tail_bytes -= gone
             await self._pace.wait_turn()
 
     async def _swap(self, segment: Segment, successor: Successor) -> None:

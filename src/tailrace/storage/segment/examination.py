@@ -16,7 +16,7 @@ from tailrace.runtime import Disk, File
 from tailrace.storage.api import LogConfig
 from tailrace.storage.segment.apply import read_open_span
 from tailrace.storage.segment.cache import read_file, scan_segment
-from tailrace.storage.segment.checkpoint import NONE
+from tailrace.storage.segment.checkpoint import NONE, Row
 from tailrace.storage.segment.entry import REFERENCED, Append
 from tailrace.storage.segment.index import IndexState, SpanIndex, read_index
 from tailrace.storage.segment.names import numbered, read_numbered
@@ -101,18 +101,21 @@ class Examiner:
                 interval_bytes=interval_bytes,
                 seal=False,
             )
-        if index.end > position:
-            index = index.cut(position)
+        index = index.cut(position, offset=plan.solid_offset)
         found.persisted = found.persisted.cut(index)
         segment = Segment(base, f"{plan.path}/{numbered(base, 'log')}", file, index, 0)
         try:
             opened = await read_open_span(plan.life, segment, index.end, position)
-        except (BatchError, StorageError) as error:
-            raise LogDamaged(str(error)) from error
+            if row is not None and plan.solid == (row.segment, row.length):
+                _check_open_span(opened, row)
+        except (BatchError, LogDamaged, StorageError) as error:
+            found.note_damage(index.closed_offset, str(error))
+            index.add_unreadable(
+                offset=index.closed_offset, size=position - index.end, next_offset=plan.solid_offset
+            )
+            return index
         for append in opened:
             index.add(append.batch)
-        if row is not None and plan.solid == (row.segment, row.length) and index.open_crc != row.open_crc:
-            raise LogDamaged(f"{segment.path}: the last bytes are not what the checkpoint saw")
         return index
 
     async def _load_index(self, found: Findings, base: int, interval_bytes: int) -> SpanIndex | None:
@@ -190,6 +193,17 @@ class Examiner:
             except FileNotFoundError:
                 return None
         return found.files[base]
+
+
+def _check_open_span(opened: list[Append], row: Row) -> None:
+    """The bytes behind the last index entry are those that the checkpoint saw."""
+    crc = 0
+    for append in opened:
+        crc = crc32c(append.batch.data, crc)
+    if crc != row.open_crc:
+        raise LogDamaged(
+            f"the last {sum(a.batch.size for a in opened)} bytes are not what the checkpoint saw"
+        )
 
 
 def runs_of(appends: list[Append]) -> list[list[Append]]:

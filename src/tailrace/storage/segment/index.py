@@ -140,9 +140,13 @@ class SpanIndex:
         self.open_crc = crc32c(header[:UNCHECKED_BYTES]) if header is not None else 0
         self._close(next_offset, single=1)
 
-    def cut(self, position: int) -> SpanIndex:
-        """A copy that knows only the spans up to `position`; what is open behind them must be added again."""
-        keep = bisect_right(self.positions, position)
+    def cut(self, position: int, *, offset: int) -> SpanIndex:
+        """A copy that knows only the spans that end at or before `position` and `offset`.
+
+        What is open behind them must be added again. A span may end at the position and not at the offset:
+        where a gap follows it, that a truncation ends in.
+        """
+        keep = min(bisect_right(self.positions, position), bisect_right(self.offsets, offset - self.base))
         twin = SpanIndex(self.base, self.interval_bytes)
         twin.offsets = self.offsets[:keep]
         twin.positions = self.positions[:keep]

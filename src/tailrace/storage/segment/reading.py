@@ -107,6 +107,8 @@ class LogReader:
         wanted, limit = offset, self._files_limit()
         before: Segment | None = None
         for segment in self._segments_from(offset):
+            if segment.base >= limit:
+                break  # it holds nothing below, and a truncation may be about to remove it
             check_follows(before, segment, offset)
             while not segment.ready:
                 yield segment

@@ -32,6 +32,7 @@ class Segment:
         "base",
         "created_ms",
         "file",
+        "gone",
         "index",
         "length",
         "path",
@@ -52,6 +53,7 @@ class Segment:
         self.length = index.end if index is not None else 0
         self.created_ms = created_ms
         self.sealed = False
+        self.gone = False  # its names were taken away
         self.persisted = IndexState()  # of the index files
         self.reserved = 0  # space is there up to this position
         self.unsynced_bytes = 0
@@ -176,8 +178,8 @@ def check_follows(before: Segment | None, segment: Segment, offset: int) -> None
     missing = None
     if before is None:
         missing = offset if segment.base > offset else None
-    elif before.index is not None and before.index.following != segment.base:
-        missing = before.index.following
+    elif before.index is not None and (before.index.following or 0) < segment.base:
+        missing = before.index.following  # an earlier base is that of a truncation into a gap
     if missing is not None:
         raise LogDamaged(
             f"{segment.path} is there, and the segment before it that holds offset {missing} is missing. "

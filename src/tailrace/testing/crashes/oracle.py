@@ -3,13 +3,14 @@
 The journal keeps the order of the queue, so what a crash leaves of a partition is what some number of its
 first entries make, and not fewer than were acknowledged. A partition that does not wait for syncs may lose
 its end in a power cut, never more than its end, and never a byte in the middle. A compacted one may lack
-records that a newer one of the same key supersedes, and no other.
+records that an acknowledged one of the same key superseded, even if that was truncated later, and no other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from tailrace.model import PartitionId
 from tailrace.records import Batch, Record
@@ -99,6 +100,7 @@ class Oracle:
         self._is_compacted = is_compacted
         self.partitions: dict[PartitionId, Expected] = {}
         self._lives: dict[int, PartitionId] = {}
+        self._newest: dict[int, dict[bytes | None, int]] = {}  # by life: the greatest offset of every key
 
     def adopt(self, lives: dict[int, PartitionId]) -> None:
         """Which life is whose, after a recovery."""
@@ -116,6 +118,10 @@ class Oracle:
         """The engine told the world that these are durable."""
         for entry in entries:
             self.partitions[self._lives[entry.life]].acknowledged += 1
+            if isinstance(entry, Append):
+                newest = self._newest.setdefault(entry.life, {})
+                for record in entry.batch.records():
+                    newest[record.key] = max(newest.get(record.key, -1), record.offset)
 
     def check_recovered(self, found: dict[PartitionId, Content], *, losses: bool) -> None:
         """Compare with what is there after a recovery, which from then on is what must be there."""
@@ -137,7 +143,11 @@ class Oracle:
 
     def _explains(self, partition_id: PartitionId, actual: Content | None, *, losses: bool) -> bool:
         losses = losses and self._is_loose(partition_id)
-        same = _same_but_superseded if self._is_compacted(partition_id) else _same
+        same = _same
+        if self._is_compacted(partition_id):
+            lives = [life for life, owner in self._lives.items() if owner == partition_id]
+            newest = self._newest.get(max(lives, default=0), {})
+            same = partial(_same_but_superseded, newest=newest)
         for state in self.partitions.get(partition_id, Expected()).states():
             if state is None or actual is None:
                 if state is actual:
@@ -158,11 +168,12 @@ def _same(state: Content, actual: Content) -> bool:
     return (state.start, state.end) == (actual.start, actual.end) and state.visible() == actual.visible()
 
 
-def _same_but_superseded(state: Content, actual: Content) -> bool:
+def _same_but_superseded(state: Content, actual: Content, *, newest: dict[bytes | None, int]) -> bool:
     if (state.start, state.end) != (actual.start, actual.end):
         return False
     wanted, there = state.records(), actual.records()
-    newest = {record.key: offset for offset, record in sorted(wanted.items())}
+    for offset, record in wanted.items():  # of a life before this process, or not acknowledged
+        newest = {**newest, record.key: max(newest.get(record.key, -1), offset)}
     missing = wanted.keys() - there.keys()
     return all(wanted.get(offset) == record for offset, record in there.items()) and all(
         newest[wanted[offset].key] > offset for offset in missing

@@ -1,0 +1,150 @@
+"""Supervised tasks: who hears of a failure, and what cancelling ends; in plain asyncio loops."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tailrace.runtime import Supervisor
+
+
+async def forever(ended: list[str], name: str) -> None:
+    try:
+        await asyncio.get_running_loop().create_future()
+    finally:
+        ended.append(name)
+
+
+async def fail(error: Exception, after: asyncio.Event | None = None) -> None:
+    if after is not None:
+        await after.wait()
+    raise error
+
+
+def test_a_failure_is_reported_once() -> None:
+    heard: list[BaseException] = []
+
+    async def main() -> None:
+        supervisor = Supervisor(heard.append)
+        task = supervisor.start("doomed", fail(error))
+        await asyncio.wait({task})
+        await asyncio.sleep(0)
+        await supervisor.stop()
+
+    error = ValueError("the disk is on fire")
+    asyncio.run(main())
+    assert heard == [error]
+
+
+def test_every_task_that_fails_is_reported() -> None:
+    heard: list[BaseException] = []
+
+    async def main() -> None:
+        supervisor = Supervisor(heard.append)
+        errors = [ValueError("one"), ValueError("two")]
+        tasks = {supervisor.start("doomed", fail(error)) for error in errors}
+        await asyncio.wait(tasks)
+        await asyncio.sleep(0)
+        assert heard == errors
+
+    asyncio.run(main())
+
+
+def test_one_that_ends_or_is_cancelled_is_not_a_failure() -> None:
+    heard: list[BaseException] = []
+    ended: list[str] = []
+
+    async def main() -> None:
+        supervisor = Supervisor(heard.append)
+        await supervisor.start("short", asyncio.sleep(0))
+        task = supervisor.start("long", forever(ended, "long"))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait({task})
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert (heard, ended) == ([], ["long"])
+
+
+def test_stop_waits_until_all_have_ended() -> None:
+    ended: list[str] = []
+
+    async def main() -> None:
+        supervisor = Supervisor(lambda error: None)
+        for name in ("one", "two"):
+            supervisor.start(name, forever(ended, name))
+        await asyncio.sleep(0)
+        await supervisor.stop()
+        assert sorted(ended) == ["one", "two"]
+        await supervisor.stop()
+
+    asyncio.run(main())
+
+
+def test_the_handler_may_cancel_the_others() -> None:
+    heard: list[BaseException] = []
+    ended: list[str] = []
+
+    async def main() -> None:
+        def on_failure(error: BaseException) -> None:
+            heard.append(error)
+            supervisor.cancel()
+
+        supervisor = Supervisor(on_failure)
+        go = asyncio.Event()
+        other = supervisor.start("other", forever(ended, "other"))
+        supervisor.start("doomed", fail(ValueError("x"), go))
+        await asyncio.sleep(0)
+        go.set()
+        await asyncio.wait({other})
+        assert other.cancelled()
+
+    asyncio.run(main())
+    assert len(heard) == 1
+    assert ended == ["other"]
+
+
+def test_a_task_may_stop_its_own_supervisor() -> None:
+    ended: list[str] = []
+
+    async def main() -> None:
+        supervisor = Supervisor(lambda error: None)
+        supervisor.start("other", forever(ended, "other"))
+        await asyncio.sleep(0)
+        await asyncio.wait_for(supervisor.start("stopper", supervisor.stop()), 10)
+
+    asyncio.run(main())
+    assert ended == ["other"]
+
+
+def test_tasks_carry_their_names() -> None:
+    async def main() -> None:
+        supervisor = Supervisor(lambda error: None)
+        task = supervisor.start("commit", asyncio.sleep(0))
+        assert task.get_name() == "commit"
+        await task
+
+    asyncio.run(main())
+
+
+def test_an_error_while_stopping_is_reported_too() -> None:
+    heard: list[BaseException] = []
+
+    async def stubborn() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError as cancelled:
+            raise ValueError("cannot let go") from cancelled
+
+    async def main() -> None:
+        supervisor = Supervisor(heard.append)
+        supervisor.start("stubborn", stubborn())
+        await asyncio.sleep(0)
+        await supervisor.stop()
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+    with pytest.raises(ValueError, match="cannot let go"):
+        raise heard[0]
