@@ -11,6 +11,22 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 
+async def wait_at_most(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event, or until so much time has passed; whether it is set.
+
+    Unlike `asyncio.wait_for` before Python 3.12, this never takes a cancellation for the time running out.
+    """
+    passed = asyncio.get_running_loop().create_future()
+    timer = asyncio.get_running_loop().call_later(seconds, passed.set_result, None)
+    waiting = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait({waiting, passed}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        timer.cancel()
+        waiting.cancel()
+    return event.is_set()
+
+
 class Supervisor:
     """The background tasks of one owner."""
 

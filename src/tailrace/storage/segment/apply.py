@@ -220,8 +220,9 @@ class Applier:
             opened = await read_open_span(log.life, segment, index.closed_position, position)
             for append in opened:
                 index.add(append.batch)
-            first = log.tail.first_offset
-            again = [a for a in opened if first is None or a.batch.base_offset < first]
+            # By now the log may have been cut shorter, or have grown again from an earlier offset.
+            first = log.end_offset if log.tail.first_offset is None else log.tail.first_offset
+            again = [append for append in opened if append.batch.next_offset <= first]
             log.tail.put_back(again)
             self._directory.tail_bytes += sum(append.batch.size for append in again)
             self._directory.cache.forget(segment)  # which may have closed it meanwhile

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tailrace.records import crc32c
-from tailrace.runtime import SyncError
+from tailrace.runtime import SyncError, wait_at_most
 from tailrace.storage.segment.apply import Applier
 from tailrace.storage.segment.checkpoint import Checkpoint, Row, write_checkpoint
 from tailrace.storage.segment.directory import Directory
@@ -82,14 +82,11 @@ class Checkpointer:
         """Keep the journal short for ever; an error ends the directory."""
         interval_s = self._directory.config.checkpoint_interval_ms / 1000
         while True:
-            try:
-                await asyncio.wait_for(self._wake.wait(), interval_s)
-            except TimeoutError:
-                if self._directory.applied_lsn > self._directory.checkpointed_lsn:
-                    await self.checkpoint()
-            else:
+            if await wait_at_most(self._wake, interval_s):
                 self._wake.clear()
                 await self.free_journal()
+            elif self._directory.applied_lsn > self._directory.checkpointed_lsn:
+                await self.checkpoint()
 
     async def free_journal(self) -> None:
         """Have a journal file that may be used: a new one while few are, else one that a checkpoint frees."""

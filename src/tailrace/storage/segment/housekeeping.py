@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from tailrace.runtime import wait_at_most
 from tailrace.storage.segment.cleaning import compact
 from tailrace.storage.segment.commit import Committer
 from tailrace.storage.segment.directory import Directory
@@ -25,13 +26,19 @@ class Housekeeper:
         self._journal = journal
         self._committer = committer
         self._maintaining = asyncio.Lock()
+        self._changed = asyncio.Event()
 
     async def run(self) -> None:
         """Look at the space and sync what is due, for ever; a failed sync ends the directory."""
         while True:
-            await asyncio.sleep(self._interval_ms() / 1000)
+            await wait_at_most(self._changed, self._interval_ms() / 1000)
+            self._changed.clear()
             self._directory.check_space()
             await self._sync_loose()
+
+    def settings_changed(self) -> None:
+        """A partition may want to be synced sooner than the one before."""
+        self._changed.set()
 
     def _interval_ms(self) -> int:
         intervals = (log.fsync.interval_ms for log in self._directory.serving.values())
@@ -40,13 +47,12 @@ class Housekeeper:
     async def _sync_loose(self) -> None:
         """`fsync = interval:<ms>`: the segments first, then the journal that speaks of them."""
         logs = [log for log in self._directory.serving.values() if log.fsync.interval_ms]
-        if not logs or self._journal.synced_lsn >= self._directory.durable_lsn:
-            return
         for log in logs:
             for segment in list(log.segments.values()):
                 if segment.unsynced_bytes and segment.file is not None:
                     await segment.sync(bulk=True)
-        self._committer.sync_soon()
+        if logs and self._journal.synced_lsn < self._directory.durable_lsn:
+            self._committer.sync_soon()
 
     async def maintain(self) -> None:
         """Roll, expire and compact what is due, one log after the other."""

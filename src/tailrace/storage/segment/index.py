@@ -163,7 +163,9 @@ class SpanIndex:
 
     def span_at_time(self, timestamp_ms: int) -> int:
         """The first span that holds a timestamp at or after this one; `len(self)` if no closed one does."""
-        return bisect_left(self.times, timestamp_ms) - 1 if self.times[-1] >= timestamp_ms else len(self)
+        return (
+            max(bisect_left(self.times, timestamp_ms) - 1, 0) if self.times[-1] >= timestamp_ms else len(self)
+        )
 
     def check(self, first: int, last: int, data: memoryview) -> int | None:
         """The first of the spans `first` to `last` - 1, which fill `data`, that is not what was written."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from heapq import heappop, heappush
+from contextlib import suppress
+from heapq import heapify, heappop, heappush
 from itertools import count
 
 from tailrace.model import (
@@ -74,7 +75,9 @@ class SegmentLog:
         self._roll_is_due = False
         self._refusal: Exception | None = None
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._gave_up = 0  # waiters that were cancelled, at most this many still among them
         self._cuts: deque[Offset] = deque()  # truncations sequenced and not yet durable
+        self._unapplied_cuts: deque[Offset] = deque()  # and not yet applied
         self.deleting = False
 
         # The files, as far as they were applied.
@@ -157,8 +160,8 @@ class SegmentLog:
             raise _misplaced(batch, self._end)
         next_offset = batch.next_offset
         segment, position = self._segment, self._position
-        if position and (
-            position + size > self._roll_bytes or self._roll_is_due or next_offset - segment > POSITION_MAX
+        if next_offset - segment > POSITION_MAX or (
+            position and (position + size > self._roll_bytes or self._roll_is_due)
         ):
             segment, position = batch.base_offset, 0
             self._begin_segment(segment)
@@ -199,7 +202,19 @@ class SegmentLog:
             raise self._refusal
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heappush(self._waiters, (end, _ticket(), waiter))
-        await waiter
+        try:
+            await waiter
+        finally:
+            if waiter.cancelled():
+                self._forget_who_gave_up()
+
+    def _forget_who_gave_up(self) -> None:
+        """Long polls come and go: those that were cancelled must not pile up."""
+        self._gave_up += 1
+        if self._gave_up > 32 and self._gave_up * 2 > len(self._waiters):
+            self._waiters = [waiter for waiter in self._waiters if not waiter[2].done()]
+            heapify(self._waiters)
+            self._gave_up = 0
 
     def advance(self, durable: Offset) -> None:
         """Everything below `durable` is durable; what a truncation is about to take stays invisible."""
@@ -278,7 +293,9 @@ class SegmentLog:
         """The producers as they were when the log ended at `offset`; None if they are so now."""
         if not self.producers.reaches(offset):
             return None
-        place, producers = await self._directory.snapshots.producers_before(self.path, offset)
+        # A snapshot past a truncation that is not applied yet is one of a history that is undone.
+        known = min(offset, *self._unapplied_cuts) if self._unapplied_cuts else offset
+        place, producers = await self._directory.snapshots.producers_before(self.path, known)
         place = max(place, self._start)
         while place < min(offset, self._durable):
             piece = await self.read(place, bytes_max=_SCAN_BYTES)
@@ -304,6 +321,7 @@ class SegmentLog:
         if entry.producers is not None:
             self.producers = entry.producers.copy()
         self._cuts.append(entry.offset)
+        self._unapplied_cuts.append(entry.offset)
         self.unapplied += 1
         self._fail_waiters(above=entry.offset, up_to=old_end)
 
@@ -337,7 +355,9 @@ class SegmentLog:
     async def close(self) -> None:
         if isinstance(self._refusal, StorageError):
             return
-        await self.wait_durable(self._end)
+        while self._durable < self._end:
+            with suppress(LogTruncated):  # then the end is another one, and is waited for instead
+                await self.wait_durable(self._end)
         self.fail(StorageError("use", self.path, "the log is closed"))
 
     # ---- for the applier and recovery
@@ -389,6 +409,7 @@ class SegmentLog:
 
     def take_truncated(self, segment: Segment, entry: Truncate) -> None:
         """The files end at the truncation."""
+        self._unapplied_cuts.popleft()
         self.applied_segment = segment
         self.applied_start = min(self.applied_start, entry.offset)
         self.applied_end = entry.offset

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from tailrace.model import Offset, OffsetOutOfRange
+from tailrace.model import LogDamaged, LogTruncated, Offset, OffsetOutOfRange
 from tailrace.records import Batch, first_record_at, iter_batches
 from tailrace.storage.api import Slice, TimestampedOffset
 from tailrace.storage.segment.directory import Directory
@@ -34,6 +34,10 @@ Step = Segment | FileExtent
 """What `_find` asks for: a segment to be opened, or an extent to be loaded."""
 
 
+class SegmentGone(LogTruncated):
+    """Retention or a truncation removed a segment before it could be opened."""
+
+
 class LogReader:
     """Finds batches of one log by offset and by time."""
 
@@ -55,16 +59,19 @@ class LogReader:
         return None
 
     async def read(self, offset: Offset, bytes_max: int) -> Slice:
-        hot = self._read_tail(offset, bytes_max)
-        if hot is not None:
-            return hot
-        steps = self._find(offset, bytes_max)
-        try:
-            step = next(steps)
-            while True:
-                step = steps.send(await self._fulfil(step))
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+        while True:
+            hot = self._read_tail(offset, bytes_max)
+            if hot is not None:
+                return hot
+            steps = self._find(offset, bytes_max)
+            try:
+                step = next(steps)
+                while True:
+                    step = steps.send(await self._fulfil(step))
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            except SegmentGone:
+                continue  # a trim came first: then the offset is out of range now
 
     def _read_tail(self, offset: Offset, bytes_max: int) -> Slice | None:
         log = self._log
@@ -99,7 +106,12 @@ class LogReader:
     async def _fulfil(self, step: Step) -> memoryview | None:
         if isinstance(step, FileExtent):
             return await step.load()
-        await self._directory.cache.open(step, interval_bytes=self._log.config.index_interval_bytes)
+        try:
+            await self._directory.cache.open(step, interval_bytes=self._log.config.index_interval_bytes)
+        except FileNotFoundError as error:
+            if step.gone:
+                raise SegmentGone(f"{step.path} was removed while it was read") from error
+            raise LogDamaged(f"{step.path} is missing. Restore it from a copy") from error
         return None
 
     def _find(self, offset: int, bytes_max: int) -> Generator[Step, memoryview | None, Slice]:

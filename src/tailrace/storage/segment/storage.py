@@ -7,6 +7,7 @@ import logging
 import os
 import random
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,7 @@ class SegmentStorage:
             await directory.sequence(Create(log.life, partition_id))
         finally:
             self._creating.discard(partition_id)
+        self._housekeeper.settings_changed()
         return log
 
     async def delete(self, partition_id: PartitionId) -> None:
@@ -143,6 +145,7 @@ class SegmentStorage:
         if log is None:
             raise UnknownPartition(partition_id)
         log.configure(config)
+        self._housekeeper.settings_changed()
 
     async def maintain(self) -> None:
         self._check_open()
@@ -157,7 +160,8 @@ class SegmentStorage:
         self._closed = True
         try:
             if self._serving and self.directory.failure is None:
-                await self._settle()
+                with suppress(StorageError):  # what failed has fenced the directory, and was logged
+                    await self._guarded(self._settle_logs())
         finally:
             await self._let_go()
 
@@ -177,12 +181,20 @@ class SegmentStorage:
         self._tasks.cancel()
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        """Work on behalf of a caller: its trouble with the disk ends the directory like any other."""
+        """Work on behalf of a caller: its trouble with the disk ends the directory, and so does others'."""
+        working = asyncio.ensure_future(work)
+        failed = asyncio.ensure_future(self.directory.wait_failed())
         try:
-            await work
+            await asyncio.wait({working, failed}, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                working.result()
         except OSError as error:
             self._fail(error)
-            self.directory.check_fence()
+        finally:
+            working.cancel()
+            failed.cancel()
+            await asyncio.gather(working, failed, return_exceptions=True)
+        self.directory.check_fence()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -190,21 +202,12 @@ class SegmentStorage:
         if self.directory.failure is not None:
             raise self.directory.failure
 
-    async def _settle(self) -> None:
-        """Everything appended becomes durable, applied and checkpointed; an error on the way fences."""
-        failed = asyncio.ensure_future(self.directory.wait_failed())
-        settled = asyncio.ensure_future(self._settle_logs())
-        await asyncio.wait({failed, settled}, return_when=asyncio.FIRST_COMPLETED)
-        failed.cancel()
-        if not settled.done():
-            settled.cancel()
-        await asyncio.gather(settled, return_exceptions=True)
-
     async def _settle_logs(self) -> None:
+        """Everything appended becomes durable, applied and checkpointed."""
         for log in self.logs():
             await log.close()
         await self._committer.wait_idle()
-        await self.checkpoint()
+        await self._checkpointer.checkpoint_all()
 
     async def _let_go(self) -> None:
         await self._housekeeper.wait_idle()

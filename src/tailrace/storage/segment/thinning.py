@@ -30,7 +30,9 @@ from tailrace.records import (
 from tailrace.storage.segment.pace import Pace
 
 _PORTION_RECORDS = 256
+# From here on a thread is worth its price. What is packed may become a thousand times as much.
 _THREAD_BYTES = 32 * 1024
+_THREAD_PACKED_BYTES = 4 * 1024
 
 # The fields of the header that depend on all portions; the diagram of the header stands in tailrace.records.
 _LENGTH, _LENGTH_AT = struct.Struct(">i"), 8
@@ -50,7 +52,7 @@ async def read_plain(batch: Batch) -> Batch:
         return batch
     packed = batch.data[HEADER_BYTES:]
     payload: BytesLike = b""
-    if len(packed) > _THREAD_BYTES:
+    if len(packed) > _THREAD_PACKED_BYTES:
         payload = await asyncio.to_thread(
             decompress, batch.compression, packed, bytes_max=DECOMPRESSED_BYTES_MAX
         )

@@ -1,0 +1,557 @@
+"""One partition's log on a simulated disk: what the conformance suite cannot see from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from uuid import UUID
+
+import pytest
+
+from tailrace.model import (
+    BrokerError,
+    Epoch,
+    ErrorCode,
+    LogBusy,
+    LogTruncated,
+    Offset,
+    OffsetOutOfRange,
+    PartitionId,
+    StorageError,
+)
+from tailrace.records import Batch, build_batch, iter_batches, read_batch
+from tailrace.storage import LogConfig, ProducerStates
+from tailrace.storage.segment import DirectoryConfig, SegmentLog, SegmentStorage
+from tailrace.testing.simulation import SimulatedClock, SimulatedDisk, SimulatedLoop
+
+CONFIG = DirectoryConfig(
+    journal_file_bytes=256 * 1024,
+    journal_bytes_max=3 * 256 * 1024,
+    checkpoint_bytes=256 * 1024,
+    round_bytes_max=20_000,
+    free_bytes_min=0,
+)
+NO_TAIL = DirectoryConfig(
+    journal_file_bytes=256 * 1024,
+    journal_bytes_max=3 * 256 * 1024,
+    checkpoint_bytes=256 * 1024,
+    round_bytes_max=20_000,
+    tail_bytes_max=0,
+    free_bytes_min=0,
+)
+FIRST = PartitionId(UUID(int=7), 0)
+
+
+def batch(
+    count: int = 1,
+    *,
+    offset: int = 0,
+    epoch: int = 0,
+    value: bytes = b"v" * 40,
+    producer: int = -1,
+    sequence: int = -1,
+) -> Batch:
+    data = build_batch(
+        [(offset, None, value, ())] * count,
+        base_offset=offset,
+        leader_epoch=epoch,
+        producer_id=producer,
+        producer_epoch=min(producer, 0),
+        base_sequence=sequence,
+    )
+    return read_batch(data)
+
+
+Scenario = Callable[[SegmentStorage, SegmentLog], Awaitable[None]]
+
+
+def play(
+    scenario: Scenario,
+    *,
+    config: DirectoryConfig = CONFIG,
+    log_config: LogConfig | None = None,
+    seed: int = 1,
+    disk: SimulatedDisk | None = None,
+) -> SimulatedDisk:
+    """Run a scenario over a new log, or over the one that `disk` already holds."""
+
+    async def main() -> None:
+        storage = SegmentStorage(found, "sim", config=config, clock=SimulatedClock(loop), rng=found.rng)
+        await storage.start()
+        log = storage.get(FIRST)
+        if log is None:
+            log = await storage.create(FIRST, log_config or LogConfig())
+            await storage.wait_applied()
+        await scenario(storage, log)
+
+    found = disk or SimulatedDisk(random.Random(seed))
+    with SimulatedLoop() as loop:
+        loop.run(main())
+    return found
+
+
+async def append(log: SegmentLog, count: int, *, epoch: int = 0) -> None:
+    """So many batches of one record each, durably."""
+    for _ in range(count):
+        log.append(batch(), leader_epoch=Epoch(epoch))
+    await log.wait_durable(log.end_offset)
+
+
+async def offsets(log: SegmentLog, start: int = 0) -> list[tuple[int, int]]:
+    """Offset and epoch of every batch, read one at a time."""
+    found, place = [], Offset(start)
+    while place < log.durable_offset:
+        piece = await log.read(place, bytes_max=1)
+        found += [(int(b.base_offset), int(b.leader_epoch)) for b in iter_batches(await piece.load())]
+        assert piece.next_offset > place, f"a read at {place} leads nowhere"
+        place = piece.next_offset
+    return found
+
+
+# ---- places
+
+
+def test_a_segment_is_full_when_the_next_batch_would_pass_its_size() -> None:
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        await append(log, 10)
+        await storage.wait_applied()
+        assert list(log.segments) == [0, 3, 6, 9]
+        assert all(segment.length <= 3 * batch().size for segment in log.segments.values())
+        assert await offsets(log) == [(n, 0) for n in range(10)]
+
+    play(scenario, log_config=LogConfig(segment_bytes=3 * batch().size))
+
+
+def test_a_batch_larger_than_a_segment_has_one_of_its_own() -> None:
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        for size in (10, 5000, 10):
+            log.append(batch(value=bytes(size)), leader_epoch=Epoch(0))
+        await log.wait_durable(Offset(3))
+        await storage.wait_applied()
+        assert list(log.segments) == [0, 1, 2]
+
+    play(scenario, log_config=LogConfig(segment_bytes=1000))
+
+
+def test_an_old_segment_is_rolled_by_the_next_append() -> None:
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        await append(log, 2)
+        await asyncio.sleep(59)
+        await storage.maintain()
+        await append(log, 1)
+        await asyncio.sleep(2)
+        await storage.maintain()
+        await append(log, 2)
+        await storage.wait_applied()
+        assert list(log.segments) == [0, 3]
+
+    play(scenario, log_config=LogConfig(segment_ms=60_000, retention_ms=-1))
+
+
+def test_an_empty_segment_does_not_age() -> None:
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        await asyncio.sleep(1000)
+        await storage.maintain()
+        await append(log, 1)
+        await storage.wait_applied()
+        assert list(log.segments) == [0]
+
+    play(scenario, log_config=LogConfig(segment_ms=60_000))
+
+
+@pytest.mark.parametrize("start", [0, 5, 1 << 31, 5_000_000_000, 1 << 60])
+def test_a_follower_may_begin_anywhere(start: int) -> None:
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        for place in (start, start + 3, start + 6):
+            log.append(batch(3, offset=place))
+        await log.wait_durable(Offset(start + 9))
+        await storage.checkpoint()
+        assert await offsets(log, start) == [(start, 0), (start + 3, 0), (start + 6, 0)]
+
+    play(scenario, config=NO_TAIL, log_config=LogConfig(index_interval_bytes=100))
+
+
+def test_a_batch_that_is_far_ahead_begins_another_segment() -> None:
+    """Offsets within a segment are kept in 32 bits."""
+
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        for place in (0, 10, 3_000_000_000, 9_000_000_000):
+            log.append(batch(offset=place))
+        await log.wait_durable(Offset(9_000_000_001))
+        await storage.checkpoint()
+        assert list(log.segments) == [0, 3_000_000_000, 9_000_000_000]
+        assert [o for o, _ in await offsets(log)] == [0, 10, 3_000_000_000, 9_000_000_000]
+
+    play(scenario, config=NO_TAIL, log_config=LogConfig(index_interval_bytes=100))
+
+
+def test_a_followers_batch_below_the_end_is_refused() -> None:
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        await append(log, 3)
+        with pytest.raises(BrokerError, match="ends at 3") as refused:
+            log.append(batch(offset=2))
+        assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert log.end_offset == 3
+
+    play(scenario)
+
+
+# ---- what an append is refused for
+
+
+def test_a_batch_over_the_journals_bound_is_refused() -> None:
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        with pytest.raises(BrokerError, match="raise journal_file_bytes") as refused:
+            log.append(batch(value=bytes(CONFIG.batch_bytes_max)), leader_epoch=Epoch(0))
+        assert refused.value.code == ErrorCode.MESSAGE_TOO_LARGE
+        await append(log, 1)
+        assert await offsets(log) == [(0, 0)]
+
+    play(scenario)
+
+
+def test_more_than_may_wait_is_refused_until_some_is_durable() -> None:
+    config = DirectoryConfig(
+        journal_file_bytes=256 * 1024,
+        journal_bytes_max=3 * 256 * 1024,
+        round_bytes_max=20_000,
+        queue_bytes_max=10_000,
+        free_bytes_min=0,
+    )
+
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        taken = 10_000 // batch().size
+        for _ in range(taken):
+            log.append(batch(), leader_epoch=Epoch(0))
+        with pytest.raises(LogBusy) as refused:
+            log.append(batch(), leader_epoch=Epoch(0))
+        assert refused.value.retriable
+        assert storage.directory.queued_bytes <= 10_000
+        assert log.end_offset == taken
+        await log.wait_durable(Offset(taken))
+        assert storage.directory.queued_bytes == 0
+        await append(log, 1)
+        assert len(await offsets(log)) == taken + 1
+
+    play(scenario, config=config)
+
+
+def test_a_refused_append_changes_nothing() -> None:
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        await append(log, 2)
+        directory = storage.directory
+        before = (log.end_offset, directory.tail_bytes, directory.queued_bytes, log.epochs.copy())
+        directory.queue_bytes_max = 0
+        for refused in (
+            batch(producer=3, sequence=0),
+            batch(offset=1),
+            batch(value=bytes(CONFIG.batch_bytes_max)),
+        ):
+            with pytest.raises(BrokerError):
+                log.append(refused, leader_epoch=Epoch(9))
+        assert (log.end_offset, directory.tail_bytes, directory.queued_bytes, log.epochs) == before
+        assert 3 not in log.producers
+
+    play(scenario)
+
+
+def test_a_closed_log_refuses_and_stays_closed() -> None:
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        log.append(batch(), leader_epoch=Epoch(0))
+        await log.close()
+        assert log.durable_offset == 1
+        await log.close()
+        with pytest.raises(StorageError, match="closed"):
+            log.append(batch(), leader_epoch=Epoch(0))
+        with pytest.raises(StorageError, match="closed"):
+            await log.read(Offset(0), bytes_max=10)
+        with pytest.raises(StorageError, match="closed"):
+            await log.wait_durable(Offset(2))
+
+    play(scenario)
+
+
+# ---- waiting
+
+
+def test_a_waiter_whose_offset_is_cut_off_is_told() -> None:
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        await append(log, 3)
+        async with storage.directory.apply_lock:
+            log.append(batch(2), leader_epoch=Epoch(0))
+            cut_off = asyncio.ensure_future(log.wait_durable(Offset(5)))
+            ahead = asyncio.ensure_future(log.wait_durable(Offset(9)))
+            await asyncio.sleep(0)
+            await log.truncate(Offset(2))
+            # By then it was durable, or it never will be.
+            outcome = (await asyncio.gather(cut_off, return_exceptions=True))[0]
+            assert outcome is None or isinstance(outcome, LogTruncated)
+            assert not ahead.done()
+        await append(log, 7)
+        await ahead
+
+    for seed in range(20):
+        play(scenario, seed=seed)
+
+
+def test_waiters_are_served_in_order_of_offset() -> None:
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        served: list[int] = []
+
+        async def wait(end: int) -> None:
+            await log.wait_durable(Offset(end))
+            served.append(end)
+
+        waiting = [asyncio.ensure_future(wait(end)) for end in (5, 1, 3, 3)]
+        await asyncio.sleep(0)
+        await append(log, 2)
+        await asyncio.sleep(0)
+        assert served == [1]
+        await append(log, 3)
+        await asyncio.gather(*waiting)
+        assert served == [1, 3, 3, 5]
+
+    play(scenario)
+
+
+def test_waiters_that_gave_up_are_forgotten() -> None:
+    """A reader that waits with a deadline, again and again, must not fill the memory of an idle log."""
+
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        for _ in range(200):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(log.wait_durable(Offset(1)), 0.5)
+        assert len(log._waiters) < 100
+
+    play(scenario)
+
+
+# ---- reading
+
+
+def test_nothing_is_read_before_it_is_durable() -> None:
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        await append(log, 2)
+        log.append(batch(), leader_epoch=Epoch(0))
+        found = log.read_nowait(Offset(2), bytes_max=100)
+        assert found is not None
+        assert (found.size, found.next_offset) == (0, 2)
+        with pytest.raises(OffsetOutOfRange):
+            log.read_nowait(Offset(3), bytes_max=100)
+        whole = log.read_nowait(Offset(0), bytes_max=10_000)
+        assert whole is not None
+        assert whole.next_offset == 2
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_hot_and_cold_reads_agree(seed: int) -> None:
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        rng = random.Random(seed)
+        for _ in range(80):
+            log.append(batch(rng.randrange(1, 4), value=bytes(rng.randrange(120))), leader_epoch=Epoch(0))
+        await log.wait_durable(log.end_offset)
+        wanted = {n: await raw(log, n, bytes_max=700) for n in range(log.end_offset)}
+        await storage.checkpoint()
+        assert len(log.tail) < 10
+        for offset, data in wanted.items():
+            found = await raw(log, offset, bytes_max=700)
+            assert found
+            assert found.startswith(data) or data.startswith(found)
+
+    play(
+        scenario,
+        config=NO_TAIL,
+        log_config=LogConfig(segment_bytes=2000, index_interval_bytes=300),
+        seed=seed,
+    )
+
+
+async def raw(log: SegmentLog, offset: int, *, bytes_max: int) -> bytes:
+    return await (await log.read(Offset(offset), bytes_max=bytes_max)).load()
+
+
+def test_a_gap_that_a_truncation_left_at_the_end_leads_to_the_end() -> None:
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        log.append(batch(5, offset=0))
+        log.append(batch(5, offset=10))
+        await log.wait_durable(Offset(15))
+        await log.truncate(Offset(7))
+        assert (log.end_offset, log.durable_offset) == (7, 7)
+        for settle in (False, True):
+            if settle:
+                await storage.checkpoint()
+            found = await log.read(Offset(5), bytes_max=100)
+            assert (found.size, found.next_offset) == (0, 7)
+            assert await asyncio.wait_for(log.find_timestamp(1 << 40), 10) is None
+        await append(log, 1)
+        assert [o for o, _ in await offsets(log)] == [0, 7]
+
+    for config in (CONFIG, NO_TAIL):
+        play(scenario, config=config)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_cold_read_that_races_with_a_trim_is_answered(seed: int) -> None:
+    """By the bytes, if they were found in time, or by "offset out of range"; never by a missing file."""
+
+    async def fill(storage: SegmentStorage, log: SegmentLog) -> None:
+        await append(log, 20)
+        await storage.close()
+
+    async def race(storage: SegmentStorage, log: SegmentLog) -> None:
+        async def read() -> None:
+            try:
+                await (await log.read(Offset(0), bytes_max=10)).load()
+            except OffsetOutOfRange:
+                return
+
+        await asyncio.gather(read(), read(), log.trim(Offset(15)))
+
+    disk = play(fill, log_config=LogConfig(segment_bytes=300), seed=seed)
+    disk.kill()
+    play(race, disk=disk)
+
+
+# ---- truncation
+
+
+def test_appends_are_refused_while_a_truncation_looks_for_its_place() -> None:
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        disk = storage._disk
+        assert isinstance(disk, SimulatedDisk)
+        await append(log, 30)
+        await storage.checkpoint()
+        disk.cold_chance = 1.0
+        cutting = asyncio.ensure_future(log.truncate(Offset(3)))
+        await asyncio.sleep(0)
+        with pytest.raises(LogBusy, match="being truncated; try again"):
+            log.append(batch(), leader_epoch=Epoch(1))
+        await cutting
+        assert log.append(batch(), leader_epoch=Epoch(1)) == 3
+
+    play(scenario, config=NO_TAIL, log_config=LogConfig(segment_bytes=500, index_interval_bytes=200))
+
+
+@pytest.mark.parametrize(("first", "second"), [(50, 30), (50, 49), (45, 10), (20, 0)])
+def test_two_truncations_before_either_is_applied(first: int, second: int) -> None:
+    """What the first one leaves in its last span must not come back over what the second one took."""
+
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        await append(log, 60)
+        await storage.wait_applied()
+        async with storage.directory.apply_lock:  # the applier waits
+            await log.truncate(Offset(first))
+            await log.truncate(Offset(second))
+        await storage.wait_applied()
+        await append(log, 60, epoch=1)
+        assert await offsets(log) == [(n, int(n >= second)) for n in range(second + 60)]
+
+    play(scenario, config=NO_TAIL, log_config=LogConfig(index_interval_bytes=1000))
+
+
+def test_a_truncation_looks_at_no_snapshot_of_an_undone_history() -> None:
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        for sequence in range(60):
+            log.append(batch(producer=1, sequence=sequence), leader_epoch=Epoch(0))
+        await log.wait_durable(Offset(60))
+        await storage.checkpoint()
+        async with storage.directory.apply_lock:
+            await log.truncate(Offset(50))
+            for sequence in range(20):
+                log.append(batch(producer=2, sequence=sequence), leader_epoch=Epoch(0))
+            await log.truncate(Offset(65))
+        assert log.producers == await replayed(log)
+
+    play(scenario)
+
+
+async def replayed(log: SegmentLog) -> ProducerStates:
+    """The producers as the visible batches make them."""
+    producers, place = ProducerStates(), log.start_offset
+    while place < log.durable_offset:
+        piece = await log.read(place, bytes_max=1 << 20)
+        for each in iter_batches(await piece.load()):
+            producers.apply(each)
+        place = piece.next_offset
+    return producers
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_producers_after_a_truncation_are_those_of_the_remaining_batches(seed: int) -> None:
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        rng = random.Random(seed)
+        for _ in range(12):
+            for _ in range(rng.randrange(1, 10)):
+                sequence = rng.randrange(1000)
+                made = batch(rng.randrange(1, 3), producer=rng.randrange(4), sequence=sequence)
+                log.append(made, leader_epoch=Epoch(0))
+            if rng.random() < 0.6:
+                await log.wait_durable(log.end_offset)
+            if rng.random() < 0.3:
+                await storage.checkpoint()
+            await log.truncate(Offset(max(0, log.end_offset - rng.randrange(8))))
+            await log.wait_durable(log.end_offset)
+            assert log.producers == await replayed(log)
+
+    play(scenario, seed=seed)
+
+
+def test_truncating_at_the_end_does_nothing_and_below_the_start_is_refused() -> None:
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        await append(log, 5)
+        lsn = storage.directory.durable_lsn
+        await log.truncate(Offset(5))
+        await log.truncate(Offset(99))
+        assert storage.directory.durable_lsn == lsn
+        await log.trim(Offset(3))
+        with pytest.raises(OffsetOutOfRange):
+            await log.truncate(Offset(2))
+        assert log.end_offset == 5
+
+    play(scenario)
+
+
+# ---- trimming
+
+
+def test_trimming_everything_gives_all_files_back() -> None:
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        await append(log, 10)
+        await log.trim(Offset(10))
+        await storage.checkpoint()
+        assert list(log.segments) == [10]
+        assert log.bytes == 0
+        names = await storage.directory.disk.list(log.path)
+        assert [name for name in names if name.endswith(".log")] == ["00000000000000000010.log"]
+        await append(log, 2)
+        assert await offsets(log, 10) == [(10, 0), (11, 0)]
+
+    play(scenario, log_config=LogConfig(segment_bytes=300))
+
+
+def test_trimming_past_what_is_durable_is_refused() -> None:
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        await append(log, 3)
+        log.append(batch(), leader_epoch=Epoch(0))
+        with pytest.raises(OffsetOutOfRange):
+            await log.trim(Offset(4))
+        await log.trim(Offset(3))
+        await log.trim(Offset(1))
+        assert log.start_offset == 3
+
+    play(scenario)
+
+
+# ---- looking
+
+
+def test_a_log_reads_like_a_status_line() -> None:
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        await append(log, 3)
+        log.append(batch(), leader_epoch=Epoch(0))
+        assert repr(log) == f"<SegmentLog {FIRST}-1 0 to 4, durable to 3>"
+
+    play(scenario)

@@ -1,0 +1,630 @@
+"""The segment engine as a whole: bounds, space, fences, clean ends, the lock; on simulated and real disks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from tailrace.model import (
+    BrokerError,
+    Epoch,
+    ErrorCode,
+    NoSpace,
+    Offset,
+    PartitionId,
+    StorageError,
+)
+from tailrace.records import Batch, build_batch, iter_batches, read_batch
+from tailrace.storage import LogConfig
+from tailrace.storage.segment import DirectoryConfig, SegmentLog, SegmentStorage
+from tailrace.storage.segment.checkpoint import Checkpoint, read_checkpoint
+from tailrace.storage.segment.journal import read_header
+from tailrace.storage.segment.names import read_journal_file
+from tailrace.storage.segment.plan import read_journal
+from tailrace.testing.simulation import SimulatedClock, SimulatedDisk, SimulatedLoop
+
+JOURNAL_FILE = 64 * 1024
+TAIL = 4000
+
+
+def config_with(
+    *,
+    free_bytes_min: int = 0,
+    tail_bytes_max: int = 1 << 20,
+    checkpoint_bytes: int = JOURNAL_FILE,
+    inline_bytes_max: int = 3000,
+) -> DirectoryConfig:
+    return DirectoryConfig(
+        journal_file_bytes=JOURNAL_FILE,
+        journal_bytes_max=8 * JOURNAL_FILE,
+        checkpoint_bytes=checkpoint_bytes,
+        round_bytes_max=16_000,
+        inline_bytes_max=inline_bytes_max,
+        tail_bytes_max=tail_bytes_max,
+        free_bytes_min=free_bytes_min,
+    )
+
+
+CONFIG = config_with()
+LOG = LogConfig(segment_bytes=6000, index_interval_bytes=500)
+
+
+def partition(number: int) -> PartitionId:
+    return PartitionId(UUID(int=7), number)
+
+
+def batch(size: int = 50) -> Batch:
+    return read_batch(build_batch([(0, None, bytes(size), ())]))
+
+
+Scenario = Callable[[SegmentStorage], Awaitable[None]]
+
+
+def play(
+    scenario: Scenario, *, config: DirectoryConfig = CONFIG, seed: int = 1, disk: SimulatedDisk | None = None
+) -> SimulatedDisk:
+    async def main() -> None:
+        storage = SegmentStorage(found, "sim", config=config, clock=SimulatedClock(loop), rng=found.rng)
+        await storage.start()
+        await scenario(storage)
+
+    found = disk or SimulatedDisk(random.Random(seed))
+    with SimulatedLoop() as loop:
+        loop.run(main())
+    return found
+
+
+def disk_of(storage: SegmentStorage) -> SimulatedDisk:
+    assert isinstance(storage._disk, SimulatedDisk)
+    return storage._disk
+
+
+async def append(log: SegmentLog, count: int = 1, *, size: int = 50) -> None:
+    for _ in range(count):
+        log.append(batch(size), leader_epoch=Epoch(0))
+    await log.wait_durable(log.end_offset)
+
+
+async def count_of(log: SegmentLog) -> int:
+    count, place = 0, log.start_offset
+    while place < log.durable_offset:
+        piece = await log.read(place, bytes_max=1 << 20)
+        count += len(list(iter_batches(await piece.load())))
+        place = piece.next_offset
+    return count
+
+
+# ---- memory
+
+
+def evictable(log: SegmentLog) -> int:
+    """Bytes of the tail that were applied and lie in a closed span: these may go."""
+    segment = log.applied_segment
+    assert segment is not None
+    assert segment.index is not None
+    closed = segment.index.closed_offset
+    return sum(e.batch.size for e in log.tail.entries_from(0) if e.batch.next_offset <= closed)
+
+
+def check_tails(storage: SegmentStorage) -> None:
+    directory = storage.directory
+    assert directory.tail_bytes == sum(log.tail.bytes for log in directory.logs.values())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_bytes_of_all_tails_are_counted_right_and_bounded(seed: int) -> None:
+    async def scenario(storage: SegmentStorage) -> None:
+        rng = random.Random(seed)
+        for step in range(120):
+            await work(storage, rng, step)
+            check_tails(storage)
+        await storage.wait_applied()
+        check_tails(storage)
+        if storage.directory.tail_bytes > TAIL:
+            assert not any(evictable(log) for log in storage.logs())
+
+    play(scenario, config=config_with(tail_bytes_max=TAIL), seed=seed)
+
+
+async def work(storage: SegmentStorage, rng: random.Random, step: int) -> None:
+    """One random change, awaited now and then."""
+    logs = list(storage.logs())
+    kind = rng.choice(["append"] * 6 + ["truncate", "trim", "create", "delete", "applied", "checkpoint"])
+    if kind == "create" or not logs:
+        await storage.create(partition(step), LOG)
+        return
+    log = rng.choice(logs)
+    if kind == "append":
+        for _ in range(rng.randrange(1, 8)):
+            log.append(batch(rng.choice([10, 100, 1200])), leader_epoch=Epoch(0))
+        if rng.random() < 0.5:
+            await log.wait_durable(log.end_offset)
+    elif kind == "truncate":
+        await log.truncate(Offset(rng.randint(log.start_offset, log.end_offset)))
+    elif kind == "trim":
+        await log.trim(Offset(rng.randint(log.start_offset, log.durable_offset)))
+    elif kind == "delete":
+        await storage.delete(log.partition_id)
+    elif kind == "applied":
+        await storage.wait_applied()
+    else:
+        await storage.checkpoint()
+
+
+def test_applied_batches_leave_memory_when_the_bound_is_passed() -> None:
+    async def scenario(storage: SegmentStorage) -> None:
+        logs = [await storage.create(partition(number), LOG) for number in range(3)]
+        for log in logs:
+            await append(log, 60, size=100)
+        await storage.wait_applied()
+        open_spans = sum(log.tail.bytes - evictable(log) for log in logs)
+        assert storage.directory.tail_bytes <= max(TAIL, open_spans)
+        for log in logs:
+            assert await count_of(log) == 60
+
+    play(scenario, config=config_with(tail_bytes_max=TAIL))
+
+
+def test_what_is_not_applied_stays_in_memory_whatever_the_bound() -> None:
+    async def scenario(storage: SegmentStorage) -> None:
+        log = await storage.create(partition(0), LOG)
+        await storage.wait_applied()
+        async with storage.directory.apply_lock:
+            await append(log, 50, size=200)
+            storage.directory.evict_tails()
+            assert len(log.tail) == 50
+            assert await count_of(log) == 50
+
+    play(scenario, config=config_with(tail_bytes_max=0))
+
+
+# ---- space
+
+
+def test_appends_are_refused_while_the_disk_is_nearly_full_and_taken_again() -> None:
+    async def scenario(storage: SegmentStorage) -> None:
+        disk = storage.directory.disk
+        free = 10_000
+
+        def free_bytes() -> int:
+            return free
+
+        log = await storage.create(partition(0), LOG)
+        await append(log, 3)
+        disk.free_bytes = free_bytes  # type: ignore[method-assign]
+        free = 999
+        await asyncio.sleep(2)
+        with pytest.raises(NoSpace, match="999 bytes are free, 1000 are wanted") as refused:
+            log.append(batch(), leader_epoch=Epoch(0))
+        assert refused.value.retriable
+        assert log.end_offset == 3
+        assert await count_of(log) == 3
+        await log.trim(Offset(2))  # this is how room is made
+        free = 1000
+        await asyncio.sleep(2)
+        await append(log, 1)
+        assert await count_of(log) == 2
+
+    play(scenario, config=config_with(free_bytes_min=1000))
+
+
+def test_a_directory_that_opens_on_a_full_disk_serves_reads() -> None:
+    async def fill(storage: SegmentStorage) -> None:
+        await append(await storage.create(partition(0), LOG), 5)
+        await storage.close()
+
+    async def look(storage: SegmentStorage) -> None:
+        log = storage.logs()[0]
+        assert await count_of(log) == 5
+        with pytest.raises(NoSpace):
+            log.append(batch(), leader_epoch=Epoch(0))
+
+    disk = play(fill)
+    disk.kill()
+    disk.capacity_bytes = sum(len(disk.content(path)) for path in disk.paths() if path[-1] != "/") + 2000
+    play(look, disk=disk, config=config_with(free_bytes_min=3000))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_acknowledged_on_a_full_disk_is_kept(seed: int) -> None:
+    """The journal has its room; segments wait until there is some, and nothing is lost on the way."""
+
+    async def fill(storage: SegmentStorage) -> None:
+        log = await storage.create(partition(0), LOG)
+        await storage.wait_applied()
+        disk = disk_of(storage)
+        disk.capacity_bytes = 1
+        for _ in range(200):
+            try:
+                await append(log, 1, size=700)
+            except NoSpace:
+                break
+            await asyncio.sleep(0.05)
+        assert isinstance(storage.directory.refusal, NoSpace)
+        assert storage.directory.failure is None
+        counts.append(log.durable_offset)
+
+    async def look(storage: SegmentStorage) -> None:
+        assert await count_of(storage.logs()[0]) == counts[0]
+
+    counts: list[int] = []
+    disk = play(fill, seed=seed)
+    disk.capacity_bytes = None
+    disk.power_cut(survival_chance=0.0)
+    play(look, disk=disk)
+
+
+def test_a_checkpoint_that_finds_no_room_is_made_up_for() -> None:
+    async def scenario(storage: SegmentStorage) -> None:
+        log = await storage.create(partition(0), LOG)
+        disk = storage.directory.disk
+        create, refusals = disk.create, 3
+
+        async def full(path: str) -> object:
+            nonlocal refusals
+            if path == "CHECKPOINT.tmp" and refusals:
+                refusals -= 1
+                raise OSError(28, "No space left on device")
+            return await create(path)
+
+        disk.create = full  # type: ignore[assignment,method-assign]
+        for _ in range(300):
+            try:
+                await append(log, 1, size=2000)
+            except NoSpace:
+                await asyncio.sleep(1)
+        assert not refusals
+        numbers = [file.number for file in storage._journal.files]
+        assert len(numbers) == len(set(numbers))
+
+    disk = play(scenario, config=config_with(checkpoint_bytes=4 * JOURNAL_FILE))
+    disk.power_cut(survival_chance=0.0)
+
+    async def look(storage: SegmentStorage) -> None:
+        log = storage.logs()[0]
+        assert await count_of(log) == log.durable_offset > 200
+
+    play(look, disk=disk)
+
+
+# ---- the journal's files
+
+
+def test_the_journal_grows_to_its_bound_and_is_used_again() -> None:
+    async def scenario(storage: SegmentStorage) -> None:
+        log = await storage.create(partition(0), LOG)
+        ids, sizes = set(), set()
+        for _ in range(400):
+            await append(log, 1, size=2000)
+            ids.add(storage._journal.current_id)
+            sizes.add(storage._journal.size_bytes)
+        assert max(sizes) == 4 * JOURNAL_FILE  # two beyond the bytes of a checkpoint
+        assert len(ids) > 8
+        assert await count_of(log) == 400
+
+    disk = play(scenario, config=config_with(checkpoint_bytes=2 * JOURNAL_FILE))
+    journals = [path for path in disk.paths() if path.endswith(".journal")]
+    assert len(journals) == 4
+    assert {len(disk.content(path)) for path in journals} == {JOURNAL_FILE}
+
+
+def test_a_full_journal_is_waited_for_and_nothing_else_is_lost() -> None:
+    """While nothing is applied no file is freed, so appends wait; then they all become durable."""
+
+    async def scenario(storage: SegmentStorage) -> None:
+        log = await storage.create(partition(0), LOG)
+        await storage.wait_applied()
+        async with storage.directory.apply_lock:
+            for _ in range(300):
+                log.append(batch(2000), leader_epoch=Epoch(0))
+            await asyncio.sleep(60)
+            assert 0 < log.durable_offset < 300
+            assert storage._journal.size_bytes <= 3 * JOURNAL_FILE
+        await log.wait_durable(Offset(300))
+        assert await count_of(log) == 300
+
+    play(scenario, config=config_with(inline_bytes_max=1 << 20))
+
+
+# ---- the end
+
+
+def pending_rounds(disk: SimulatedDisk) -> tuple[Checkpoint, int]:
+    """What a recovery would find: the checkpoint, and how many rounds above it."""
+    checkpoint = read_checkpoint(memoryview(disk.content("CHECKPOINT")))
+    assert checkpoint is not None
+    files = {
+        number: memoryview(disk.content(path))
+        for path in disk.paths()
+        if (number := read_journal_file(path.removeprefix("journal/"))) in checkpoint.journal_files
+        and number is not None
+    }
+    assert all(read_header(data) is not None for data in files.values())
+    return checkpoint, len(read_journal(files, checkpoint).rounds)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_after_a_clean_end_there_is_nothing_to_replay(seed: int) -> None:
+    async def scenario(storage: SegmentStorage) -> None:
+        logs = [await storage.create(partition(number), LOG) for number in range(3)]
+        for log in logs:
+            await append(log, 10, size=400)
+        await logs[0].truncate(Offset(5))
+        await logs[1].trim(Offset(3))
+        await storage.delete(logs[2].partition_id)
+        logs[0].append(batch(), leader_epoch=Epoch(0))
+        await storage.close()
+        await storage.close()
+
+    disk = play(scenario, seed=seed)
+    checkpoint, rounds = pending_rounds(disk)
+    assert rounds == 0
+    assert {row.partition_id.partition: (row.start, row.end) for row in checkpoint.rows} == {
+        0: (0, 6),
+        1: (3, 10),
+    }
+
+
+def test_without_a_clean_end_there_is() -> None:
+    async def scenario(storage: SegmentStorage) -> None:
+        await append(await storage.create(partition(0), LOG), 10)
+
+    assert pending_rounds(play(scenario))[1] > 0
+
+
+def test_a_closed_storage_refuses_everything() -> None:
+    async def scenario(storage: SegmentStorage) -> None:
+        log = await storage.create(partition(0), LOG)
+        await storage.close()
+        with pytest.raises(StorageError, match="closed"):
+            await storage.create(partition(1), LOG)
+        with pytest.raises(StorageError, match="closed"):
+            await storage.delete(partition(0))
+        with pytest.raises(StorageError, match="closed"):
+            await storage.maintain()
+        with pytest.raises(StorageError, match="closed"):
+            log.append(batch(), leader_epoch=Epoch(0))
+        with pytest.raises(StorageError, match="closed"):
+            await log.truncate(Offset(0))
+
+    play(scenario)
+
+
+# ---- the fence
+
+
+def test_a_failed_sync_ends_the_directory() -> None:
+    async def scenario(storage: SegmentStorage) -> None:
+        disk = disk_of(storage)
+        log, other, third = [await storage.create(partition(number), LOG) for number in range(3)]
+        for each in (log, other, third):
+            await append(each, 3)
+        disk.sync_error_chance = 1.0
+        failed = asyncio.ensure_future(storage.wait_failed())
+        log.append(batch(), leader_epoch=Epoch(0))
+        waits = [
+            log.wait_durable(Offset(4)),
+            log.wait_durable(Offset(9)),
+            other.wait_durable(Offset(9)),
+            storage.create(partition(5), LOG),
+            other.truncate(Offset(1)),
+            third.trim(Offset(2)),
+            storage.delete(partition(0)),
+        ]
+        outcomes = await asyncio.gather(*waits, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [StorageError] * len(waits)
+        assert isinstance(await failed, StorageError)
+        assert "Nothing more is acknowledged" in str(await failed)
+        assert log.durable_offset == 3
+        for call in (
+            lambda: log.append(batch(), leader_epoch=Epoch(0)),
+            lambda: storage.directory.check_fence(),
+        ):
+            with pytest.raises(StorageError):
+                call()
+        with pytest.raises(StorageError):
+            await log.read(Offset(0), bytes_max=100)
+        for refused in (storage.create(partition(6), LOG), storage.maintain(), storage.delete(partition(1))):
+            with pytest.raises(StorageError):
+                await refused
+        await storage.close()
+        assert disk.syncs_after_failure == 0
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_first_failure_is_the_one_that_is_told(seed: int) -> None:
+    async def scenario(storage: SegmentStorage) -> None:
+        log = await storage.create(partition(0), LOG)
+        storage.directory.fence(OSError(5, "the first"))
+        storage.directory.fence(OSError(5, "the second"))
+        assert "the first" in str(await storage.wait_failed())
+        with pytest.raises(StorageError, match="the first"):
+            log.append(batch(), leader_epoch=Epoch(0))
+        await storage.close()
+
+    play(scenario, seed=seed)
+
+
+def test_space_that_comes_back_does_not_lift_a_fence() -> None:
+    async def scenario(storage: SegmentStorage) -> None:
+        log = await storage.create(partition(0), LOG)
+        storage.directory.refuse_for_space("none left")
+        storage.directory.fence(OSError(5, "broken"))
+        storage.directory.check_space()
+        with pytest.raises(StorageError, match="broken"):
+            log.append(batch(), leader_epoch=Epoch(0))
+
+    play(scenario)
+
+
+def test_who_waits_for_a_checkpoint_is_told_of_the_fence() -> None:
+    async def scenario(storage: SegmentStorage) -> None:
+        disk = disk_of(storage)
+        log = await storage.create(partition(0), LOG)
+        await append(log, 3)
+        disk.sync_error_chance = 1.0
+        log.append(batch(5000), leader_epoch=Epoch(0))
+        with pytest.raises(StorageError):
+            await asyncio.wait_for(storage.checkpoint(), 60)
+
+    play(scenario)
+
+
+def test_a_failed_task_is_a_fence_too() -> None:
+    async def scenario(storage: SegmentStorage) -> None:
+        log = await storage.create(partition(0), LOG)
+
+        async def broken(path: str) -> None:
+            raise RuntimeError("a bug")
+
+        storage.directory.disk.sync_directory = broken  # type: ignore[method-assign]
+        log.append(batch(5000), leader_epoch=Epoch(0))
+        failure = await asyncio.wait_for(storage.wait_failed(), 60)
+        assert "RuntimeError: a bug" in str(failure)
+        await storage.close()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_maintenance_beside_a_trim_does_no_harm(seed: int) -> None:
+    async def fill(storage: SegmentStorage) -> None:
+        await append(await storage.create(partition(0), LogConfig(segment_bytes=300)), 20)
+        await storage.close()
+
+    async def race(storage: SegmentStorage) -> None:
+        log = storage.logs()[0]
+        await asyncio.gather(storage.maintain(), log.trim(Offset(15)))
+        assert storage.directory.failure is None
+        await append(log, 1)
+
+    disk = play(fill, seed=seed)
+    disk.kill()
+    play(race, disk=disk)
+
+
+# ---- lives
+
+
+def test_what_exists_is_not_created_and_what_does_not_is_not_deleted() -> None:
+    async def scenario(storage: SegmentStorage) -> None:
+        await storage.create(partition(0), LOG)
+        with pytest.raises(BrokerError) as exists:
+            await storage.create(partition(0), LOG)
+        assert exists.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
+        with pytest.raises(BrokerError) as missing:
+            await storage.delete(partition(1))
+        assert missing.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await storage.delete(partition(0))
+        with pytest.raises(BrokerError):
+            await storage.delete(partition(0))
+
+    play(scenario)
+
+
+def test_every_creation_is_another_life() -> None:
+    async def scenario(storage: SegmentStorage) -> None:
+        lives = []
+        for _ in range(3):
+            log = await storage.create(partition(0), LOG)
+            lives.append(log.life)
+            await storage.delete(partition(0))
+        assert lives == sorted(set(lives))
+        await storage.close()
+        seen.extend(lives)
+
+    async def again(storage: SegmentStorage) -> None:
+        log = await storage.create(partition(0), LOG)
+        await storage.wait_applied()
+        assert log.life > max(seen)
+
+    seen: list[int] = []
+    disk = play(scenario)
+    disk.kill()
+    play(again, disk=disk)
+    assert len([path for path in disk.paths() if path.endswith("/") and path != "journal/"]) == 1
+
+
+def test_two_creations_at_once_make_one_log() -> None:
+    async def scenario(storage: SegmentStorage) -> None:
+        outcomes = await asyncio.gather(
+            *(storage.create(partition(0), LOG) for _ in range(3)), return_exceptions=True
+        )
+        assert [isinstance(outcome, SegmentLog) for outcome in outcomes] == [True, False, False]
+        assert all(isinstance(outcome, BrokerError) for outcome in outcomes[1:])
+        assert len(storage.logs()) == 1
+
+    play(scenario)
+
+
+def test_settings_of_a_partition_that_is_not_there_are_refused() -> None:
+    async def scenario(storage: SegmentStorage) -> None:
+        with pytest.raises((BrokerError, StorageError)):
+            storage.configure(partition(0), LOG)
+
+    play(scenario)
+
+
+def test_new_settings_are_in_force_at_once() -> None:
+    async def scenario(storage: SegmentStorage) -> None:
+        log = await storage.create(partition(0), LogConfig())
+        await append(log, 10)
+        storage.configure(partition(0), LogConfig(segment_bytes=200))
+        await append(log, 3)
+        await storage.wait_applied()
+        assert log.config.segment_bytes == 200
+        assert len(log.segments) > 1
+
+    play(scenario)
+
+
+# ---- real directories
+
+
+def test_a_second_storage_on_one_directory_is_told_the_pid(tmp_path: Path) -> None:
+    async def main() -> None:
+        storage = await SegmentStorage.open(tmp_path / "data", config=CONFIG)
+        with pytest.raises(StorageError, match=f"in use by pid {os.getpid()}"):
+            await SegmentStorage.open(tmp_path / "data", config=CONFIG)
+        await storage.close()
+        await (await SegmentStorage.open(tmp_path / "data", config=CONFIG)).close()
+
+    asyncio.run(main())
+
+
+def test_a_directory_that_does_not_open_is_let_go(tmp_path: Path) -> None:
+    async def main() -> None:
+        await (await SegmentStorage.open(tmp_path, config=CONFIG)).close()
+        whole = (tmp_path / "CHECKPOINT").read_bytes()
+        (tmp_path / "CHECKPOINT").write_bytes(whole[:-1])
+        for _ in range(2):
+            with pytest.raises(StorageError, match="the checkpoint is unreadable"):
+                await SegmentStorage.open(tmp_path, config=CONFIG)
+        (tmp_path / "CHECKPOINT").write_bytes(whole)
+        await (await SegmentStorage.open(tmp_path, config=CONFIG)).close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("owns_loop", [False, True])
+def test_what_was_acknowledged_is_there_after_reopening(tmp_path: Path, owns_loop: bool) -> None:
+    async def main() -> None:
+        storage = await SegmentStorage.open(tmp_path, config=CONFIG, owns_loop=owns_loop)
+        log = await storage.create(partition(0), LOG)
+        await append(log, 40, size=700)
+        await storage.close()
+        storage = await SegmentStorage.open(tmp_path, config=CONFIG, owns_loop=owns_loop)
+        found = storage.get(partition(0))
+        assert found is not None
+        assert await count_of(found) == 40
+        await storage.close()
+
+    asyncio.run(main())
