@@ -14,9 +14,9 @@ import pytest
 
 from tailrace.testing.crashes import Failed, Options, play, play_flipped, sweep
 
-HISTORIES = 1200
-FLIPS = 500
-SWEEP_SECONDS = 20.0
+HISTORIES = 600
+FLIPS = 250
+SWEEP_SECONDS = 15.0
 FULL_SECONDS = 600.0
 
 

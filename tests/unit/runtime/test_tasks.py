@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from tailrace.runtime import Supervisor
+from tailrace.runtime import Supervisor, wait_at_most
+from tailrace.testing.simulation import SimulatedLoop
 
 
 async def forever(ended: list[str], name: str) -> None:
@@ -148,3 +149,66 @@ def test_an_error_while_stopping_is_reported_too() -> None:
     asyncio.run(main())
     with pytest.raises(ValueError, match="cannot let go"):
         raise heard[0]
+
+
+# ---- waiting for an event, but not for ever
+
+
+def test_a_wait_ends_with_its_event() -> None:
+    async def main() -> None:
+        event = asyncio.Event()
+        loop.call_later(3, event.set)
+        assert await wait_at_most(event, 10)
+        assert loop.time() == 3
+        assert await wait_at_most(event, 10)
+        assert loop.time() == 3
+
+    with SimulatedLoop() as loop:
+        loop.run(main())
+
+
+def test_a_wait_ends_with_its_time() -> None:
+    async def main() -> None:
+        event = asyncio.Event()
+        assert not await wait_at_most(event, 10)
+        assert loop.time() == 10
+        event.set()
+        event.clear()
+        assert not await wait_at_most(event, 5)
+        assert loop.time() == 15
+
+    with SimulatedLoop() as loop:
+        loop.run(main())
+
+
+@pytest.mark.parametrize("moment", ["before", "with the event", "with the time"])
+def test_a_cancelled_wait_is_cancelled_whenever_that_happens(moment: str) -> None:
+    """A task that took its cancellation for something else would never end."""
+
+    async def main() -> None:
+        event = asyncio.Event()
+        waiting = asyncio.ensure_future(wait_at_most(event, 10))
+        await asyncio.sleep(0)
+        if moment == "with the event":
+            event.set()
+        elif moment == "with the time":
+            await asyncio.sleep(10)
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        assert waiting.cancelled()
+        assert not loop.errors
+
+    with SimulatedLoop() as loop:
+        loop.run(main())
+
+
+def test_a_wait_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        event = asyncio.Event()
+        for _ in range(3):
+            await wait_at_most(event, 1)
+        await asyncio.sleep(0)
+        assert len(asyncio.all_tasks()) == 1
+
+    with SimulatedLoop() as loop:
+        loop.run(main())

@@ -119,9 +119,10 @@ class LogReader:
         wanted, limit = offset, self._files_limit()
         before: Segment | None = None
         for segment in self._segments_from(offset):
+            if not self._log.unapplied:  # else the files are about to change
+                check_follows(before, segment, offset)
             if segment.base >= limit:
                 break  # it holds nothing below, and a truncation may be about to remove it
-            check_follows(before, segment, offset)
             while not segment.ready:
                 yield segment
             before = segment

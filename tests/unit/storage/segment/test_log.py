@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from uuid import UUID
 
 import pytest
@@ -393,6 +396,55 @@ def test_a_gap_that_a_truncation_left_at_the_end_leads_to_the_end() -> None:
         play(scenario, config=config)
 
 
+def test_a_truncation_into_a_gap_between_segments_leaves_both_sides_readable() -> None:
+    async def fill(storage: SegmentStorage, log: SegmentLog) -> None:
+        for place in (0, 20):
+            log.append(batch(5, offset=place))
+        await log.wait_durable(Offset(25))
+        await storage.checkpoint()
+        await log.truncate(Offset(7))
+        await append(log, 10)
+        await storage.checkpoint()
+        assert [o for o, _ in await offsets(log)] == wanted
+
+    async def look(storage: SegmentStorage, log: SegmentLog) -> None:
+        for start in (0, 4, 5, 6, 7):
+            assert [o for o, _ in await offsets(log, start)] == [o for o in wanted if o > start - 5]
+
+    wanted = [0, *range(7, 17)]
+    disk = play(fill, config=NO_TAIL, log_config=LogConfig(segment_bytes=400, index_interval_bytes=100))
+    disk.kill()
+    play(look, config=NO_TAIL, disk=disk)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_time_is_found_while_batches_leave_memory(seed: int) -> None:
+    """They go from the tail to the files behind the back of a lookup that has passed the files already."""
+
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        for timestamp in [0] * 12 + [5] * 6:
+            if timestamp and log.end_offset == 12:
+                await log.wait_durable(Offset(12))
+                await storage.checkpoint()
+            made = read_batch(build_batch([(timestamp, None, bytes(900), ())]))
+            log.append(made, leader_epoch=Epoch(0))
+        await log.wait_durable(Offset(18))
+        assert await log.find_timestamp(5) == (12, 5)
+
+    config = DirectoryConfig(
+        journal_file_bytes=256 * 1024,
+        journal_bytes_max=3 * 256 * 1024,
+        tail_bytes_max=0,
+        apply_bytes=1,
+        apply_delay_ms=1,
+        index_cache_bytes=0,
+        free_bytes_min=0,
+    )
+    play(
+        scenario, config=config, log_config=LogConfig(segment_bytes=4000, index_interval_bytes=300), seed=seed
+    )
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_a_cold_read_that_races_with_a_trim_is_answered(seed: int) -> None:
     """By the bytes, if they were found in time, or by "offset out of range"; never by a missing file."""
@@ -452,6 +504,23 @@ def test_two_truncations_before_either_is_applied(first: int, second: int) -> No
     play(scenario, config=NO_TAIL, log_config=LogConfig(index_interval_bytes=1000))
 
 
+def test_what_a_truncation_took_is_not_read_before_it_is_applied() -> None:
+    """A leader that compacted leaves a gap behind the cut, where the files still hold the undone batches."""
+
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        await append(log, 20)
+        await storage.wait_applied()
+        async with storage.directory.apply_lock:
+            await log.truncate(Offset(5))
+            log.append(batch(offset=12, epoch=1))
+            await log.wait_durable(Offset(13))
+            for start in range(5, 13):
+                assert await offsets(log, start) == [(12, 1)]
+            assert await log.find_timestamp(6) == (12, 12)
+
+    play(scenario, config=NO_TAIL, log_config=LogConfig(index_interval_bytes=100))
+
+
 def test_a_truncation_looks_at_no_snapshot_of_an_undone_history() -> None:
     async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
         for sequence in range(60):
@@ -497,6 +566,43 @@ def test_producers_after_a_truncation_are_those_of_the_remaining_batches(seed: i
             assert log.producers == await replayed(log)
 
     play(scenario, seed=seed)
+
+
+def test_truncations_within_a_gap_are_recovered_from() -> None:
+    async def cut(storage: SegmentStorage, log: SegmentLog) -> None:
+        for place in (0, 20):
+            log.append(batch(5, offset=place))
+        await log.wait_durable(Offset(25))
+        await log.truncate(Offset(12))
+        await storage.checkpoint()
+        await log.truncate(Offset(9))
+        await storage.wait_applied()
+
+    async def look(storage: SegmentStorage, log: SegmentLog) -> None:
+        assert (log.start_offset, log.end_offset) == (0, 9)
+        await append(log, 1)
+        assert [o for o, _ in await offsets(log)] == [0, 9]
+
+    disk = play(cut)
+    disk.kill()
+    with deadline(5):
+        play(look, disk=disk)
+
+
+@contextmanager
+def deadline(seconds: int) -> Iterator[None]:
+    """Fail what spins without a pause, which no timer of the loop could interrupt."""
+
+    def expire(signum: int, frame: FrameType | None) -> None:
+        raise AssertionError(f"still running after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, expire)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_truncating_at_the_end_does_nothing_and_below_the_start_is_refused() -> None:

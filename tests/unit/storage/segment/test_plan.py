@@ -233,6 +233,16 @@ def test_truncation_to_the_very_checkpoint_keeps_it_solid() -> None:
     assert kept(plan) == []
 
 
+def test_truncation_within_a_gap_behind_the_checkpoint_moves_the_solid_end() -> None:
+    """The files hold nothing there, so the place is the same; yet nothing solid lies past the end."""
+    gap = Row(
+        life=1, partition_id=FIRST, start=Offset(0), end=Offset(12), segment=0, length=2 * SIZE, snapshot=12
+    )
+    plan = plan_of([gap], Truncate(1, Offset(9), 0, 2 * SIZE))
+    assert (plan.solid, plan.solid_offset) == ((0, 2 * SIZE), 9)
+    assert plan.shape.end == 9
+
+
 def test_a_trim_with_a_roll_lets_everything_before_it_go() -> None:
     plan = plan_of([row(end=2)], append(2), Trim(1, Offset(3), 3), append(3, 3, 0))
     assert (plan.shape.start, plan.shape.end) == (3, 4)

@@ -198,5 +198,7 @@ def test_any_sequence_leaves_what_a_plain_list_says(data: st.DataObject) -> None
                 entry for entry in plain.batches if entry.segment in plain.segments() and rolled < 0
             ]
             shape.apply(Trim(1, Offset(plain.start), rolled))
-        assert facts(shape) == (plain.start, plain.end, plain.segments())
+        pruned = shape.copy()
+        pruned.prune()  # an append may leave the segment before it wholly below the start
+        assert facts(pruned) == (plain.start, plain.end, plain.segments())
         assert list(shape.segments) == sorted(shape.segments)
