@@ -173,8 +173,8 @@ def test_a_writer_killed_on_a_full_disk_lost_nothing(small_disk: Path, seed: int
     with WriterProcess(data, ledger, f"--seed={seed}", deadline_s=15) as writer:
         assert writer.listen_for(100), writer.last_words()
         ballast = fill(small_disk, leave_bytes=0)
-        # A batch that was taken before the disk was full may wait for room in the journal, and its writer with
-        # it. That others are refused is shown above, so here the kill comes after a refusal or a silence.
+        # A batch that was taken before the disk was full may wait for room in the journal, with its writer.
+        # That others are refused is shown above, so here the kill comes after a refusal or a silence.
         with suppress(AssertionError):
             writer.listen(lambda report: ledger.refusals > 0)
         writer.kill()

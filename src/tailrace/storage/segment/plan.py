@@ -100,9 +100,9 @@ class Plan:
             self.appends.append(entry)
         elif isinstance(entry, Truncate):
             self.appends = [a for a in self.appends if a.batch.base_offset < entry.offset]
-            if (entry.segment, entry.position) < self.solid:
+            if (entry.segment, entry.position) <= self.solid:
                 self.solid = entry.segment, entry.position
-                self.solid_offset = entry.offset
+                self.solid_offset = min(self.solid_offset, entry.offset)
         self.shape.apply(entry)
 
     def _check_place(self, entry: Append) -> None:

@@ -167,6 +167,7 @@ class LogReader:
 
     async def find_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
         self._log.check_readable()
+        in_memory = self._log.tail.first_offset  # now: batches may leave memory while the files are searched
         for segment in self._segments_from(self._log.start_offset):
             while not segment.ready:
                 await self._fulfil(segment)
@@ -177,7 +178,7 @@ class LogReader:
                 found = await self._scan_for_time(index.offsets[span] + segment.base, timestamp_ms)
                 if found is not None:
                     return found
-        return await self._scan_for_time(self._log.tail.first_offset, timestamp_ms)
+        return await self._scan_for_time(in_memory, timestamp_ms)
 
     async def _scan_for_time(self, offset: int | None, timestamp_ms: int) -> TimestampedOffset | None:
         if offset is None:

@@ -504,6 +504,10 @@ def test_two_truncations_before_either_is_applied(first: int, second: int) -> No
     play(scenario, config=NO_TAIL, log_config=LogConfig(index_interval_bytes=1000))
 
 
+@pytest.mark.xfail(
+    strict=True,
+    reason="known: while a truncation into an older segment is not applied, a read can show what it took",
+)
 def test_what_a_truncation_took_is_not_read_before_it_is_applied() -> None:
     """A leader that compacted leaves a gap behind the cut, where the files still hold the undone batches."""
 
