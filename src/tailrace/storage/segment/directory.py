@@ -14,7 +14,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tailrace.model import NoSpace, PartitionId, StorageError
 from tailrace.runtime import BufferPool, Clock, Disk
@@ -68,6 +68,11 @@ class Directory:
 
     async def wait_failed(self) -> StorageError:
         return await asyncio.shield(self._failure)
+
+    async def wait_done_or_failed(self, work: asyncio.Future[None]) -> None:
+        """Return when the work is done, or the directory has failed."""
+        waiting: set[asyncio.Future[Any]] = {work, self._failure}
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
 
     def fence(self, error: BaseException) -> None:
         """End the directory. The first reason counts."""

@@ -37,7 +37,7 @@ from tailrace.storage.segment.index import POSITION_MAX
 from tailrace.storage.segment.names import numbered, partition_directory
 from tailrace.storage.segment.reading import LogReader
 from tailrace.storage.segment.segment import Segment
-from tailrace.storage.segment.shape import ZERO
+from tailrace.storage.segment.shape import OFFSET_MAX, ZERO
 from tailrace.storage.segment.tail import Tail
 
 _SCAN_BYTES = 1 << 20
@@ -123,6 +123,11 @@ class SegmentLog:
     def next_place(self) -> tuple[int, int]:
         """Segment and position of the next append."""
         return self._segment, self._position
+
+    @property
+    def applied_cut(self) -> int:
+        """The files hold nothing from here on that counts: a truncation is about to take it away."""
+        return min(self._unapplied_cuts, default=OFFSET_MAX)
 
     @property
     def fsync(self) -> Fsync:

@@ -24,6 +24,7 @@ from tailrace.storage.segment.segment import (
     slice_of,
     walk,
 )
+from tailrace.storage.segment.shape import OFFSET_MAX
 
 if TYPE_CHECKING:
     from tailrace.storage.segment.log import SegmentLog
@@ -93,10 +94,12 @@ class LogReader:
     def _read_on(self, offset: int, bytes_max: int) -> Slice | None:
         """The common case of `_find`: a reader goes on where it stopped, in an open segment."""
         bases = list(self._log.segments)
-        place = bisect_right(bases, offset) - 1
-        if place < 0 or not (segment := self._log.segments[bases[place]]).ready:
+        place = bisect_right(bases, offset)
+        if place == 0 or not (segment := self._log.segments[bases[place - 1]]).ready:
             return None
         limit = self._files_limit()
+        if place < len(bases):
+            limit = min(limit, bases[place])
         plan = plan_read(segment, offset, bytes_max=bytes_max, limit=limit)
         if plan is None or needs_walk(plan, offset, bytes_max=bytes_max, limit=limit):
             return None
@@ -118,7 +121,7 @@ class LogReader:
         """The slice at `offset` out of the segment files, which end where the tail begins."""
         wanted, limit = offset, self._files_limit()
         before: Segment | None = None
-        for segment in self._segments_from(offset):
+        for segment, following in self._segments_from(offset):
             if not self._log.unapplied:  # else the files are about to change
                 check_follows(before, segment, offset)
             if segment.base >= limit:
@@ -127,15 +130,16 @@ class LogReader:
                 yield segment
             before = segment
             self._directory.cache.touch(segment)
-            plan = plan_read(segment, offset, bytes_max=bytes_max, limit=limit)
+            end = min(limit, following)
+            plan = plan_read(segment, offset, bytes_max=bytes_max, limit=end)
             while plan is not None:
-                if not needs_walk(plan, offset, bytes_max=bytes_max, limit=limit):
+                if not needs_walk(plan, offset, bytes_max=bytes_max, limit=end):
                     return self._slice(plan)
-                walked = yield from self._walk(plan, offset, bytes_max, limit)
+                walked = yield from self._walk(plan, offset, bytes_max, end)
                 if walked is not None:
                     return self._slice(walked)
-                offset = plan.index.offsets[plan.first + 1] + segment.base
-                plan = plan_read(segment, offset, bytes_max=bytes_max, limit=limit)
+                offset = min(plan.index.offsets[plan.first + 1] + segment.base, end)
+                plan = plan_read(segment, offset, bytes_max=bytes_max, limit=end) if offset < end else None
         # Compaction left nothing between here and the tail, which may begin later by now, or even the end.
         if self._files_limit() > limit:
             return (yield from self._find(wanted, bytes_max))
@@ -157,25 +161,39 @@ class LogReader:
         return slice_of(plan, self._directory.pool, piece_bytes_max=self._directory.config.slow_read_bytes)
 
     def _files_limit(self) -> int:
-        first = self._log.tail.first_offset
-        return self._log.durable_offset if first is None else min(first, self._log.durable_offset)
+        """Up to here the files are read: not into what the tail holds, nor what a truncation will take."""
+        log = self._log
+        limit = min(log.durable_offset, log.applied_cut)
+        first = log.tail.first_offset
+        return limit if first is None else min(first, limit)
 
-    def _segments_from(self, offset: int) -> list[Segment]:
-        """The segments that may hold `offset` or what follows it."""
+    def _segments_from(self, offset: int) -> list[tuple[Segment, int]]:
+        """The segments that may hold `offset` or what follows it, each with the base of the following one.
+
+        Its last span may claim more, where a truncation ended in the gap behind it.
+        """
         bases = list(self._log.segments)
-        return [self._log.segments[base] for base in bases[max(bisect_right(bases, offset) - 1, 0) :]]
+        bases = bases[max(bisect_right(bases, offset) - 1, 0) :]
+        ends = [*bases[1:], OFFSET_MAX]
+        return [(self._log.segments[base], end) for base, end in zip(bases, ends, strict=False)]
 
     async def find_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
         self._log.check_readable()
         in_memory = self._log.tail.first_offset  # now: batches may leave memory while the files are searched
-        for segment in self._segments_from(self._log.start_offset):
+        for segment, _ in self._segments_from(self._log.start_offset):
+            if segment.base >= self._files_limit():
+                break
             while not segment.ready:
                 await self._fulfil(segment)
             index = segment.index
             assert index is not None
             span = index.span_at_time(timestamp_ms)
             if span < len(index):
-                found = await self._scan_for_time(index.offsets[span] + segment.base, timestamp_ms)
+                place = index.offsets[span] + segment.base
+                if place >= self._files_limit():
+                    in_memory = place if in_memory is None else min(in_memory, place)
+                    break
+                found = await self._scan_for_time(place, timestamp_ms)
                 if found is not None:
                     return found
         return await self._scan_for_time(in_memory, timestamp_ms)
@@ -198,7 +216,9 @@ class LogReader:
         """Segment and position of the batch that holds `offset` or is the first after it, and the new end."""
         first = self._log.tail.first_offset
         if first is None or offset < first:
-            for segment in self._segments_from(offset):
+            for segment, _ in self._segments_from(offset):
+                if segment.base >= self._files_limit():
+                    break
                 while not segment.ready:
                     await self._fulfil(segment)
                 found = await self._locate_in(segment, offset)

@@ -13,6 +13,7 @@ from tailrace.model import Offset
 from tailrace.storage.segment.entry import Append, Entry, Trim, Truncate
 
 ZERO = Offset(0)
+OFFSET_MAX = (1 << 63) - 1
 
 
 class Shape:

@@ -183,17 +183,16 @@ class SegmentStorage:
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         """Work on behalf of a caller: its trouble with the disk ends the directory, and so does others'."""
         working = asyncio.ensure_future(work)
-        failed = asyncio.ensure_future(self.directory.wait_failed())
         try:
-            await asyncio.wait({working, failed}, return_when=asyncio.FIRST_COMPLETED)
+            await self.directory.wait_done_or_failed(working)
             if working.done():
                 working.result()
         except OSError as error:
             self._fail(error)
         finally:
-            working.cancel()
-            failed.cancel()
-            await asyncio.gather(working, failed, return_exceptions=True)
+            if not working.done():
+                working.cancel()
+                await asyncio.gather(working, return_exceptions=True)
         self.directory.check_fence()
 
     def _check_open(self) -> None:

@@ -21,11 +21,11 @@ from tailrace.records import (
 )
 from tailrace.storage.segment.index import NO_TIMESTAMP
 from tailrace.storage.segment.inspection.source import SourceFile
+from tailrace.storage.segment.shape import OFFSET_MAX
 
 PIECE_BYTES = 1 << 20
 _HEADER_PIECE_BYTES = 64 * 1024
 _CODECS = frozenset(map(int, Compression))
-_OFFSET_MAX = (1 << 63) - 1
 
 
 class WalkBroken(ValueError):
@@ -124,7 +124,7 @@ class OffsetTrack:
 
     def __init__(self, *, base: int, limit: int | None) -> None:
         # Where the next segment, or what was never acknowledged, begins.
-        self._limit = _OFFSET_MAX if limit is None else limit
+        self._limit = OFFSET_MAX if limit is None else limit
         self.next_offset = base
         self.first_offset: int | None = None
         self.batches = 0

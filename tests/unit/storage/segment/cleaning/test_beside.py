@@ -248,9 +248,6 @@ def test_a_cancelled_caller_leaves_no_half_swap() -> None:
     play(scenario)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="known: closing cancels the caller of maintain before its compaction has stopped"
-)
 def test_closing_waits_for_compaction_to_stop() -> None:
     async def scenario() -> None:
         rig = await Rig().open()
