@@ -182,6 +182,9 @@ class LogMachine(RuleBasedStateMachine):
         with deadline(30):
             return self.loop.run_until_complete(asyncio.wait_for(work, 60))
 
+    async def all_durable(self) -> None:
+        await self.log.wait_durable(Offset(self.model.end))
+
     def persist(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """Do it, and again if an earlier truncation reached the files meanwhile, which does not last."""
         for _ in range(3):
@@ -245,7 +248,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def wait_durable(self) -> None:
-        self.run(self.log.wait_durable(Offset(self.model.end)))
+        self.run(self.all_durable())
         assert self.log.durable_offset == self.model.end
 
     # ---- reading
@@ -285,7 +288,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(bytes_max=st.sampled_from([1, 700, 1 << 20]))
     def read_everything(self, bytes_max: int) -> None:
-        self.run(self.log.wait_durable(Offset(self.model.end)))
+        self.run(self.all_durable())
         seen, offset, durable = b"", self.log.start_offset, self.log.durable_offset
         while offset < durable:
             found, data = self._read(offset, bytes_max=bytes_max, durable=durable)
@@ -304,7 +307,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(timestamp=st.integers(START_MS - 1, START_MS + 102))
     def find_timestamp(self, timestamp: int) -> None:
-        self.run(self.log.wait_durable(Offset(self.model.end)))
+        self.run(self.all_durable())
         found = self.persist(lambda: self.log.find_timestamp(timestamp))
         assert found == self.model.at_time(timestamp)
 
@@ -323,7 +326,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(fraction=st.floats(0, 1))
     def trim(self, fraction: float) -> None:
-        self.run(self.log.wait_durable(Offset(self.model.end)))
+        self.run(self.all_durable())
         offset = self.model.place(fraction)
         self.run(self.log.trim(Offset(offset)))
         self.model.trim(offset)
@@ -382,7 +385,7 @@ class SegmentMachine(LogMachine):
 
     @rule()
     def wait_applied(self) -> None:
-        self.run(self.log.wait_durable(Offset(self.model.end)))
+        self.run(self.all_durable())
         self.run(self.engine.wait_applied())
 
     @rule()
@@ -400,7 +403,7 @@ class SegmentMachine(LogMachine):
     def cut_the_power(self) -> None:
         """What waited for its sync is there again, and what did not wait once a checkpoint has passed it."""
         if self.directory.fsync != COMMIT:
-            self.run(self.log.wait_durable(Offset(self.model.end)))
+            self.run(self.all_durable())
             self.run(self.engine.checkpoint())
         least = self.log.durable_offset
         self.drop_engine(power_cut=True)

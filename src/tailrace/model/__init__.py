@@ -15,11 +15,12 @@ from tailrace.model.errors import (
     TailraceError,
     UnknownPartition,
 )
-from tailrace.model.names import NO_PRODUCER, Epoch, Offset, PartitionId
+from tailrace.model.names import NO_PRODUCER, BrokerId, Epoch, Offset, PartitionId, TopicPartition
 
 __all__ = [
     "NO_PRODUCER",
     "BrokerError",
+    "BrokerId",
     "ConfigError",
     "Epoch",
     "ErrorCode",
@@ -34,5 +35,6 @@ __all__ = [
     "ProtocolError",
     "StorageError",
     "TailraceError",
+    "TopicPartition",
     "UnknownPartition",
 ]

@@ -11,8 +11,21 @@ Offset = NewType("Offset", int)
 Epoch = NewType("Epoch", int)
 """Leader epoch: grows with every change of leader and with every start of a single node."""
 
+BrokerId = NewType("BrokerId", int)
+"""Number of a node in its cluster."""
+
 NO_PRODUCER = -1
 """Producer id of a batch that no idempotent producer wrote."""
+
+
+class TopicPartition(NamedTuple):
+    """One partition as people and clients name it."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
 
 
 class PartitionId(NamedTuple):

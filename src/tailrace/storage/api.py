@@ -10,7 +10,8 @@ before it is durable. Reading is immediate while the data is hot (`read_nowait`)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -120,8 +121,15 @@ class TimestampedOffset(NamedTuple):
     timestamp_ms: int
 
 
+def ignore_change() -> None:
+    """What a log calls while nobody watches it."""
+
+
 class PartitionLog(Protocol):
     """The log of one partition."""
+
+    on_change: Callable[[], None]
+    """Called in the loop when `durable_offset` has moved, forth or back, and when the log has ended."""
 
     @property
     def partition_id(self) -> PartitionId:
@@ -169,8 +177,11 @@ class PartitionLog(Protocol):
     async def read(self, offset: Offset, *, bytes_max: int) -> Slice:
         """Like `read_nowait`, waiting for the disk where it must."""
 
-    async def wait_durable(self, end: Offset) -> None:
-        """Return when `durable_offset` has reached `end`; StorageError if it never will."""
+    def wait_durable(self, end: Offset) -> asyncio.Future[None]:
+        """Done when `durable_offset` has reached `end`; StorageError if it never will.
+
+        A future, so that one who waits for many needs no task for each.
+        """
 
     async def truncate(self, offset: Offset) -> None:
         """Remove the batch that holds `offset` and all after it; returns when that is durable."""

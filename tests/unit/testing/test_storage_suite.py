@@ -6,6 +6,7 @@ tests/conformance; the cases of reopening have a file of their own.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -107,9 +108,10 @@ class ShowsWhatIsNotDurable(MemoryLog):
     def durable_offset(self) -> Offset:
         return self.durable
 
-    async def wait_durable(self, end: Offset) -> None:
-        await super().wait_durable(end)
+    def wait_durable(self, end: Offset) -> asyncio.Future[None]:
+        waiting = super().wait_durable(end)
         self.durable = max(self.durable, end)
+        return waiting
 
 
 # Waiting
@@ -122,9 +124,9 @@ class NeverWakes(MemoryLog):
 
 class WakesEverybody(MemoryLog):
     def _wake_reached(self) -> None:
-        for future in self._waiters:
+        for _, future in self._waiters:
             if not future.done():
-                future.set_result(True)
+                future.set_result(None)
 
 
 class WakesNobodyWhenClosed(MemoryLog):

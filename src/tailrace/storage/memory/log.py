@@ -13,12 +13,13 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tailrace.model import Epoch, Offset, OffsetOutOfRange, PartitionId, StorageError
 from tailrace.records import Batch
 from tailrace.runtime import Clock
-from tailrace.storage.api import LogConfig, Slice, TimestampedOffset
+from tailrace.storage.api import LogConfig, Slice, TimestampedOffset, ignore_change
 from tailrace.storage.epochs import LeaderEpochs
 from tailrace.storage.memory.ring import Ring
 from tailrace.storage.producers import ProducerStates
@@ -28,6 +29,7 @@ _SLICE_BATCHES = 4096
 _APPEND_EXPIRED_MAX = 64
 """How many old batches one append drops: more than come in, so they do not pile up, yet no long wait."""
 _SLACK_BYTES = 4096
+_PURGE_AT_MIN = 64
 _PRODUCER_EXPIRY_MS = 24 * 3600 * 1000
 
 
@@ -59,10 +61,12 @@ class MemoryLog:
         "_dropped_producers",
         "_end",
         "_limits",
+        "_purge_at",
         "_ring",
         "_start",
         "_waiters",
         "epochs",
+        "on_change",
         "partition_id",
         "producers",
     )
@@ -79,7 +83,9 @@ class MemoryLog:
         self._start = Offset(0)
         self._end = Offset(0)  # never below _start
         self._closed = False
-        self._waiters: dict[asyncio.Future[bool], Offset] = {}
+        self._waiters: list[tuple[Offset, asyncio.Future[None]]] = []
+        self._purge_at = _PURGE_AT_MIN  # so many waiters that some of them may have given up
+        self.on_change: Callable[[], None] = ignore_change
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self._ring)} batches, {self._ring.size} bytes"
@@ -130,6 +136,7 @@ class MemoryLog:
         self._evict_expired(now_ms, batches_max=_APPEND_EXPIRED_MAX, spared=1)
         if self._waiters:
             self._wake_reached()
+        self.on_change()
         return base_offset
 
     def read_nowait(self, offset: Offset, *, bytes_max: int) -> Slice:
@@ -144,18 +151,17 @@ class MemoryLog:
     async def read(self, offset: Offset, *, bytes_max: int) -> Slice:
         return self.read_nowait(offset, bytes_max=bytes_max)
 
-    async def wait_durable(self, end: Offset) -> None:
-        self._check_open("wait")
-        if end <= self._end:
-            return
-        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiters[future] = end
-        try:
-            reached = await future
-        finally:
-            self._waiters.pop(future, None)
-        if not reached:
-            self._check_open("wait")
+    def wait_durable(self, end: Offset) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._closed:
+            future.set_exception(self._is_closed("wait"))
+        elif end <= self._end:
+            future.set_result(None)
+        else:
+            if len(self._waiters) >= self._purge_at:
+                self._keep_waiters([waiter for waiter in self._waiters if not waiter[1].done()])
+            self._waiters.append((end, future))
+        return future
 
     async def truncate(self, offset: Offset) -> None:
         self._check_open("truncate")
@@ -169,6 +175,7 @@ class MemoryLog:
         self.epochs.truncate(self._end)
         if self.producers.reaches(self._end):
             self._rebuild_producers()
+        self.on_change()
 
     async def trim(self, offset: Offset) -> None:
         self._check_open("trim")
@@ -208,12 +215,18 @@ class MemoryLog:
         if not self._closed:
             self._closed = True
             self._ring = Ring()
-            for future in self._waiters:
-                _answer(future, False)
+            for _, future in self._waiters:
+                if not future.done():
+                    future.set_exception(self._is_closed("wait"))
+            self._waiters.clear()
+            self.on_change()
 
     def _check_open(self, op: str) -> None:
         if self._closed:
-            raise StorageError(op, str(self.partition_id), "the log is closed")
+            raise self._is_closed(op)
+
+    def _is_closed(self, op: str) -> StorageError:
+        return StorageError(op, str(self.partition_id), "the log is closed")
 
     def _find_inside(self, batch: Batch, timestamp_ms: int) -> TimestampedOffset | None:
         for record in batch.records():
@@ -255,9 +268,17 @@ class MemoryLog:
             self.epochs.trim(offset)
 
     def _wake_reached(self) -> None:
-        for future, end in self._waiters.items():
-            if end <= self._end:
-                _answer(future, True)
+        still_waiting = []
+        for end, future in self._waiters:
+            if end > self._end:
+                still_waiting.append((end, future))
+            elif not future.done():  # else its waiter has been cancelled
+                future.set_result(None)
+        self._keep_waiters(still_waiting)
+
+    def _keep_waiters(self, waiters: list[tuple[Offset, asyncio.Future[None]]]) -> None:
+        self._waiters = waiters
+        self._purge_at = max(_PURGE_AT_MIN, 2 * len(waiters))
 
 
 def _tighter(one: int, other: int) -> int:
@@ -267,8 +288,3 @@ def _tighter(one: int, other: int) -> int:
 def _is_in_far_larger_buffer(batch: Batch) -> bool:
     whole = memoryview(batch.data.obj).nbytes
     return whole > 2 * batch.size + _SLACK_BYTES
-
-
-def _answer(future: asyncio.Future[bool], reached: bool) -> None:
-    if not future.done():  # else its waiter has been cancelled
-        future.set_result(reached)

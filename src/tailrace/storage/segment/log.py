@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -27,7 +28,7 @@ from tailrace.model import (
     StorageError,
 )
 from tailrace.records import Batch, iter_batches
-from tailrace.storage.api import Fsync, LogConfig, Slice, TimestampedOffset
+from tailrace.storage.api import Fsync, LogConfig, Slice, TimestampedOffset, ignore_change
 from tailrace.storage.epochs import LeaderEpochs
 from tailrace.storage.producers import ProducerStates
 from tailrace.storage.segment.checkpoint import NONE
@@ -41,6 +42,7 @@ from tailrace.storage.segment.shape import OFFSET_MAX, ZERO
 from tailrace.storage.segment.tail import Tail
 
 _SCAN_BYTES = 1 << 20
+_PURGE_AT_MIN = 64
 _ticket = count().__next__  # orders waiters for the same offset
 
 
@@ -75,7 +77,8 @@ class SegmentLog:
         self._roll_is_due = False
         self._refusal: Exception | None = None
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._gave_up = 0  # waiters that were cancelled, at most this many still among them
+        self._purge_at = _PURGE_AT_MIN  # so many waiters that some of them may have given up
+        self.on_change: Callable[[], None] = ignore_change
         self._cuts: deque[Offset] = deque()  # truncations sequenced and not yet durable
         self._unapplied_cuts: deque[Offset] = deque()  # and not yet applied
         self.deleting = False
@@ -200,26 +203,23 @@ class SegmentLog:
 
     # ---- durability
 
-    async def wait_durable(self, end: Offset) -> None:
-        if end <= self._durable:
-            return
-        if isinstance(self._refusal, StorageError):
-            raise self._refusal
+    def wait_durable(self, end: Offset) -> asyncio.Future[None]:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heappush(self._waiters, (end, _ticket(), waiter))
-        try:
-            await waiter
-        finally:
-            if waiter.cancelled():
+        if end <= self._durable:
+            waiter.set_result(None)
+        elif isinstance(self._refusal, StorageError):
+            waiter.set_exception(self._refusal)
+        else:
+            if len(self._waiters) >= self._purge_at:
                 self._forget_who_gave_up()
+            heappush(self._waiters, (end, _ticket(), waiter))
+        return waiter
 
     def _forget_who_gave_up(self) -> None:
-        """Long polls come and go: those that were cancelled must not pile up."""
-        self._gave_up += 1
-        if self._gave_up > 32 and self._gave_up * 2 > len(self._waiters):
-            self._waiters = [waiter for waiter in self._waiters if not waiter[2].done()]
-            heapify(self._waiters)
-            self._gave_up = 0
+        """Waits come and go: those that were cancelled must not pile up."""
+        self._waiters = [waiter for waiter in self._waiters if not waiter[2].done()]
+        heapify(self._waiters)
+        self._purge_at = max(_PURGE_AT_MIN, 2 * len(self._waiters))
 
     def advance(self, durable: Offset) -> None:
         """Everything below `durable` is durable; what a truncation is about to take stays invisible."""
@@ -233,6 +233,7 @@ class SegmentLog:
             waiter = heappop(waiters)[2]
             if not waiter.done():
                 waiter.set_result(None)
+        self.on_change()
 
     def cut_is_durable(self) -> None:
         """The oldest truncation that was sequenced is durable."""
@@ -245,6 +246,7 @@ class SegmentLog:
             if not waiter.done():
                 waiter.set_exception(error)
         self._waiters.clear()
+        self.on_change()
 
     def quarantine(self, offset: int, error: LogDamaged) -> None:
         """Acknowledged bytes are unreadable from `offset` on: reads go on, appends do not."""
@@ -329,6 +331,7 @@ class SegmentLog:
         self._unapplied_cuts.append(entry.offset)
         self.unapplied += 1
         self._fail_waiters(above=entry.offset, up_to=old_end)
+        self.on_change()
 
     def _fail_waiters(self, *, above: Offset, up_to: Offset) -> None:
         """Who waits for what was truncated is told; who waits for what is yet to come goes on waiting."""

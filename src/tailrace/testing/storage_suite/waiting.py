@@ -25,7 +25,7 @@ class WaitCases(Cases):
     def test_an_append_wakes_those_who_wait_for_it(self, tmp_path: Path) -> None:
         async def scenario(stage: Stage) -> None:
             history = await stage.create()
-            waiters = [asyncio.create_task(history.log.wait_durable(Offset(end))) for end in (1, 2, 2, 5)]
+            waiters = [asyncio.ensure_future(history.log.wait_durable(Offset(end))) for end in (1, 2, 2, 5)]
             await asyncio.sleep(0)
             assert not any(waiter.done() for waiter in waiters), "a wait ended before anything was appended"
             await history.fill(2)
@@ -49,8 +49,8 @@ class WaitCases(Cases):
     def test_a_cancelled_wait_disturbs_nobody(self, tmp_path: Path) -> None:
         async def scenario(stage: Stage) -> None:
             history = await stage.create()
-            given_up = asyncio.create_task(history.log.wait_durable(Offset(1)))
-            patient = asyncio.create_task(history.log.wait_durable(Offset(1)))
+            given_up = asyncio.ensure_future(history.log.wait_durable(Offset(1)))
+            patient = asyncio.ensure_future(history.log.wait_durable(Offset(1)))
             await asyncio.sleep(0)
             given_up.cancel()
             await asyncio.wait([given_up])
@@ -65,7 +65,7 @@ class WaitCases(Cases):
         async def scenario(stage: Stage) -> None:
             history = await stage.create()
             await history.fill(1)
-            waiter = asyncio.create_task(history.log.wait_durable(Offset(2)))
+            waiter = asyncio.ensure_future(history.log.wait_durable(Offset(2)))
             await asyncio.sleep(0)
             await history.log.close()
             with refused(StorageError, "a wait for what never comes"):
@@ -76,7 +76,7 @@ class WaitCases(Cases):
     def test_deleting_wakes_those_who_wait_in_vain(self, tmp_path: Path) -> None:
         async def scenario(stage: Stage) -> None:
             history = await stage.create()
-            waiter = asyncio.create_task(history.log.wait_durable(Offset(1)))
+            waiter = asyncio.ensure_future(history.log.wait_durable(Offset(1)))
             await asyncio.sleep(0)
             await stage.engine.delete(history.log.partition_id)
             with refused(StorageError, "a wait on a deleted log"):
