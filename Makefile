@@ -5,7 +5,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install packages test test-full check bench build clean fmt vet all
+.PHONY: help install packages up test test-full check bench build clean fmt vet all
 
 BIN := .venv/bin
 export PYTHON
@@ -18,6 +18,9 @@ install: ## make .venv with Tailrace and its test tools in it; a second call doe
 
 packages: ## install the Debian packages that tests use, if they are missing and we are root
 	@scripts/install-packages
+
+up: install ## run a broker with demo traffic; Ctrl-C stops it
+	@$(BIN)/tailrace up --demo
 
 test: packages install ## install all that is needed, then run the tests and hold the coverage
 	@scripts/test -m "not heavy"

@@ -21,15 +21,18 @@ from tailrace.cli.output import examples
 from tailrace.model import TailraceError
 
 NOUNS: Mapping[str, str] = {
+    "up": "Run a broker in the foreground.",
     "bench": "Measure what this machine and its disk can do.",
+    "config": "Show settings, what they mean, and where they come from.",
+    "doctor": "Look for what keeps a broker from running well; exit code 1 if something does.",
     "log": "Look into a data directory, and check every byte of it.",
 }
 
 _EXAMPLES = examples(
+    "tailrace up --demo",
+    "tailrace doctor",
     "tailrace log inspect ./tailrace-data",
-    "tailrace log verify ./tailrace-data",
     "tailrace bench log --quick",
-    "tailrace log --help",
 )
 
 
@@ -59,7 +62,7 @@ def build_root(nouns: Mapping[str, str], *, package: str = "tailrace.cli") -> No
         name="tailrace",
         nouns=nouns,
         package=package,
-        help="A message broker that speaks the Kafka wire protocol: its log, and the tools to look into it.",
+        help="A message broker that speaks the Kafka wire protocol: run it, use it, look into it.",
         epilog=_EXAMPLES,
         no_args_is_help=True,
         context_settings={"help_option_names": ["-h", "--help"]},

@@ -152,6 +152,10 @@ class PartitionLog(Protocol):
         """Everything below is durable and visible; never above `end_offset`, and on a batch boundary."""
 
     @property
+    def size_bytes(self) -> int:
+        """About what its batches take, on disk or in memory."""
+
+    @property
     def epochs(self) -> LeaderEpochs:
         """Which leader epoch wrote which offsets, as appended."""
 

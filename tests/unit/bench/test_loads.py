@@ -78,7 +78,7 @@ def test_recovery(tmp_path: Path) -> None:
 def test_the_writer_that_dies_leaves_batches_by_reference_and_no_checkpoint_of_them(tmp_path: Path) -> None:
     asyncio.run(run_python("tailrace.bench.child", "crash", str(tmp_path), str(8 * MIB)))
     (segment,) = tmp_path.glob("*/*.log")
-    assert segment.stat().st_size == 8 * MIB
+    assert segment.stat().st_size >= 7 * MIB  # all but a first round that was small enough to go inline
     assert not list(tmp_path.glob("*/*.index"))
 
 

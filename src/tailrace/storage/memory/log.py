@@ -108,6 +108,10 @@ class MemoryLog:
         return self._end
 
     @property
+    def size_bytes(self) -> int:
+        return self._ring.size
+
+    @property
     def closed(self) -> bool:
         """Whether its batches are gone for good."""
         return self._closed

@@ -142,8 +142,8 @@ class SegmentLog:
         return self._refusal is None
 
     @property
-    def bytes(self) -> int:
-        """What the segments hold."""
+    def size_bytes(self) -> int:
+        """What the segment files hold."""
         return sum(segment.length for segment in self.segments.values())
 
     def segment_path(self, base: int) -> str:

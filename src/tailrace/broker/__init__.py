@@ -1,0 +1,42 @@
+"""The broker: topics, partitions, producers, groups. Free of wire types and sockets; the doors stand on it.
+
+`broker`       the gate: what a door asks first; start and end
+`topics`       the registry: how topics come, change and go; `placement` says where their partitions live
+`partition`    one partition: append, wait until durable, read below the high watermark
+`waiters`      who wants to be called when a partition moves
+`groups/`      consumer groups: a pure state machine, its coordinator, the records of committed offsets
+`configs/`     settings of topics and nodes under Kafka's names; `config` is what the broker itself goes by
+`ports`        what is needed of whoever keeps the metadata
+
+Rules: a batch is sequenced without an await (`Partition.append`) and acknowledged when it is durable
+(`wait_durable`). Nothing assumes that this node leads every partition it knows.
+"""
+
+from tailrace.broker.broker import Broker, Node
+from tailrace.broker.config import BrokerConfig
+from tailrace.broker.counters import Counters
+from tailrace.broker.partition import UP_TO_HIGH_WATERMARK, Appended, Partition
+from tailrace.broker.ports import MetadataImage, MetadataStore, PartitionRecord, TopicRecord
+from tailrace.broker.topics import DEFAULT, NewTopic, Topic, Topics, check_name, unknown_topic
+from tailrace.broker.waiters import Waiters
+
+__all__ = [
+    "DEFAULT",
+    "UP_TO_HIGH_WATERMARK",
+    "Appended",
+    "Broker",
+    "BrokerConfig",
+    "Counters",
+    "MetadataImage",
+    "MetadataStore",
+    "NewTopic",
+    "Node",
+    "Partition",
+    "PartitionRecord",
+    "Topic",
+    "TopicRecord",
+    "Topics",
+    "Waiters",
+    "check_name",
+    "unknown_topic",
+]

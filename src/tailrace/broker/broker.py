@@ -1,0 +1,144 @@
+"""The broker: topics, groups and ids of one node, over a storage engine and a metadata store.
+
+It is free of wire types and sockets; doors translate. Storage and metadata belong to whoever opened them and
+are closed after the broker. Everything runs in one loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tailrace.broker.config import BrokerConfig
+from tailrace.broker.counters import Counters
+from tailrace.broker.groups import GroupCoordinator
+from tailrace.broker.offsets_topic import OffsetsTopic
+from tailrace.broker.partition import Partition
+from tailrace.broker.ports import MetadataStore
+from tailrace.broker.producer_ids import ProducerIds
+from tailrace.broker.topics import Topics, unknown_topic
+from tailrace.model import BrokerError, BrokerId, ErrorCode
+from tailrace.runtime import Clock, Supervisor
+from tailrace.storage.api import StorageEngine
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node of the cluster, as clients are told of it; no host means: the address they connected to."""
+
+    node_id: BrokerId
+    host: str = ""
+    port: int = 0
+    rack: str | None = None
+
+
+class Broker:
+    """One node's part in serving the topics of the cluster."""
+
+    def __init__(
+        self,
+        *,
+        node_id: BrokerId,
+        nodes: Mapping[BrokerId, Node],
+        storage: StorageEngine,
+        metadata: MetadataStore,
+        config: BrokerConfig,
+        clock: Clock,
+    ) -> None:
+        self.node_id = node_id
+        self.nodes = nodes
+        self.controller_id = min(nodes)
+        self.config = config
+        self.clock = clock
+        self.storage = storage
+        self.counters = Counters()
+        self.cluster_id = ""  # known once started
+        self.topics = Topics(
+            node_id=node_id,
+            nodes=list(nodes),
+            storage=storage,
+            metadata=metadata,
+            config=config,
+            clock=clock,
+            counters=self.counters,
+        )
+        self.groups = GroupCoordinator(
+            OffsetsTopic(self.topics, partitions=config.offsets_partitions),
+            clock=clock,
+            config=config.groups,
+            on_failure=self._fail,
+        )
+        self._metadata = metadata
+        self._producer_ids = ProducerIds(metadata)
+        self._tasks = Supervisor(self._fail)
+        self._failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+
+    def __repr__(self) -> str:
+        return f"<Broker {self.node_id} of cluster {self.cluster_id or '?'}, {len(self.topics)} topics>"
+
+    async def start(self) -> None:
+        """Serve what the metadata knows, in a new epoch."""
+        image = await self._metadata.begin(self.node_id)
+        self.cluster_id = image.cluster_id
+        await self.topics.load(image.topics)
+        await self.groups.start()
+        self._tasks.start("storage", self._watch_storage())
+        self._tasks.start("maintenance", self._maintain())
+
+    async def close(self) -> None:
+        """Stop what runs by itself; what is stored stays."""
+        await self.groups.close()
+        await self._tasks.stop()
+        for topic in self.topics:
+            for partition in topic.partitions:
+                partition.close()
+
+    async def wait_failed(self) -> Exception:
+        """Return what ended this broker, once something did."""
+        return await asyncio.shield(self._failure)
+
+    def leader(self, topic: str, partition: int) -> Partition:
+        """The partition, if this node leads it."""
+        known = self.topics.get(topic)
+        if known is None:
+            raise unknown_topic(topic)
+        if not 0 <= partition < len(known.partitions):
+            raise BrokerError(
+                f"{topic} has {len(known.partitions)} partitions; there is no {partition}",
+                code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            )
+        found = known.partitions[partition]
+        if not found.is_led_here:
+            raise BrokerError(
+                f"{topic}-{partition} is led by node {found.leader}", code=ErrorCode.NOT_LEADER_OR_FOLLOWER
+            )
+        return found
+
+    async def delete_topic(self, name: str) -> None:
+        """Remove a topic, and the offsets that groups committed for it."""
+        await self.topics.delete(name)
+        await self.groups.topic_deleted(name)
+
+    async def next_producer_id(self) -> int:
+        """An id that no producer had before."""
+        return await self._producer_ids.take()
+
+    # ---- inside
+
+    async def _watch_storage(self) -> None:
+        raise await self.storage.wait_failed()
+
+    async def _maintain(self) -> None:
+        """Retention and compaction, for ever."""
+        while True:
+            await asyncio.sleep(self.config.maintenance_interval_ms / 1000)
+            await self.storage.maintain()
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._failure.done():
+            logger.critical("broker failed: %s", error, exc_info=error)
+            self._failure.set_result(error if isinstance(error, Exception) else RuntimeError(str(error)))

@@ -1,0 +1,57 @@
+"""Settings of topics and nodes: the tables, their checks, and how they are described to a client.
+
+`TOPIC_CONFIGS`, `BROKER_CONFIGS`   the rows, by name
+`check_topic_configs(configs)`      refuses unknown keys and bad values with INVALID_CONFIG
+`topic_settings(configs, defaults)` what a partition goes by; `log_config` is the part that storage gets
+`plan_topic_configs(current, ...)`  what changes that a client sent make of a topic's overrides
+`describe_topic`, `describe_broker` every setting with its value, source and meaning
+
+`configs` are a topic's own overrides; `defaults` and `values` are the node's settings, under node-wide names
+(`log.retention.ms`). Values are texts, as on the wire.
+"""
+
+from tailrace.broker.configs.change import ConfigChange, ConfigOperation, plan_topic_configs
+from tailrace.broker.configs.key import (
+    ConfigEntry,
+    ConfigKey,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigType,
+    ConfigValue,
+)
+from tailrace.broker.configs.node import (
+    BROKER_CONFIGS,
+    check_broker_change,
+    check_broker_configs,
+    describe_broker,
+)
+from tailrace.broker.configs.topic import (
+    TOPIC_CONFIGS,
+    TopicSettings,
+    check_topic_configs,
+    describe_topic,
+    log_config,
+    topic_settings,
+)
+
+__all__ = [
+    "BROKER_CONFIGS",
+    "TOPIC_CONFIGS",
+    "ConfigChange",
+    "ConfigEntry",
+    "ConfigKey",
+    "ConfigOperation",
+    "ConfigSource",
+    "ConfigSynonym",
+    "ConfigType",
+    "ConfigValue",
+    "TopicSettings",
+    "check_broker_change",
+    "check_broker_configs",
+    "check_topic_configs",
+    "describe_broker",
+    "describe_topic",
+    "log_config",
+    "plan_topic_configs",
+    "topic_settings",
+]

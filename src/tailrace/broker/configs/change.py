@@ -1,0 +1,71 @@
+"""Changes of a topic's settings (KIP-339): what the overrides become. Pure; nothing is checked for its value.
+
+`set` gives a setting a value, `delete` takes its override away, `append` and `subtract` add to a list and
+remove from it, starting from the value in force.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tailrace.broker.configs.key import ConfigType, find_key, split_list
+from tailrace.broker.configs.topic import TOPIC_CONFIGS
+from tailrace.model import BrokerError, ErrorCode
+
+
+class ConfigOperation(enum.IntEnum):
+    """What is done to a setting, by Kafka's numbers."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigChange(NamedTuple):
+    """One change, as a client sent it."""
+
+    name: str
+    value: str | None
+    operation: int = ConfigOperation.SET
+
+
+def plan_topic_configs(
+    current: Mapping[str, str], changes: Sequence[ConfigChange], *, defaults: Mapping[str, str]
+) -> dict[str, str]:
+    """The overrides after the changes; INVALID_REQUEST or INVALID_CONFIG if they make no sense."""
+    if len({change.name for change in changes}) < len(changes):
+        raise _refused("a setting is named more than once")
+    wanted = dict(current)
+    for change in changes:
+        if change.operation == ConfigOperation.DELETE:
+            if wanted.pop(change.name, None) is None:
+                find_key(TOPIC_CONFIGS, change.name, kind="topic")
+        elif change.value is None:
+            raise _refused(f"{change.name} has no value. To go back to the default, delete the setting")
+        elif change.operation == ConfigOperation.SET:
+            wanted[change.name] = change.value
+        else:
+            wanted[change.name] = _changed_list(change, change.value, current, defaults)
+    return wanted
+
+
+def _changed_list(
+    change: ConfigChange, value: str, current: Mapping[str, str], defaults: Mapping[str, str]
+) -> str:
+    if change.operation not in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
+        raise _refused(f"{change.operation} is no operation on a setting: 0 to 3 are")
+    key = find_key(TOPIC_CONFIGS, change.name, kind="topic")
+    if key.type != ConfigType.LIST:
+        raise _refused(f"{change.name} is not a list: it can be set or deleted")
+    in_force = current.get(key.name, defaults.get(key.server_default or "", key.default))
+    items, named = split_list(in_force), split_list(value)
+    if change.operation == ConfigOperation.SUBTRACT:
+        return ",".join(item for item in items if item not in named)
+    return ",".join(dict.fromkeys((*items, *named)))
+
+
+def _refused(message: str) -> BrokerError:
+    return BrokerError(message, code=ErrorCode.INVALID_REQUEST)

@@ -1,0 +1,178 @@
+"""The settings of a node, under Kafka's own names where Kafka has one.
+
+Every topic setting with a node-wide default appears here too, under the name of that default. All of them are
+read at the start: a change while the node runs is refused with the way out. A key whose `read_only` is off
+may be changed by a client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tailrace.broker.configs.key import ConfigEntry, ConfigKey, ConfigType, find_key, node_synonyms, table_of
+from tailrace.broker.configs.topic import TOPIC_CONFIGS
+from tailrace.model import BrokerError, ErrorCode
+from tailrace.storage.api import Fsync
+
+
+def _number(
+    name: str, default: int, *, doc: str, at_least: int, type: ConfigType = ConfigType.INT
+) -> ConfigKey:
+    return ConfigKey(name=name, type=type, default=str(default), doc=doc, at_least=at_least, read_only=True)
+
+
+def _text(name: str, *, doc: str) -> ConfigKey:
+    return ConfigKey(name=name, type=ConfigType.STRING, default="", doc=doc, read_only=True)
+
+
+def _flag(name: str, default: str, *, doc: str) -> ConfigKey:
+    return ConfigKey(name=name, type=ConfigType.BOOLEAN, default=default, doc=doc, read_only=True)
+
+
+def _topic_defaults() -> list[ConfigKey]:
+    return [
+        replace(
+            key,
+            name=key.server_default,
+            doc=f"Default of the topic setting {key.name}. {key.doc}",
+            read_only=True,
+            server_default=None,
+        )
+        for key in TOPIC_CONFIGS.values()
+        if key.server_default is not None
+    ]
+
+
+BROKER_CONFIGS: Mapping[str, ConfigKey] = table_of(
+    *_topic_defaults(),
+    _number("broker.id", -1, doc="Number of this node in its cluster.", at_least=-1),
+    _text("broker.rack", doc="Where this node stands, for placing replicas apart."),
+    _text("log.dirs", doc="The data directory."),
+    _text("listeners", doc="The addresses this node listens on."),
+    _text("advertised.listeners", doc="The addresses clients are told; auto is the one they connected to."),
+    _number("num.partitions", 4, doc="Partitions of a topic whose creator names no number.", at_least=1),
+    _number(
+        "default.replication.factor",
+        1,
+        doc="Replicas of a topic whose creator names no number.",
+        at_least=1,
+        type=ConfigType.SHORT,
+    ),
+    _flag("auto.create.topics.enable", "true", doc="Whether a topic is created when it is first asked for."),
+    _flag("delete.topic.enable", "true", doc="Topics can be deleted; it cannot be switched off."),
+    ConfigKey(
+        name="fsync",
+        type=ConfigType.STRING,
+        default="commit",
+        doc="When a write of a topic without flush settings counts as durable: commit, interval:<ms>, or os.",
+        check=Fsync.parse,
+        read_only=True,
+    ),
+    _number(
+        "retention.check.interval.ms",
+        300_000,
+        doc="How often retention, compaction and expiry are looked after.",
+        at_least=1,
+        type=ConfigType.LONG,
+    ),
+    _number(
+        "disk.free.min",
+        64 << 20,
+        doc="With fewer free bytes on the disk, writes are refused and reads go on.",
+        at_least=0,
+        type=ConfigType.LONG,
+    ),
+    _number(
+        "producer.id.expiration.ms",
+        24 * 3600 * 1000,
+        doc="How long the state of an idempotent producer is kept after its last write.",
+        at_least=1,
+    ),
+    _number(
+        "group.initial.rebalance.delay.ms",
+        0,
+        doc="How long the first rebalance of an empty group waits for more members.",
+        at_least=0,
+    ),
+    _number(
+        "group.min.session.timeout.ms", 6_000, doc="The shortest session a member may ask for.", at_least=1
+    ),
+    _number(
+        "group.max.session.timeout.ms", 1_800_000, doc="The longest session a member may ask for.", at_least=1
+    ),
+    _number("group.max.size", 10_000, doc="How many members a group may have.", at_least=1),
+    _number(
+        "offsets.retention.minutes",
+        7 * 24 * 60,
+        doc="How long the offsets of a group without members are kept.",
+        at_least=1,
+    ),
+    _number(
+        "offsets.topic.num.partitions",
+        8,
+        doc="Partitions of the internal topic that keeps the offsets of groups.",
+        at_least=1,
+    ),
+    _number(
+        "offset.metadata.max.bytes",
+        4096,
+        doc="The longest text that may be committed with an offset.",
+        at_least=0,
+    ),
+    _number(
+        "connections.max.idle.ms",
+        600_000,
+        doc="A connection that was silent for so long is closed.",
+        at_least=1,
+        type=ConfigType.LONG,
+    ),
+    _number(
+        "max.connections", 10_000, doc="How many connections are open at once; more are refused.", at_least=1
+    ),
+    _number("socket.request.max.bytes", 100 << 20, doc="The largest request that is read.", at_least=1),
+    _number(
+        "queued.max.request.bytes",
+        256 << 20,
+        doc="How many bytes of requests wait at once in the whole node; at the bound, sockets are not read.",
+        at_least=1,
+        type=ConfigType.LONG,
+    ),
+)
+
+
+def check_broker_configs(values: Mapping[str, str]) -> None:
+    """INVALID_CONFIG for the first setting that is unknown or has a value that is not accepted."""
+    for name, text in values.items():
+        find_key(BROKER_CONFIGS, name, kind="broker").parse(text)
+
+
+def check_broker_change(name: str, text: str | None) -> None:
+    """INVALID_CONFIG unless a client may set this value while the node runs; None removes the setting."""
+    key = find_key(BROKER_CONFIGS, name, kind="broker")
+    if key.read_only:
+        raise BrokerError(
+            f"{name} cannot be changed while the node runs. Set it in its configuration and start it again",
+            code=ErrorCode.INVALID_CONFIG,
+        )
+    if text is not None:
+        key.parse(text)
+
+
+def describe_broker(values: Mapping[str, str]) -> list[ConfigEntry]:
+    """Every setting of a node, by name; `values` holds those it was given and may hold defaults too."""
+    return [_describe(key, values) for key in BROKER_CONFIGS.values()]
+
+
+def _describe(key: ConfigKey, values: Mapping[str, str]) -> ConfigEntry:
+    synonyms = tuple(node_synonyms(key, key.name, values))
+    return ConfigEntry(
+        name=key.name,
+        value=synonyms[0].value,
+        source=synonyms[0].source,
+        type=key.type,
+        read_only=key.read_only,
+        sensitive=key.sensitive,
+        doc=key.doc,
+        synonyms=synonyms,
+    )

@@ -1,0 +1,388 @@
+"""The settings of a topic, under Kafka's own names, and what the broker makes of them.
+
+A value is looked for in three places: the topic's own overrides, the node's setting that `server_default`
+names, the default of the table. Settings that clients and tools commonly send and that mean nothing here are
+accepted and shown, and their description says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from tailrace.broker.configs.key import (
+    ConfigEntry,
+    ConfigKey,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigType,
+    ConfigValue,
+    find_key,
+    node_synonyms,
+    table_of,
+)
+from tailrace.storage.api import COMMIT, Fsync, LogConfig
+
+_DAY_MS = 24 * 3600 * 1000
+_LONG_MAX = (1 << 63) - 1
+_NO_EFFECT = "Accepted for compatibility, without effect: "
+
+_CLEANUP = ConfigKey(
+    name="cleanup.policy",
+    type=ConfigType.LIST,
+    default="delete",
+    doc="What becomes of old records: `delete` removes what is past retention, `compact` keeps the newest "
+    "record of every key; both may be given.",
+    choices=("compact", "delete"),
+    advice="To keep every record for ever, use delete with retention.ms=-1 and retention.bytes=-1",
+    server_default="log.cleanup.policy",
+)
+_RETENTION_MS = ConfigKey(
+    name="retention.ms",
+    type=ConfigType.LONG,
+    default=str(31 * _DAY_MS),
+    doc="How long a record is kept at least, where cleanup.policy has delete; -1 is for ever.",
+    at_least=-1,
+    server_default="log.retention.ms",
+)
+_RETENTION_BYTES = ConfigKey(
+    name="retention.bytes",
+    type=ConfigType.LONG,
+    default="-1",
+    doc="How large a partition may grow before its oldest segments go, where cleanup.policy has delete; -1 "
+    "is without bound.",
+    at_least=-1,
+    server_default="log.retention.bytes",
+)
+_SEGMENT_BYTES = ConfigKey(
+    name="segment.bytes",
+    type=ConfigType.INT,
+    default=str(1 << 30),
+    doc="Size at which a segment file is sealed and the next one begun. Retention and compaction work on "
+    "sealed segments only.",
+    at_least=14,
+    server_default="log.segment.bytes",
+)
+_SEGMENT_MS = ConfigKey(
+    name="segment.ms",
+    type=ConfigType.LONG,
+    default=str(7 * _DAY_MS),
+    doc="Age at which a segment is sealed even if it is not full.",
+    at_least=1,
+    server_default="log.roll.ms",
+)
+_INDEX_INTERVAL = ConfigKey(
+    name="index.interval.bytes",
+    type=ConfigType.INT,
+    default="4096",
+    doc="How many bytes of log lie between two entries of the offset index.",
+    at_least=0,
+    server_default="log.index.interval.bytes",
+)
+_MESSAGE_BYTES = ConfigKey(
+    name="max.message.bytes",
+    type=ConfigType.INT,
+    default="1048588",
+    doc="The largest record batch, as sent, that is taken.",
+    at_least=0,
+    server_default="message.max.bytes",
+)
+_TIMESTAMP_TYPE = ConfigKey(
+    name="message.timestamp.type",
+    type=ConfigType.STRING,
+    default="CreateTime",
+    doc="Whether a record's time is the producer's (CreateTime) or that of its arrival (LogAppendTime).",
+    choices=("CreateTime", "LogAppendTime"),
+    server_default="log.message.timestamp.type",
+)
+_FLUSH_MESSAGES = ConfigKey(
+    name="flush.messages",
+    type=ConfigType.LONG,
+    default=str(_LONG_MAX),
+    doc="1: a write is acknowledged once it is synced to the disk. Any larger number leaves that to flush.ms "
+    "and then to the node's fsync.",
+    at_least=1,
+    server_default="log.flush.interval.messages",
+)
+_FLUSH_MS = ConfigKey(
+    name="flush.ms",
+    type=ConfigType.LONG,
+    default=str(_LONG_MAX),
+    doc="A write is acknowledged at once, and synced to the disk within this time; 0 is the same as "
+    "flush.messages=1. Left alone, the node's fsync decides.",
+    at_least=0,
+    server_default="log.flush.interval.ms",
+)
+_DELETE_RETENTION = ConfigKey(
+    name="delete.retention.ms",
+    type=ConfigType.LONG,
+    default=str(_DAY_MS),
+    doc="How long a tombstone stays readable in a compacted topic.",
+    at_least=0,
+    server_default="log.cleaner.delete.retention.ms",
+)
+_COMPACTION_LAG = ConfigKey(
+    name="min.compaction.lag.ms",
+    type=ConfigType.LONG,
+    default="0",
+    doc="How long a record of a compacted topic stays even if a newer one has its key.",
+    at_least=0,
+    server_default="log.cleaner.min.compaction.lag.ms",
+)
+_MIN_INSYNC = ConfigKey(
+    name="min.insync.replicas",
+    type=ConfigType.INT,
+    default="1",
+    doc="How many replicas must have a write before a producer with acks=all hears of it; with fewer in sync "
+    "its writes are refused.",
+    at_least=1,
+    server_default="min.insync.replicas",
+)
+_MEMORY_BYTES = ConfigKey(
+    name="memory.max.bytes",
+    type=ConfigType.LONG,
+    default=str(64 << 20),
+    doc="Memory engine: how many bytes a partition keeps; the oldest batches make room. -1 is without bound.",
+    at_least=-1,
+    server_default="memory.max.bytes",
+)
+_MEMORY_MESSAGES = ConfigKey(
+    name="memory.max.messages",
+    type=ConfigType.LONG,
+    default="-1",
+    doc="Memory engine: how many records a partition keeps; -1 is without bound.",
+    at_least=-1,
+    server_default="memory.max.messages",
+)
+_MEMORY_TTL = ConfigKey(
+    name="memory.ttl.ms",
+    type=ConfigType.LONG,
+    default="-1",
+    doc="Memory engine: how long a record is kept at most; -1 is for ever.",
+    at_least=-1,
+    server_default="memory.ttl.ms",
+)
+
+TOPIC_CONFIGS: Mapping[str, ConfigKey] = table_of(
+    _CLEANUP,
+    _RETENTION_MS,
+    _RETENTION_BYTES,
+    _SEGMENT_BYTES,
+    _SEGMENT_MS,
+    _INDEX_INTERVAL,
+    _MESSAGE_BYTES,
+    _TIMESTAMP_TYPE,
+    _FLUSH_MESSAGES,
+    _FLUSH_MS,
+    _DELETE_RETENTION,
+    _COMPACTION_LAG,
+    _MIN_INSYNC,
+    _MEMORY_BYTES,
+    _MEMORY_MESSAGES,
+    _MEMORY_TTL,
+    ConfigKey(
+        name="compression.type",
+        type=ConfigType.STRING,
+        default="producer",
+        doc="Batches are kept, and sent to consumers, exactly as the producer compressed them.",
+        choices=("producer",),
+        advice="Batches are never compressed again here: set compression.type in the producer instead",
+        server_default="compression.type",
+    ),
+    ConfigKey(
+        name="unclean.leader.election.enable",
+        type=ConfigType.BOOLEAN,
+        default="false",
+        doc="Whether a replica that lacks acknowledged records may become leader when no other is left. "
+        "Without effect on a single node.",
+        server_default="unclean.leader.election.enable",
+    ),
+    ConfigKey(
+        name="file.delete.delay.ms",
+        type=ConfigType.LONG,
+        default="60000",
+        doc=_NO_EFFECT + "files go as soon as nobody reads them.",
+        at_least=0,
+        server_default="log.segment.delete.delay.ms",
+    ),
+    ConfigKey(
+        name="follower.replication.throttled.replicas",
+        type=ConfigType.LIST,
+        default="",
+        doc=_NO_EFFECT + "replication is not throttled.",
+    ),
+    ConfigKey(
+        name="leader.replication.throttled.replicas",
+        type=ConfigType.LIST,
+        default="",
+        doc=_NO_EFFECT + "replication is not throttled.",
+    ),
+    ConfigKey(
+        name="max.compaction.lag.ms",
+        type=ConfigType.LONG,
+        default=str(_LONG_MAX),
+        doc=_NO_EFFECT + "compaction runs when enough of a log is new.",
+        at_least=1,
+        server_default="log.cleaner.max.compaction.lag.ms",
+    ),
+    ConfigKey(
+        name="message.downconversion.enable",
+        type=ConfigType.BOOLEAN,
+        default="true",
+        doc=_NO_EFFECT + "every client that is served reads the one record format there is.",
+        server_default="log.message.downconversion.enable",
+    ),
+    ConfigKey(
+        name="message.format.version",
+        type=ConfigType.STRING,
+        default="3.0-IV1",
+        doc=_NO_EFFECT + "records are always kept in format 2.",
+        server_default="log.message.format.version",
+    ),
+    ConfigKey(
+        name="message.timestamp.after.max.ms",
+        type=ConfigType.LONG,
+        default=str(_LONG_MAX),
+        doc=_NO_EFFECT + "a record may carry any time.",
+        at_least=0,
+        server_default="log.message.timestamp.after.max.ms",
+    ),
+    ConfigKey(
+        name="message.timestamp.before.max.ms",
+        type=ConfigType.LONG,
+        default=str(_LONG_MAX),
+        doc=_NO_EFFECT + "a record may carry any time.",
+        at_least=0,
+        server_default="log.message.timestamp.before.max.ms",
+    ),
+    ConfigKey(
+        name="message.timestamp.difference.max.ms",
+        type=ConfigType.LONG,
+        default=str(_LONG_MAX),
+        doc=_NO_EFFECT + "a record may carry any time.",
+        at_least=0,
+        server_default="log.message.timestamp.difference.max.ms",
+    ),
+    ConfigKey(
+        name="min.cleanable.dirty.ratio",
+        type=ConfigType.DOUBLE,
+        default="0.5",
+        doc=_NO_EFFECT + "a log is compacted when half of what would be gone through is new.",
+        at_least=0,
+        at_most=1,
+        server_default="log.cleaner.min.cleanable.ratio",
+    ),
+    ConfigKey(
+        name="preallocate",
+        type=ConfigType.BOOLEAN,
+        default="false",
+        doc=_NO_EFFECT + "segments are always given room ahead, in steps.",
+        server_default="log.preallocate",
+    ),
+    ConfigKey(
+        name="segment.index.bytes",
+        type=ConfigType.INT,
+        default=str(10 << 20),
+        doc=_NO_EFFECT + "an index is as large as its segment needs.",
+        at_least=4,
+        server_default="log.index.size.max.bytes",
+    ),
+    ConfigKey(
+        name="segment.jitter.ms",
+        type=ConfigType.LONG,
+        default="0",
+        doc=_NO_EFFECT + "segments are sealed at segment.ms.",
+        at_least=0,
+        server_default="log.roll.jitter.ms",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSettings:
+    """What a partition goes by."""
+
+    message_bytes_max: int
+    append_time: bool  # the broker's time replaces the producer's
+    compact: bool
+    min_insync_replicas: int
+    log: LogConfig
+
+
+def check_topic_configs(configs: Mapping[str, str]) -> None:
+    """INVALID_CONFIG for the first override that is unknown or has a value that is not accepted."""
+    for name, text in configs.items():
+        find_key(TOPIC_CONFIGS, name, kind="topic").parse(text)
+
+
+def topic_settings(configs: Mapping[str, str], defaults: Mapping[str, str]) -> TopicSettings:
+    """What a partition goes by; `defaults` holds the node's settings under their node-wide names."""
+    return TopicSettings(
+        message_bytes_max=_int(_MESSAGE_BYTES, configs, defaults),
+        append_time=_value(_TIMESTAMP_TYPE, configs, defaults) == "LogAppendTime",
+        compact="compact" in cast(tuple[str, ...], _value(_CLEANUP, configs, defaults)),
+        min_insync_replicas=_int(_MIN_INSYNC, configs, defaults),
+        log=log_config(configs, defaults),
+    )
+
+
+def log_config(configs: Mapping[str, str], defaults: Mapping[str, str]) -> LogConfig:
+    """The part of a topic's settings that storage goes by."""
+    cleanup = cast(tuple[str, ...], _value(_CLEANUP, configs, defaults))
+    return LogConfig(
+        fsync=_fsync(configs, defaults),
+        segment_bytes=_int(_SEGMENT_BYTES, configs, defaults),
+        segment_ms=_int(_SEGMENT_MS, configs, defaults),
+        index_interval_bytes=_int(_INDEX_INTERVAL, configs, defaults),
+        retention_ms=_int(_RETENTION_MS, configs, defaults),
+        retention_bytes=_int(_RETENTION_BYTES, configs, defaults),
+        compact="compact" in cleanup,
+        delete="delete" in cleanup,
+        delete_retention_ms=_int(_DELETE_RETENTION, configs, defaults),
+        min_compaction_lag_ms=_int(_COMPACTION_LAG, configs, defaults),
+        memory_bytes_max=_int(_MEMORY_BYTES, configs, defaults),
+        memory_messages_max=_int(_MEMORY_MESSAGES, configs, defaults),
+        memory_ttl_ms=_int(_MEMORY_TTL, configs, defaults),
+    )
+
+
+def describe_topic(configs: Mapping[str, str], defaults: Mapping[str, str]) -> list[ConfigEntry]:
+    """Every setting of a topic with the value in force and where it comes from, by name."""
+    return [_describe(key, configs, defaults) for key in TOPIC_CONFIGS.values()]
+
+
+def _describe(key: ConfigKey, configs: Mapping[str, str], defaults: Mapping[str, str]) -> ConfigEntry:
+    synonyms = []
+    if key.name in configs:
+        synonyms.append(ConfigSynonym(name=key.name, value=configs[key.name], source=ConfigSource.TOPIC))
+    if key.server_default is not None:
+        synonyms += node_synonyms(key, key.server_default, defaults)
+    return ConfigEntry(
+        name=key.name,
+        value=synonyms[0].value if synonyms else key.default,
+        source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
+        type=key.type,
+        read_only=False,
+        sensitive=key.sensitive,
+        doc=key.doc,
+        synonyms=tuple(synonyms),
+    )
+
+
+def _fsync(configs: Mapping[str, str], defaults: Mapping[str, str]) -> Fsync | None:
+    if _int(_FLUSH_MESSAGES, configs, defaults) == 1:
+        return COMMIT
+    interval_ms = _int(_FLUSH_MS, configs, defaults)
+    return None if interval_ms == _LONG_MAX else Fsync(interval_ms)
+
+
+def _int(key: ConfigKey, configs: Mapping[str, str], defaults: Mapping[str, str]) -> int:
+    return cast(int, _value(key, configs, defaults))
+
+
+def _value(key: ConfigKey, configs: Mapping[str, str], defaults: Mapping[str, str]) -> ConfigValue:
+    text = configs.get(key.name)
+    if text is None and key.server_default is not None:
+        text = defaults.get(key.server_default)
+    return key.parse(key.default if text is None else text)

@@ -1,0 +1,57 @@
+"""Classic Kafka consumer groups: who reads which partitions, and how far everybody has come.
+
+`api.py`          the values that the doors and the coordinator exchange: read this one first
+`coordinator.py`  `GroupCoordinator`: performs what the groups decide, in one event loop
+`group.py`        one group, a pure state machine; `roster.py` and `member.py` are who belongs to it
+`committed.py`    the positions of one group
+`offsets.py`      records of `__consumer_offsets` in Kafka's formats; `fields.py` their field types
+`home.py`         a partition of that topic with its groups; `loading.py` reads it, `writer.py` appends to it
+`ports.py`        what all this needs of the broker
+"""
+
+from tailrace.broker.groups.api import (
+    NO_GENERATION,
+    NO_OFFSET,
+    NOT_COMMITTED,
+    CommitRequest,
+    CommittedOffset,
+    GroupDescription,
+    GroupListing,
+    JoinedMember,
+    JoinRequest,
+    JoinResult,
+    LeaveResult,
+    LeavingMember,
+    MemberDescription,
+    OffsetToCommit,
+    SyncRequest,
+    SyncResult,
+)
+from tailrace.broker.groups.coordinator import GroupCoordinator
+from tailrace.broker.groups.limits import GroupConfig
+from tailrace.broker.groups.placement import partition_for
+from tailrace.broker.groups.ports import OFFSETS_TOPIC, OffsetsLog
+
+__all__ = [
+    "NOT_COMMITTED",
+    "NO_GENERATION",
+    "NO_OFFSET",
+    "OFFSETS_TOPIC",
+    "CommitRequest",
+    "CommittedOffset",
+    "GroupConfig",
+    "GroupCoordinator",
+    "GroupDescription",
+    "GroupListing",
+    "JoinRequest",
+    "JoinResult",
+    "JoinedMember",
+    "LeaveResult",
+    "LeavingMember",
+    "MemberDescription",
+    "OffsetToCommit",
+    "OffsetsLog",
+    "SyncRequest",
+    "SyncResult",
+    "partition_for",
+]

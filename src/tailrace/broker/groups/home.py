@@ -1,0 +1,77 @@
+"""One partition of the offsets topic and the groups that live in it.
+
+A home is Loading until the partition has been read, then Ready; Failed if it cannot be read, which a person
+must look at: its groups are not answered as if they had never committed anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+
+from tailrace.broker.groups.committed import CommittedOffsets
+from tailrace.broker.groups.group import Group
+from tailrace.broker.groups.ports import OFFSETS_TOPIC
+from tailrace.broker.groups.writer import OffsetsWriter
+from tailrace.model import BrokerError, ErrorCode
+
+
+class HomeStatus(enum.Enum):
+    """Whether the groups of a partition can be asked."""
+
+    LOADING = "loading"
+    READY = "ready"
+    FAILED = "failed"
+
+
+class Resident:
+    """A group with its positions, where it lives, and when its next tick is planned."""
+
+    __slots__ = ("group", "home", "is_leaving", "offsets", "planned_ms")
+
+    def __init__(self, group: Group, offsets: CommittedOffsets, home: Home) -> None:
+        self.group = group
+        self.offsets = offsets
+        self.home = home
+        self.planned_ms: int | None = None
+        self.is_leaving = False  # tombstones of all of it are on their way to the log
+
+    def __repr__(self) -> str:
+        return f"<Resident {self.group!r} {self.offsets!r}>"
+
+
+class Home:
+    """The groups of one partition."""
+
+    __slots__ = ("_loaded", "groups", "partition", "status", "writer")
+
+    def __init__(self, partition: int, writer: OffsetsWriter) -> None:
+        self.partition = partition
+        self.writer = writer
+        self.status = HomeStatus.LOADING
+        self.groups: dict[str, Resident] = {}
+        self._loaded = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Home {self.partition} {self.status.value}, {len(self.groups)} groups>"
+
+    def become(self, status: HomeStatus) -> None:
+        self.status = status
+        self._loaded.set()
+
+    async def wait_loaded(self) -> None:
+        """Return when the loading ended, however it did."""
+        await self._loaded.wait()
+
+    def check_ready(self) -> None:
+        """COORDINATOR_LOAD_IN_PROGRESS or COORDINATOR_NOT_AVAILABLE unless the groups can be asked."""
+        if self.status is HomeStatus.LOADING:
+            raise BrokerError(
+                f"{OFFSETS_TOPIC}-{self.partition} is being read",
+                code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            )
+        if self.status is HomeStatus.FAILED:
+            raise BrokerError(
+                f"{OFFSETS_TOPIC}-{self.partition} could not be read; the log of this node says why",
+                code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            )

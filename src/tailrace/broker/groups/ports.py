@@ -1,0 +1,34 @@
+"""What the coordinator needs of the broker: the internal topic that holds offsets and groups."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+from tailrace.records import Batch, NewRecord
+
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+class OffsetsLog(Protocol):
+    """The compacted topic `__consumer_offsets`, partition by partition."""
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the topic has; 0 while it does not exist."""
+
+    def leads(self, partition: int) -> bool:
+        """Whether this node leads the partition now."""
+
+    async def ensure(self) -> None:
+        """Create the topic unless it exists; BrokerError where that is not possible (yet)."""
+
+    async def append(self, partition: int, records: Sequence[NewRecord]) -> None:
+        """Append one batch and return when it is durable; BrokerError or StorageError.
+
+        After an error the batch may still turn up in the log (a wait that was given up): callers must not
+        conclude that it never will.
+        """
+
+    def read(self, partition: int) -> AsyncIterator[Batch]:
+        """Every batch from the start of the partition up to the high watermark at the time of the call."""

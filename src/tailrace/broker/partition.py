@@ -1,0 +1,243 @@
+"""One partition of one topic, as this node knows it: who leads it, and its log if it is held here.
+
+Rules:
+- Only the leader appends, in its epoch; a request that names another epoch is fenced (KIP-320).
+- The high watermark is the durable end of the log as long as there is one replica. Nothing at or above it is
+  shown, and it never passes what is durable.
+- `append` is plain code without an await: producer state, offset and queue change together or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from tailrace.broker.configs import TopicSettings
+from tailrace.broker.counters import Counters
+from tailrace.broker.ports import PartitionRecord
+from tailrace.broker.waiters import Waiters
+from tailrace.model import (
+    BrokerError,
+    BrokerId,
+    Epoch,
+    ErrorCode,
+    Offset,
+    OffsetOutOfRange,
+    PartitionId,
+    TopicPartition,
+)
+from tailrace.records import Batch
+from tailrace.runtime import Clock
+from tailrace.storage.api import PartitionLog, Slice, TimestampedOffset
+
+UP_TO_HIGH_WATERMARK = -1
+_NO_TIMESTAMP = -1
+
+
+class Appended(NamedTuple):
+    """Where a batch went, or where the one that it repeats already is."""
+
+    base_offset: Offset
+    end_offset: Offset  # acknowledged when the log is durable up to here
+    log_append_time_ms: int  # -1 where the producer's own times count
+    log_start_offset: Offset
+
+
+class Partition:
+    """A partition in memory; its record in the metadata says who leads it."""
+
+    __slots__ = (
+        "_clock",
+        "_counters",
+        "_log",
+        "_node_id",
+        "id",
+        "index",
+        "record",
+        "settings",
+        "topic",
+        "waiters",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        partition_id: PartitionId,
+        record: PartitionRecord,
+        *,
+        node_id: BrokerId,
+        settings: TopicSettings,
+        clock: Clock,
+        counters: Counters,
+    ) -> None:
+        self.topic = topic
+        self.id = partition_id
+        self.index = record.index
+        self.record = record
+        self.settings = settings
+        self.waiters = Waiters()
+        self._node_id = node_id
+        self._clock = clock
+        self._counters = counters
+        self._log: PartitionLog | None = None
+
+    def __repr__(self) -> str:
+        role = f"led by {self.leader} in epoch {self.leader_epoch}"
+        return f"<Partition {self.topic}-{self.index} {role}, {self._log or 'no log here'}>"
+
+    # ---- what it is
+
+    @property
+    def name(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.index)
+
+    @property
+    def leader(self) -> BrokerId:
+        return self.record.leader
+
+    @property
+    def leader_epoch(self) -> Epoch:
+        return self.record.leader_epoch
+
+    @property
+    def replicas(self) -> tuple[BrokerId, ...]:
+        return self.record.replicas
+
+    @property
+    def isr(self) -> tuple[BrokerId, ...]:
+        return self.record.isr
+
+    @property
+    def is_led_here(self) -> bool:
+        return self.record.leader == self._node_id
+
+    @property
+    def log(self) -> PartitionLog | None:
+        """Its log, if this node holds one."""
+        return self._log
+
+    def open(self, log: PartitionLog) -> None:
+        """This is its log from now on."""
+        self._log = log
+        log.on_change = self.waiters.wake
+
+    def close(self) -> None:
+        """It is not served here any more; who waits for it is told."""
+        self._log = None
+        self.waiters.wake()
+
+    def check_epoch(self, current_leader_epoch: int) -> None:
+        """Whether the client speaks of the epoch in which this node leads; -1 means that it does not care."""
+        if current_leader_epoch in (-1, self.leader_epoch):
+            return
+        if current_leader_epoch < self.leader_epoch:
+            raise BrokerError(
+                f"{self.name} is in epoch {self.leader_epoch}, the client in {current_leader_epoch}",
+                code=ErrorCode.FENCED_LEADER_EPOCH,
+            )
+        raise BrokerError(
+            f"{self.name} is in epoch {self.leader_epoch}, {current_leader_epoch} is not known here",
+            code=ErrorCode.UNKNOWN_LEADER_EPOCH,
+        )
+
+    # ---- write
+
+    def append(self, batch: Batch) -> Appended:
+        """Sequence a validated batch; raises BrokerError. Acknowledge it when it is durable."""
+        log = self._led_log()
+        settings = self.settings
+        if settings.compact:
+            _check_keys(batch)
+        if batch.producer_id >= 0 and (duplicate := log.producers.check(batch)) is not None:
+            time_ms = duplicate.timestamp_ms if settings.append_time else _NO_TIMESTAMP
+            end = Offset(duplicate.last_offset + 1)
+            return Appended(duplicate.base_offset, end, time_ms, log.start_offset)
+        time_ms = _NO_TIMESTAMP
+        if settings.append_time:
+            time_ms = self._clock.now_ms()
+            batch.stamp_append_time(time_ms)
+        base_offset = log.append(batch, leader_epoch=self.record.leader_epoch)
+        counters = self._counters
+        counters.batches_in += 1
+        counters.records_in += batch.count
+        counters.bytes_in += batch.size
+        return Appended(base_offset, batch.next_offset, time_ms, log.start_offset)
+
+    def wait_durable(self, end: Offset) -> asyncio.Future[None]:
+        """Done when everything below `end` may be acknowledged."""
+        return self._led_log().wait_durable(end)
+
+    # ---- read
+
+    @property
+    def start_offset(self) -> Offset:
+        return self._led_log().start_offset
+
+    @property
+    def high_watermark(self) -> Offset:
+        """Everything below is visible."""
+        return self._led_log().durable_offset
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        """Everything below is decided: the high watermark, as long as there are no transactions."""
+        return self.high_watermark
+
+    @property
+    def size_bytes(self) -> int:
+        return self._led_log().size_bytes
+
+    def read_nowait(self, offset: Offset, *, bytes_max: int) -> Slice | None:
+        """Whole batches below the high watermark; None if they must come from the disk first."""
+        return self._led_log().read_nowait(offset, bytes_max=bytes_max)
+
+    async def read(self, offset: Offset, *, bytes_max: int) -> Slice:
+        return await self._led_log().read(offset, bytes_max=bytes_max)
+
+    async def find_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
+        """The first record at or after a time."""
+        return await self._led_log().find_timestamp(timestamp_ms)
+
+    def end_of_epoch(self, epoch: int) -> tuple[Epoch, Offset] | None:
+        """The greatest epoch up to this one that wrote anything, and where it ended."""
+        log = self._led_log()
+        if epoch == self.leader_epoch:
+            return self.leader_epoch, log.end_offset
+        return log.epochs.end_of(epoch, log_end=log.end_offset)
+
+    def epoch_at(self, offset: int) -> Epoch:
+        """The epoch in which the record at `offset` was written, as far as that is known; else the newest."""
+        found = self.leader_epoch
+        for epoch, start in self._led_log().epochs:
+            if start > offset:
+                break
+            found = epoch
+        return found
+
+    async def delete_records(self, offset: int) -> Offset:
+        """Records below `offset` are gone; returns the new start."""
+        log = self._led_log()
+        wanted = log.durable_offset if offset == UP_TO_HIGH_WATERMARK else Offset(offset)
+        if wanted < 0 or wanted > log.durable_offset:
+            raise OffsetOutOfRange(wanted, start=log.start_offset, end=log.durable_offset)
+        await log.trim(wanted)
+        return log.start_offset
+
+    def _led_log(self) -> PartitionLog:
+        if self._log is not None and self.record.leader == self._node_id:
+            return self._log
+        if self.record.leader == self._node_id:
+            raise BrokerError(
+                f"the log of {self.name} is not available on this node", code=ErrorCode.KAFKA_STORAGE_ERROR
+            )
+        raise BrokerError(
+            f"{self.name} is led by node {self.record.leader}", code=ErrorCode.NOT_LEADER_OR_FOLLOWER
+        )
+
+
+def _check_keys(batch: Batch) -> None:
+    """A record without a key could never be superseded."""
+    if any(record.key is None for record in batch.records()):
+        raise BrokerError(
+            "a record without a key cannot be stored in a compacted topic", code=ErrorCode.INVALID_RECORD
+        )

@@ -1,0 +1,72 @@
+"""`tailrace up`: parses its flags, reads the configuration and hands over to `tailrace.server.run`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import rich_click as click
+
+from tailrace.cli.config import config_option
+from tailrace.cli.output import examples
+
+
+@click.command(
+    name="up",
+    epilog=examples(
+        "tailrace up",
+        "tailrace up --demo",
+        "tailrace up --kafka-port 0 --data-dir /var/lib/tailrace",
+        "tailrace up --engine memory",
+        "TAILRACE_SERVER__KAFKA_PORT=19092 tailrace up",
+    ),
+)
+@click.option("--host", metavar="ADDRESS", show_default="127.0.0.1", help="The address to listen on.")
+@click.option(
+    "--kafka-port", metavar="PORT", show_default="9092", help="The port of the Kafka door; 0 is any free one."
+)
+@click.option("--data-dir", metavar="DIR", show_default="./tailrace-data", help="Where everything is kept.")
+@click.option(
+    "--engine",
+    metavar="segment|memory|tiered",
+    show_default="segment",
+    help="How records are kept. tiered is not part of this version.",
+)
+@click.option(
+    "--fsync",
+    metavar="commit|interval:<ms>|os",
+    show_default="commit",
+    help="What an acknowledgement means: on the disk, or only written.",
+)
+@click.option("--demo", is_flag=True, help="Write and read demo topics: orders, payments and clicks.")
+@config_option
+def command(
+    host: str | None,
+    kafka_port: str | None,
+    data_dir: str | None,
+    engine: str | None,
+    fsync: str | None,
+    demo: bool,
+    config_file: Path | None,
+) -> None:
+    """Run a broker in the foreground.
+
+    It prints `ready` when it serves, and stops cleanly on Ctrl-C. Flags win over TAILRACE_* variables, those
+    over the configuration file, and that over the defaults: see `tailrace config show`.
+    """
+    from tailrace.server.config import read_config
+    from tailrace.server.run import run_server
+
+    flags = {
+        "server.host": host,
+        "server.kafka_port": kafka_port,
+        "storage.data_dir": data_dir,
+        "storage.engine": engine,
+        "storage.fsync": fsync,
+    }
+    configuration = read_config(flags=flags, environment=os.environ, file=config_file)
+    for setting, given in configuration.unheeded():
+        click.echo(
+            f"note: {given.source} has no effect: {setting.waits_for} is not part of this version", err=True
+        )
+    run_server(configuration.server(), demo=demo)

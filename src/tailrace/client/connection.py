@@ -1,0 +1,377 @@
+"""One connection to one broker: pipelined requests out, replies in the same order back.
+
+    reply:  size int32 | correlation id int32 | rest of the header | body
+
+A request waits for a slot (in_flight_max), is written whole, and takes its place in `_pending`. A broker
+answers in request order, so a reply belongs to the oldest of them and must carry its correlation id. Anything
+else breaks the protocol and ends the connection, and with it every request that still waits. A request that
+times out ends the connection too: the replies behind it are stuck for the same reason.
+
+Replies are received into one buffer; one that does not fit there gets a buffer of exactly its size, so that
+record bytes are copied out of the socket once. No size is believed above reply_bytes_max.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+from tailrace import __version__
+from tailrace.client.address import Address
+from tailrace.client.error import (
+    CannotConnect,
+    ClientError,
+    ConnectionLost,
+    ConnectTimedOut,
+    TimedOut,
+    UnsupportedApi,
+)
+from tailrace.model import ErrorCode, ProtocolError
+from tailrace.records import BytesLike
+from tailrace.wire.kafka import (
+    APIS,
+    Message,
+    decode,
+    encode,
+    read_response_head,
+    response_type,
+    write_request_head,
+)
+from tailrace.wire.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+REPLY_BYTES_MAX = 128 * 1024 * 1024
+IN_FLIGHT_MAX = 64
+
+_API_VERSIONS = 18
+_HANDSHAKE_VERSION = 3  # since Kafka 2.4; an older broker answers in version 0, with error 35
+_RECEIVE_BYTES = 64 * 1024
+_SIZE = struct.Struct(">i")
+_CODE = struct.Struct(">h")
+_REPLY_BYTES_MIN = 4
+_CORRELATION_MASK = 0x7FFF_FFFF
+
+
+class _Pending:
+    """A request whose reply has not come."""
+
+    __slots__ = ("correlation_id", "future", "key", "version")
+
+    def __init__(self, *, correlation_id: int, key: int, version: int, future: asyncio.Future[Any]) -> None:
+        self.correlation_id = correlation_id
+        self.key = key
+        self.version = version
+        self.future = future
+
+
+class Connection(asyncio.BufferedProtocol):
+    """An open connection whose API versions are known; make one with `open_connection`."""
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        client_id: str,
+        request_timeout_s: float,
+        in_flight_max: int = IN_FLIGHT_MAX,
+        reply_bytes_max: int = REPLY_BYTES_MAX,
+    ) -> None:
+        self.address = address
+        self.versions: dict[int, tuple[int, int]] = {}
+        """Of every API that the broker speaks: its lowest and highest version."""
+        self._client_id = client_id
+        self._request_timeout_s = request_timeout_s
+        self._reply_bytes_max = reply_bytes_max
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._pending: deque[_Pending] = deque()
+        self._slots = asyncio.Semaphore(in_flight_max)
+        self._writable = asyncio.Event()
+        self._closed = asyncio.Event()
+        self._failure: ClientError | ProtocolError | None = None
+        self._correlation_id = 0
+        self._received = memoryview(bytearray(_RECEIVE_BYTES))
+        self._received_end = 0
+        self._frame: memoryview | None = None  # a reply larger than what is left of the buffer
+        self._frame_end = 0
+        self._writable.set()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<Connection {self.address} {state}, {len(self._pending)} in flight>"
+
+    @property
+    def closed(self) -> bool:
+        return self._failure is not None
+
+    def version_of(self, key: int) -> int:
+        """The newest version of an API that both sides speak."""
+        ours = APIS[key]
+        lowest, highest = self.versions.get(key, (0, -1))
+        version = min(ours.max_version, highest)
+        if version < max(ours.min_version, lowest):
+            theirs = f"speaks versions {lowest} to {highest}" if highest >= 0 else "does not offer it"
+            raise UnsupportedApi(
+                f"{ours.name} cannot be used with {self.address}: the broker {theirs},"
+                f" this client {ours.min_version} to {ours.max_version}"
+            )
+        return version
+
+    async def request(self, key: int, message: Message, *, timeout_s: float | None = None) -> Any:
+        """Send a message of an API in the newest version and wait for the decoded reply."""
+        version = self.version_of(key)
+        frame = await self.exchange(key, version, [encode(message, version)], timeout_s=timeout_s)
+        return self._decoded(response_type(key), version, frame)
+
+    async def exchange(
+        self, key: int, version: int, body: Sequence[BytesLike], *, timeout_s: float | None = None
+    ) -> memoryview:
+        """Send a request whose body is encoded already, and wait for the body of its reply."""
+        seconds = self._request_timeout_s if timeout_s is None else timeout_s
+        try:
+            async with asyncio.timeout(seconds):
+                await self._slots.acquire()
+                pending = self._send(key, version, body)
+                await self._writable.wait()
+                reply: memoryview = await pending.future
+                return reply
+        except TimeoutError:
+            error = TimedOut(
+                f"{self.address} did not answer {APIS[key].name} within {seconds:g} s."
+                " Is it overloaded or stopped? Try: tailrace doctor"
+            )
+            self.fail(ConnectionLost(str(error)))
+            raise error from None
+
+    async def send_only(self, key: int, version: int, body: Sequence[BytesLike]) -> None:
+        """Send a request that gets no reply, as Produce with acks=0 is."""
+        await self._writable.wait()
+        self._check_open()
+        self._write(key, version, self._next_correlation_id(), body)
+
+    def fail(self, error: ClientError | ProtocolError) -> None:
+        """End the connection at once; every request that still waits ends with `error`."""
+        if self._failure is not None:
+            return
+        self._failure = error
+        if self._transport is not None:
+            self._transport.abort()
+        pending, self._pending = self._pending, deque()
+        for each in pending:
+            self._slots.release()
+            if not each.future.done():
+                each.future.set_exception(error)
+                each.future.exception()  # its owner may have gone; then nobody needs to hear of it
+        self._writable.set()
+
+    async def close(self) -> None:
+        """End the connection and wait until the socket is gone."""
+        self.fail(ConnectionLost(f"the connection to {self.address} was closed"))
+        if self._transport is not None:
+            await self._closed.wait()
+
+    # ---- sending
+
+    def _send(self, key: int, version: int, body: Sequence[BytesLike]) -> _Pending:
+        """Write one request and note that its reply is due. Nothing may wait between the two."""
+        try:
+            self._check_open()
+        except BaseException:
+            self._slots.release()
+            raise
+        correlation_id = self._next_correlation_id()
+        pending = _Pending(
+            correlation_id=correlation_id, key=key, version=version, future=self._loop.create_future()
+        )
+        self._write(key, version, correlation_id, body)
+        self._pending.append(pending)
+        return pending
+
+    def _write(self, key: int, version: int, correlation_id: int, body: Sequence[BytesLike]) -> None:
+        assert self._transport is not None
+        head = write_request_head(key, version, correlation_id, self._client_id, sum(map(len, body)))
+        self._transport.writelines([head, *body])
+
+    def _check_open(self) -> None:
+        if self._failure is not None:
+            raise ConnectionLost(str(self._failure))
+
+    def _next_correlation_id(self) -> int:
+        self._correlation_id = (self._correlation_id + 1) & _CORRELATION_MASK
+        return self._correlation_id
+
+    # ---- receiving
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        cause = f" ({exc})" if exc is not None else ""
+        self.fail(ConnectionLost(f"{self.address} closed the connection{cause}"))
+        self._closed.set()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 (asyncio's own signature)
+        if self._frame is not None:
+            return self._frame[self._frame_end :]
+        return self._received[self._received_end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._failure is not None:
+            return
+        try:
+            if self._frame is not None:
+                self._frame_end += nbytes
+                if self._frame_end == len(self._frame):
+                    frame, self._frame = self._frame, None
+                    self._deliver(frame)
+            else:
+                self._received_end += nbytes
+                self._split()
+        except ProtocolError as error:
+            self.fail(error)
+
+    def _split(self) -> None:
+        """Deliver every whole reply in the buffer, and move what is left to where it can be completed."""
+        view, at, end = self._received, 0, self._received_end
+        while end - at >= _SIZE.size:
+            (size,) = _SIZE.unpack_from(view, at)
+            if not _REPLY_BYTES_MIN <= size <= self._reply_bytes_max:
+                raise self._refuse_size(size)
+            at += _SIZE.size
+            have = min(size, end - at)
+            frame = memoryview(bytearray(size))
+            frame[:have] = view[at : at + have]
+            at += have
+            if have < size:
+                self._frame, self._frame_end = frame, have
+            else:
+                self._deliver(frame)
+        view[: end - at] = view[at:end]
+        self._received_end = end - at
+
+    def _deliver(self, frame: memoryview) -> None:
+        if not self._pending:
+            raise ProtocolError(f"{self.address} sent a reply that nobody asked for")
+        pending = self._pending.popleft()
+        self._slots.release()
+        try:
+            correlation_id, body = read_response_head(pending.key, pending.version, frame)
+            if correlation_id != pending.correlation_id:
+                raise ProtocolError(
+                    f"{self.address} answered request {correlation_id} when {pending.correlation_id} was due"
+                )
+        except ProtocolError as error:
+            self._give_up(pending, error)
+            raise
+        if not pending.future.done():
+            pending.future.set_result(body)
+
+    def _give_up(self, pending: _Pending, error: ProtocolError) -> None:
+        if not pending.future.done():
+            pending.future.set_exception(error)
+
+    def _refuse_size(self, size: int) -> ProtocolError:
+        if _SIZE.pack(size) == b"HTTP":
+            return ProtocolError(f"{self.address} speaks HTTP and not Kafka. Is this the Kafka port?")
+        if 0x15030000 <= size <= 0x150304FF:  # a TLS alert record
+            return ProtocolError(f"{self.address} expects TLS. Is this the plain Kafka port?")
+        return ProtocolError(
+            f"{self.address} announced a reply of {size} bytes; the limit is {self._reply_bytes_max}."
+            " Is this the Kafka port?"
+        )
+
+    def _decoded(self, message_type: type[Message], version: int, body: memoryview) -> Any:
+        with self.distrust():
+            return decode(message_type, version, body)
+
+    @contextmanager
+    def distrust(self) -> Iterator[None]:
+        """Around the reading of a reply: where that breaks the protocol, the connection ends."""
+        try:
+            yield
+        except ProtocolError as error:
+            self.fail(error)
+            raise
+
+    # ---- handshake
+
+    async def negotiate(self, *, timeout_s: float) -> None:
+        """Ask the broker which versions it speaks (KIP-35, KIP-511)."""
+        request = ApiVersionsRequest(client_software_name="tailrace", client_software_version=__version__)
+        version = _HANDSHAKE_VERSION
+        for _ in range(2):
+            sent = encode(request, version)
+            body = await self.exchange(_API_VERSIONS, version, [sent], timeout_s=timeout_s)
+            # Error 35 comes in version 0 whatever was asked, and tells the versions of ApiVersions itself.
+            unsupported = len(body) >= 2 and _CODE.unpack_from(body)[0] == ErrorCode.UNSUPPORTED_VERSION
+            reply = self._decoded(ApiVersionsResponse, 0 if unsupported else version, body)
+            if not unsupported:
+                break
+            version = 0
+        if reply.error_code:
+            raise ProtocolError(f"{self.address} refused to tell its versions (error {reply.error_code})")
+        self.versions = {api.api_key: (api.min_version, api.max_version) for api in reply.api_keys}
+
+
+async def open_connection(
+    address: Address,
+    *,
+    client_id: str,
+    request_timeout_s: float,
+    connect_timeout_s: float,
+    in_flight_max: int = IN_FLIGHT_MAX,
+    reply_bytes_max: int = REPLY_BYTES_MAX,
+) -> Connection:
+    """Connect and negotiate; CannotConnect says which address, why, and what to try."""
+    connection = Connection(
+        address,
+        client_id=client_id,
+        request_timeout_s=request_timeout_s,
+        in_flight_max=in_flight_max,
+        reply_bytes_max=reply_bytes_max,
+    )
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(connect_timeout_s):
+            await loop.create_connection(lambda: connection, address.host, address.port)
+    except TimeoutError as error:
+        raise ConnectTimedOut(_unreached(address, f"no answer within {connect_timeout_s:g} s")) from error
+    except OSError as error:
+        raise CannotConnect(_unreached(address, _cause(error))) from error
+    try:
+        await connection.negotiate(timeout_s=connect_timeout_s)
+    except ProtocolError as error:
+        await connection.close()
+        raise CannotConnect(str(error)) from error
+    except ClientError as error:
+        await connection.close()
+        kind = ConnectTimedOut if isinstance(error, TimedOut) else CannotConnect
+        raise kind(
+            f"{address} took the connection and then said nothing ({error}). Is this the Kafka port?"
+        ) from error
+    except BaseException:
+        await connection.close()
+        raise
+    return connection
+
+
+def _unreached(address: Address, cause: str) -> str:
+    return f"cannot reach {address} ({cause}). Is the broker running? Try: tailrace up"
+
+
+def _cause(error: OSError) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    # Several addresses of one host: asyncio puts all their errors into one text.
+    if error.strerror is None and "Connect call failed" in str(error):
+        return "connection refused"
+    return (error.strerror or str(error) or type(error).__name__).lower()

@@ -1,0 +1,263 @@
+"""`MessageProducer`: a producer for plain threads, configured with Kafka's property names.
+
+    props = {"bootstrap.servers": "localhost:9092"}
+    with MessageProducer(props) as producer:
+        producer.send(ProducerRecord("test-topic", "key1", "Hello World!"))
+
+`send` never waits for a broker. It hands the record to a loop in another thread (producer.py does the work
+there) and waits only while more than buffer.memory is under way, for max.block.ms at most. Leaving the
+`with` block waits until everything has arrived.
+"""
+
+from __future__ import annotations
+
+import atexit
+import concurrent.futures
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Self, TypeAlias, overload
+
+from tailrace.client.accumulator import RecordMetadata, record_bytes
+from tailrace.client.error import BufferFull, ClientClosed
+from tailrace.client.kafka import KafkaClient
+from tailrace.client.loop_thread import LoopThread
+from tailrace.client.producer import Producer
+from tailrace.client.properties import PRODUCER_PROPERTIES, Properties, client_from, producer_config
+from tailrace.client.serialization import find_serializer
+from tailrace.model import TailraceError
+
+Callback: TypeAlias = Callable[[RecordMetadata | None, BaseException | None], object]
+"""Called in the producer's thread with where the record went, or with why it did not."""
+
+_HANDED_OVER_AT_ONCE = 1000
+_NO_BOUND = 2**62  # this side keeps to buffer.memory already
+
+
+class ProducerRecord:
+    """A record to be sent: ProducerRecord(topic, value), (topic, key, value), (topic, partition, key, value)
+    or (topic, partition, timestamp, key, value), each with headers if wanted; or by keyword.
+    """
+
+    __slots__ = ("headers", "key", "partition", "timestamp", "topic", "value")
+
+    @overload
+    def __init__(self, topic: str, value: Any, /, *, headers: _Headers = ...) -> None: ...
+    @overload
+    def __init__(self, topic: str, key: Any, value: Any, /, *, headers: _Headers = ...) -> None: ...
+    @overload
+    def __init__(
+        self, topic: str, partition: int | None, key: Any, value: Any, /, *, headers: _Headers = ...
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        topic: str,
+        partition: int | None,
+        timestamp: int | None,
+        key: Any,
+        value: Any,
+        /,
+        *,
+        headers: _Headers = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        topic: str,
+        *,
+        value: Any,
+        key: Any = ...,
+        partition: int | None = ...,
+        timestamp: int | None = ...,
+        headers: _Headers = ...,
+    ) -> None: ...
+
+    def __init__(self, topic: str, *args: Any, headers: _Headers = (), **named: Any) -> None:
+        if len(args) > len(_ORDER):
+            raise TypeError(f"ProducerRecord takes a topic and up to {len(_ORDER)} more, not {len(args)}")
+        # Java's order: the fewer there are, the further to the right they begin, except for the partition.
+        names = _ORDER if len(args) == len(_ORDER) else [name for name in _ORDER if name != "timestamp"]
+        given = dict(zip(names[len(names) - len(args) :], args, strict=True))
+        if twice := given.keys() & named.keys():
+            raise TypeError(f"ProducerRecord got {', '.join(sorted(twice))} twice")
+        if unknown := named.keys() - set(_ORDER):
+            raise TypeError(f"ProducerRecord has no {', '.join(sorted(unknown))}")
+        given |= named
+        if "value" not in given:
+            raise TypeError("ProducerRecord needs a value; None is a tombstone")
+        self.topic = topic
+        self.partition: int | None = given.get("partition")
+        self.timestamp: int | None = given.get("timestamp")
+        """Milliseconds since 1970; None: the time of sending."""
+        self.key: Any = given.get("key")
+        self.value: Any = given["value"]
+        self.headers: Sequence[tuple[str, bytes | None]] = tuple(headers)
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in ("topic", *_ORDER, "headers"))
+        return f"ProducerRecord({fields})"
+
+
+_Headers: TypeAlias = "Sequence[tuple[str, bytes | None]]"
+_ORDER = ("partition", "timestamp", "key", "value")
+
+
+@dataclass(slots=True)
+class _Handed:
+    """A record on its way from the caller's thread to the producer's."""
+
+    record: ProducerRecord
+    key: bytes | None
+    value: bytes | None
+    future: concurrent.futures.Future[RecordMetadata]
+
+
+class MessageProducer:
+    """Sends records; safe to use from several threads. Close it, or use it in a `with` block."""
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        checked = Properties(properties, known=PRODUCER_PROPERTIES)
+        self._key_serializer = find_serializer(checked.get("key.serializer"), name="key.serializer")
+        self._value_serializer = find_serializer(checked.get("value.serializer"), name="value.serializer")
+        self._config = producer_config(checked)
+        self._block_s = checked.seconds("max.block.ms", 60_000)
+        self._inbox: deque[_Handed] = deque()
+        self._handing_over = False
+        self._buffered = 0
+        self._room = threading.Condition()
+        self._closed = False
+        self._thread = LoopThread("tailrace-producer")
+        try:
+            self._client, self._producer = self._thread.call(self._open(checked))
+        except BaseException:
+            self._thread.close()
+            raise
+        atexit.register(self.close)
+
+    async def _open(self, properties: Properties) -> tuple[KafkaClient, Producer]:
+        client = client_from(properties)
+        try:
+            await client.connect()
+        except BaseException:
+            await client.close()
+            raise
+        return client, Producer(client, replace(self._config, buffer_bytes_max=_NO_BOUND))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def send(
+        self, record: ProducerRecord, callback: Callback | None = None
+    ) -> concurrent.futures.Future[RecordMetadata]:
+        """Send a record; the future, and the callback, tell where it went or why it did not."""
+        handed = _Handed(
+            record,
+            self._key_serializer(record.key),
+            self._value_serializer(record.value),
+            concurrent.futures.Future(),
+        )
+        size = record_bytes(handed.key, handed.value, record.headers)
+        self._wait_room(size)
+
+        def done(future: concurrent.futures.Future[RecordMetadata]) -> None:
+            with self._room:
+                self._buffered -= size
+                self._room.notify_all()
+            if callback is not None:
+                error = future.exception()
+                callback(None if error else future.result(), error)
+
+        handed.future.add_done_callback(done)
+        self._inbox.append(handed)
+        if not self._handing_over:
+            self._handing_over = True
+            self._thread.loop.call_soon_threadsafe(self._hand_over)
+        return handed.future
+
+    def flush(self) -> None:
+        """Wait until everything sent so far has arrived or failed."""
+        self._thread.call(self._flush())
+
+    def partitions_for(self, topic: str) -> list[int]:
+        """The partitions of a topic, which is created if the broker does that."""
+
+        async def ask() -> list[int]:
+            return list((await self._client.topic(topic, create=True)).partitions)
+
+        return self._thread.call(ask())
+
+    def close(self, timeout_ms: int | None = None) -> None:
+        """Flush, for so long at most, and let go of everything. A second call does nothing."""
+        with self._room:
+            if self._closed:
+                return
+            self._closed = True
+            self._room.notify_all()
+        atexit.unregister(self.close)
+        try:
+            self._thread.call(self._close(None if timeout_ms is None else timeout_ms / 1000))
+        finally:
+            self._thread.close()
+
+    # ---- between the threads
+
+    def _wait_room(self, size: int) -> None:
+        limit = self._config.buffer_bytes_max
+        with self._room:
+            fits = self._room.wait_for(
+                lambda: self._closed or not self._buffered or self._buffered + size <= limit, self._block_s
+            )
+            if self._closed:
+                raise ClientClosed("the producer is closed")
+            if not fits:
+                raise BufferFull(
+                    f"{self._buffered} bytes still wait after max.block.ms, and buffer.memory is {limit}."
+                    " Is the broker slow or gone?"
+                )
+            self._buffered += size
+
+    def _hand_over(self) -> None:
+        """In the producer's thread: take what the other threads sent, a bounded number at a time."""
+        self._handing_over = False
+        for _ in range(_HANDED_OVER_AT_ONCE):
+            if not self._inbox:
+                return
+            self._take(self._inbox.popleft())
+        self._handing_over = True
+        self._thread.loop.call_soon(self._hand_over)
+
+    def _take(self, handed: _Handed) -> None:
+        if not handed.future.set_running_or_notify_cancel():
+            return
+        record = handed.record
+        try:
+            self._producer.send_nowait(
+                record.topic,
+                handed.value,
+                key=handed.key,
+                partition=record.partition,
+                headers=record.headers,
+                timestamp_ms=record.timestamp,
+                future=handed.future,
+            )
+        except TailraceError as error:
+            handed.future.set_exception(error)
+
+    async def _flush(self) -> None:
+        while self._inbox:
+            self._take(self._inbox.popleft())
+        await self._producer.flush()
+
+    async def _close(self, timeout_s: float | None) -> None:
+        while self._inbox:
+            self._take(self._inbox.popleft())
+        await self._producer.close(timeout_s=timeout_s)
+        await self._client.close()

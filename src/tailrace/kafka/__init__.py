@@ -1,0 +1,22 @@
+"""The Kafka door: Kafka clients on a TCP port, served from the broker.
+
+`listener`    binds a port, counts connections, ends them
+`connection`  one client: requests in order, replies in order, and what may hold them up
+`frames`      frames out of a byte stream          `budget`    the node's bound on request bytes
+`replies`     replies as fast as they are read     `held`      one that the next request waits for
+`dispatch`    from a frame to a handler            `handlers/` one module per API
+`fetching`    one fetch: read, wait, answer        `session`   fetch sessions (KIP-227)
+`call`        what a handler is given              `errors`    our exceptions as Kafka's codes
+`config`      bounds and defaults
+
+The path of a batch: the receive buffer -> one copy, the log's own -> `Partition.append`, without an await ->
+the reply waits for durability, while later requests are taken.
+"""
+
+from tailrace.kafka.budget import RequestBudget
+from tailrace.kafka.call import Call, ConnectionFacts
+from tailrace.kafka.config import DoorConfig
+from tailrace.kafka.door import DoorCounters
+from tailrace.kafka.listener import KafkaListener
+
+__all__ = ["Call", "ConnectionFacts", "DoorConfig", "DoorCounters", "KafkaListener", "RequestBudget"]

@@ -1,0 +1,60 @@
+"""What a handler is given beside the request: the broker, and who is asking, from where."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tailrace.broker import Broker, Node
+from tailrace.kafka.cache import ReplyCache
+from tailrace.kafka.config import AUTO, split_address
+
+
+class ConnectionFacts(NamedTuple):
+    """The two ends of a connection."""
+
+    peer_host: str
+    peer_port: int
+    local_host: str  # the address that the client reached, also where the listener is bound to all of them
+    local_port: int
+    listener: str = "kafka"
+
+
+class Call:
+    """One request's surroundings."""
+
+    __slots__ = ("_advertised", "broker", "client_id", "connection", "replies", "version")
+
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        version: int,
+        client_id: str | None,
+        connection: ConnectionFacts,
+        advertised: str = AUTO,
+        replies: ReplyCache | None = None,
+    ) -> None:
+        self.broker = broker
+        self.version = version
+        self.client_id = client_id
+        self.connection = connection
+        self.replies = ReplyCache() if replies is None else replies  # encoded ones, kept by the listener
+        self._advertised = advertised
+
+    def advertised(self, node: Node) -> tuple[str, int]:
+        """Where this client finds a node: its own address, or what this listener is set to say of itself.
+
+        "auto" is the address that the client is connected to: it reaches that one, whatever names and
+        networks lie between.
+        """
+        if node.host:
+            return node.host, node.port
+        if self._advertised != AUTO:
+            return split_address(self._advertised)
+        return self.connection.local_host, self.connection.local_port
+
+
+def plain_address(host: str) -> str:
+    """An IPv4 address that came through an IPv6 socket, as IPv4; an IPv6 one without its scope."""
+    host = host.partition("%")[0]
+    return host.removeprefix("::ffff:") if host.startswith("::ffff:") and "." in host else host

@@ -1,0 +1,406 @@
+"""One client's connection: bytes in, requests in order, replies in order.
+
+Requests are taken one after the other as long as nothing holds the connection. What may hold it is a bit in
+`_holds`, and when the last one is cleared the next request is taken:
+
+    BUSY        a handler waits for something, and the next request waits for it (as Kafka does)
+    BUDGET      the node has no bytes left for the next frame
+    WRITE       the client does not read what was written
+    UNANSWERED  too many requests or bytes of this connection are under way
+    TURN        it has had its turn; the others get theirs
+    CLOSING     nothing more is taken
+
+While it is held its socket is not read, so that TCP tells the client. The one exception is BUSY with nothing
+received: then reading goes on, to notice a client that leaves.
+
+A client that breaks the protocol, and a bug of ours, cost this connection and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, cast
+
+from tailrace.kafka.call import ConnectionFacts, plain_address
+from tailrace.kafka.dispatch import dispatch
+from tailrace.kafka.frames import FrameSplitter
+from tailrace.kafka.replies import Outbox
+from tailrace.model import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tailrace.kafka.budget import Claim
+    from tailrace.kafka.door import Door
+    from tailrace.kafka.replies import Pending
+
+logger = logging.getLogger(__name__)
+
+_BUSY = 1
+_BUDGET = 2
+_WRITE = 4
+_UNANSWERED = 8
+_TURN = 16
+_CLOSING = 32
+_NEVER = float("inf")
+_MIB = 1 << 20
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The protocol object of one socket."""
+
+    __slots__ = (
+        "_claim",
+        "_config",
+        "_consuming",
+        "_deadline",
+        "_facts",
+        "_frame_due",
+        "_holds",
+        "_on_lost",
+        "_on_made",
+        "_orphans",
+        "_outbox",
+        "_reading",
+        "_splitter",
+        "_timer",
+        "_transport",
+        "_turn_bytes",
+        "_turn_requests",
+        "_unanswered_bytes",
+        "active",
+        "door",
+        "idle_ticks",
+    )
+
+    _transport: asyncio.Transport
+    _outbox: Outbox
+
+    def __init__(
+        self, door: Door, *, on_made: Callable[[Connection], bool], on_lost: Callable[[Connection], None]
+    ) -> None:
+        self.door = door
+        self.active = True  # something happened since the last sweep
+        self.idle_ticks = 0
+        self._on_made = on_made  # whether there is room for one more
+        self._on_lost = on_lost
+        self._config = door.config
+        self._splitter = FrameSplitter(
+            door.receive_buffer,
+            door.budget,
+            frame_bytes_max=door.config.frame_bytes_max,
+            read_bytes=max(door.config.turn_bytes // 2, 1),
+        )
+        self._holds = 0
+        self._consuming = False
+        self._reading = True
+        self._turn_bytes = 0
+        self._turn_requests = 0
+        self._unanswered_bytes = 0
+        self._claim: Claim | None = None
+        self._deadline = _NEVER
+        self._timer: asyncio.TimerHandle | None = None
+        self._orphans: list[Pending] = []
+        self._facts: ConnectionFacts | None = None
+        self._frame_due = _NEVER  # when the frame that is arriving must be here
+
+    def __repr__(self) -> str:
+        return f"<Connection {self._facts}, holds {self._holds:#x}>"
+
+    @property
+    def facts(self) -> ConnectionFacts:
+        """Who talks to whom."""
+        if self._facts is None:
+            peer = self._transport.get_extra_info("peername") or ("", 0)
+            local = self._transport.get_extra_info("sockname") or ("", 0)
+            self._facts = ConnectionFacts(plain_address(peer[0]), peer[1], plain_address(local[0]), local[1])
+        return self._facts
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way on our side. A client that does not read is silent, not busy."""
+        return not self._outbox.queue or self._outbox.paused
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the client does not take what was written."""
+        return self._outbox.paused
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What is in memory for this client and cannot leave: with the transport, and behind that."""
+        return self._transport.get_write_buffer_size() + self._outbox.ready_bytes
+
+    # ---- the transport's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        config = self._config
+        self._outbox = Outbox(
+            self._transport,
+            self.door.loop,
+            piece_bytes=config.piece_bytes,
+            turn_bytes=config.turn_bytes,
+            answered=self._answered,
+            broken=self._broken,
+            go_on=self._go_on,
+        )
+        if not self._on_made(self):
+            self._holds |= _CLOSING
+            self._transport.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        return self._splitter.get_buffer()
+
+    def buffer_updated(self, count: int) -> None:
+        self.active = True
+        self._splitter.received(count)
+        self._turn_bytes += count
+        self._consume()
+
+    def eof_received(self) -> None:
+        """The client closes its side, and Kafka clients read nothing after that: so do we."""
+
+    def pause_writing(self) -> None:
+        self._outbox.pause()
+        self._holds |= _WRITE
+
+    def resume_writing(self) -> None:
+        self.active = True
+        self._outbox.resume()
+        if not self._outbox.paused:
+            self._holds &= ~_WRITE
+            self._settle()
+
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
+        self._holds |= _CLOSING
+        if self._timer is not None:
+            self._timer.cancel()
+        budget = self.door.budget
+        if self._claim is not None:
+            budget.withdraw(self._claim)
+            self._claim = None
+        budget_bytes = self._splitter.abandon()
+        if budget_bytes:
+            budget.give(budget_bytes)
+        self._orphans = self._outbox.close()
+        for orphan in self._orphans:
+            orphan.finish()
+        self._settle_orphans()
+        self._on_lost(self)
+
+    # ---- the listener's side
+
+    def sweep(self, now: float, *, idle_ticks_max: int) -> None:
+        """Look whether the client is still worth a socket; called every so often."""
+        if self._splitter.frame_bytes and now >= self._frame_due:
+            self._refuse("a frame did not arrive in time")
+        elif self.active:
+            self.active, self.idle_ticks = False, 0
+        elif self.idle:
+            self.idle_ticks += 1
+            if self.idle_ticks >= idle_ticks_max:
+                self._refuse("idle")
+
+    def close_soon(self) -> None:
+        """Take nothing more; close when the replies under way have left."""
+        self._hold(_CLOSING)
+        for reply in self._outbox.pending():
+            reply.finish()
+        self._go_on()
+
+    def abort(self) -> None:
+        """Close now."""
+        self._holds |= _CLOSING
+        self._transport.abort()
+
+    # ---- for handlers
+
+    def ready(self, _future: object = None) -> None:
+        """A reply may be known now."""
+        if self._orphans:
+            self._settle_orphans()
+        else:
+            self._go_on()
+
+    def unhold(self) -> None:
+        """The reply that the next request waited for is known."""
+        self._holds &= ~_BUSY
+        self.ready()
+
+    def expire_at(self, deadline: float) -> None:
+        """A reply must be known by then. One timer serves all, and most deadlines pass unnoticed."""
+        if deadline < self._deadline:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._deadline = deadline
+            self._timer = self.door.loop.call_at(deadline, self._expire)
+
+    # ---- inside
+
+    def _consume(self) -> None:
+        """Take requests until something holds us or there are no more."""
+        if self._consuming:
+            return
+        self._consuming = True
+        try:
+            self._take_requests()
+        except ProtocolError as error:
+            self.door.counters.protocol_errors += 1
+            self._refuse(str(error))
+        except Exception:
+            logger.exception("request failed: %s", self.facts)
+            self.abort()
+        finally:
+            self._consuming = False
+        self._steer_reading()
+
+    def _take_requests(self) -> None:
+        splitter, outbox = self._splitter, self._outbox
+        queue = outbox.queue
+        while not self._holds:
+            frame = splitter.next_frame()
+            if frame is None:
+                if splitter.wanted:
+                    self._wait_for_budget()
+                break
+            self._take(frame)
+            self._turn_requests += 1
+            if len(queue) > 1 and self._has_too_much():
+                self._holds |= _UNANSWERED
+            if self._turn_requests >= self._config.turn_requests:
+                self._end_turn()
+        if queue:
+            outbox.flush()
+            if self._holds & _UNANSWERED:
+                self._settle()
+        if self._turn_bytes >= self._config.turn_bytes:
+            self._end_turn()
+        if self._holds & _CLOSING:
+            self._close_if_done()
+
+    def _take(self, frame: memoryview) -> None:
+        size = len(frame)
+        budget = self.door.budget
+        try:
+            reply = dispatch(self, frame, owned=self._splitter.owned)
+        except BaseException:
+            budget.give(size)
+            raise
+        if reply is None:
+            budget.give(size)
+            return
+        if isinstance(reply, bytes | list):
+            budget.give(size)
+        else:
+            reply.request_bytes = size
+            self._unanswered_bytes += size
+            if reply.holds and reply.take() is None:
+                self._holds |= _BUSY
+        self._outbox.put(reply)
+
+    def _steer_reading(self) -> None:
+        """Read on, or not, and leave nothing in the buffer that all share."""
+        splitter, holds = self._splitter, self._holds
+        splitter.keep()
+        if not holds or (holds == _BUSY and not splitter.has_rest):
+            if not self._reading:
+                self._reading = True
+                self._transport.resume_reading()
+        elif self._reading:
+            self._reading = False
+            self._transport.pause_reading()
+        if splitter.frame_bytes == 0:
+            self._frame_due = _NEVER
+        elif self._frame_due == _NEVER:
+            allowed = self._config.frame_timeout_s + splitter.frame_bytes / _MIB
+            self._frame_due = self.door.loop.time() + allowed
+
+    def _go_on(self) -> None:
+        """Send what is ready, and take what there is room for then."""
+        self._outbox.flush()
+        self._settle()
+
+    def _settle(self) -> None:
+        """After a flush: clear the holds that are over, and take the next requests if none is left."""
+        if self._holds & _CLOSING:
+            self._close_if_done()
+            return
+        if self._holds & _UNANSWERED and not self._has_too_much():
+            self._holds &= ~_UNANSWERED
+        if not self._holds:
+            self._consume()
+
+    def _has_too_much(self) -> bool:
+        config = self._config
+        return (
+            len(self._outbox.queue) >= config.unanswered_requests_max
+            or self._unanswered_bytes >= config.unanswered_bytes_max
+            or self._outbox.ready_bytes >= config.reply_bytes_max
+        )
+
+    def _hold(self, reason: int) -> None:
+        self._holds |= reason
+        self._steer_reading()
+
+    def _end_turn(self) -> None:
+        if not self._holds & _TURN:
+            self._holds |= _TURN
+            self.door.loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn_bytes = self._turn_requests = 0
+        self._holds &= ~_TURN
+        self._settle()
+
+    def _wait_for_budget(self) -> None:
+        self._holds |= _BUDGET
+        self._claim = self.door.budget.wait(self._splitter.wanted, self._granted_soon)
+
+    def _granted_soon(self) -> None:
+        """By way of the loop: it is granted in the middle of another connection's work."""
+        self.door.loop.call_soon(self._granted)
+
+    def _granted(self) -> None:
+        if self._claim is None:
+            return  # the connection was lost in between
+        self._claim = None
+        self._splitter.grant()
+        self._holds &= ~_BUDGET
+        self._settle()
+
+    def _answered(self, reply: Pending) -> None:
+        self._unanswered_bytes -= reply.request_bytes
+        self.door.budget.give(reply.request_bytes)
+
+    def _settle_orphans(self) -> None:
+        """The client has gone; what it sent counts until it is dealt with."""
+        left = []
+        for reply in self._orphans:
+            if reply.take() is None:
+                left.append(reply)
+            else:
+                self.door.budget.give(reply.request_bytes)
+        self._orphans = left
+
+    def _expire(self) -> None:
+        now = self.door.loop.time()
+        self._deadline, self._timer = _NEVER, None
+        for reply in self._outbox.pending():
+            deadline = reply.expire(now)
+            if deadline is not None:
+                self.expire_at(deadline)
+        self._go_on()
+
+    def _close_if_done(self) -> None:
+        if self._outbox.idle:
+            self._transport.close()
+
+    def _broken(self, error: Exception) -> None:
+        logger.warning("reply cut off: %s: %s", self.facts, error)
+        self.abort()
+
+    def _refuse(self, reason: str) -> None:
+        logger.info("connection closed: %s: %s", self.facts, reason)
+        self.abort()

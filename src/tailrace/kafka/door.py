@@ -1,0 +1,62 @@
+"""What the connections of one listener share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from tailrace.broker import Broker
+from tailrace.kafka.budget import RequestBudget
+from tailrace.kafka.cache import ReplyCache
+from tailrace.kafka.config import DoorConfig
+from tailrace.kafka.session import FetchSessions
+
+_RECEIVE_BYTES = 64 * 1024
+
+
+@dataclass(slots=True)
+class DoorCounters:
+    """Grows only, but for `connections`, which is how many there are."""
+
+    connections: int = 0
+    accepted: int = 0
+    refused: int = 0
+    requests: int = 0
+    bytes_in: int = 0
+    protocol_errors: int = 0
+
+
+class Door:
+    """One listener's broker, bounds, caches and running handlers."""
+
+    def __init__(self, broker: Broker, config: DoorConfig, budget: RequestBudget | None = None) -> None:
+        self.broker = broker
+        self.config = config
+        self.budget = budget or RequestBudget(config.request_bytes_max)
+        self.loop = asyncio.get_running_loop()
+        self.counters = DoorCounters()
+        self.receive_buffer = memoryview(bytearray(_RECEIVE_BYTES))
+        self.metadata = ReplyCache()
+        self.sessions = FetchSessions(
+            sessions_max=config.sessions_max,
+            partitions_max=config.session_partitions_max,
+            idle_s=config.session_idle_s,
+        )
+        self.suspects: set[tuple[str, int]] = set()  # partitions whose records could not be read in mid-reply
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a handler beside everything else; it outlives its connection, and ends with the door."""
+        task = self.loop.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def stop_handlers(self) -> None:
+        """End the handlers that still run."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,312 @@
+"""One fetch request at work: read what is there, wait for more if that is too little, answer.
+
+A fetch is answered at once when it has enough bytes, when a partition has an error, when there is nothing to
+wait for or no time to wait. Else it leaves a callback with every partition it reads, and is woken when one of
+them moves; nobody polls, and no task is made for it. Only where records must come from the disk to be found
+does a task look for them.
+
+`max_bytes` is soft: the first partition that has records yields at least one batch, however large. Those
+after it get what is left, or nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tailrace.kafka.errors import ANSWERABLE, error_of
+from tailrace.kafka.held import HeldReply
+from tailrace.model import Offset
+from tailrace.storage.api import Extent, Slice
+from tailrace.wire.kafka import (
+    FETCH,
+    FetchRequest,
+    FetchResult,
+    fetch_response_size,
+    write_fetch_response,
+    write_response_head,
+)
+
+if TYPE_CHECKING:
+    from tailrace.broker import Partition
+    from tailrace.kafka.connection import Connection
+    from tailrace.kafka.replies import Pieces
+    from tailrace.kafka.session import Answer, FetchContext, Wanted
+
+_READ_COMMITTED = 1
+_SUSPECTS_MAX = 10_000
+_CAREFUL_BYTES = 256 * 1024
+
+
+class Records:
+    """What a partition contributes to a reply: extents that are loaded as the socket drains."""
+
+    __slots__ = ("_place", "_suspects", "extents", "next_offset", "size")
+
+    def __init__(self, found: Slice, place: tuple[str, int], suspects: set[tuple[str, int]]) -> None:
+        self.extents: Sequence[Extent] = found.extents
+        self.size = found.size
+        self.next_offset = found.next_offset
+        self._place = place
+        self._suspects = suspects
+
+    def failed(self, error: Exception) -> None:  # noqa: ARG002
+        """The reply was cut off: next time look before promising, so that the client hears of the error."""
+        if len(self._suspects) >= _SUSPECTS_MAX:
+            self._suspects.clear()
+        self._suspects.add(self._place)
+
+
+class _LoadedExtent:
+    """Bytes that were looked at before they were promised."""
+
+    __slots__ = ("_view", "size")
+
+    def __init__(self, data: bytes) -> None:
+        self._view = memoryview(data)
+        self.size = len(data)
+
+    def load_nowait(self) -> memoryview:
+        return self._view
+
+    async def load(self) -> memoryview:
+        return self._view
+
+    def release(self) -> None:
+        """It has its own memory."""
+
+
+class Fetch(HeldReply):
+    """A request and what is known of its answer."""
+
+    __slots__ = (
+        "_available",
+        "_bytes_max",
+        "_connection",
+        "_context",
+        "_correlation_id",
+        "_failed",
+        "_found_bytes",
+        "_isolation_level",
+        "_min_bytes",
+        "_moved",
+        "_timer",
+        "_version",
+        "_watched",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        request: FetchRequest,
+        context: FetchContext,
+        *,
+        version: int,
+        correlation_id: int,
+    ) -> None:
+        super().__init__(connection.unhold)
+        self._connection = connection
+        self._context = context
+        self._version = version
+        self._correlation_id = correlation_id
+        self._isolation_level = request.isolation_level
+        self._min_bytes = request.min_bytes
+        self._bytes_max = min(request.max_bytes, connection.door.config.fetch_bytes_max)
+        self._found_bytes = 0  # by the last pass over all partitions
+        self._failed = False  # whether that pass met an error
+        # While it waits:
+        self._watched: list[tuple[Partition, partial[None]]] = []
+        self._available: dict[Wanted, int] = {}  # bytes, by partition
+        self._moved: set[Wanted] = set()  # since they were looked at last
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, wait_ms: int) -> Pieces | Fetch:
+        """The answer, or this object if it comes later."""
+        answers = self._read_nowait()
+        if answers is None:
+            self._connection.door.start("kafka-Fetch", self._read_cold(wait_ms))
+            return self
+        if wait_ms <= 0 or self._is_enough():
+            return self._encode(answers)
+        self._wait(answers, wait_ms)
+        return self
+
+    # ---- reading
+
+    def _is_enough(self) -> bool:
+        return self._failed or self._found_bytes >= self._min_bytes or not self._context.wanted
+
+    def _read_nowait(self) -> list[Answer] | None:
+        """One pass over all partitions, in order; None if one of them needs the disk."""
+        self._found_bytes, self._failed = 0, False
+        suspects = self._connection.door.suspects
+        leader = self._connection.door.broker.leader
+        answers: list[Answer] = []
+        for wanted in self._context.wanted:
+            try:
+                if suspects and (wanted.topic, wanted.index) in suspects:
+                    return None
+                partition = leader(wanted.topic, wanted.index)
+                partition.check_epoch(wanted.leader_epoch)
+                limit = self._limit(wanted)
+                found = partition.read_nowait(Offset(wanted.offset), bytes_max=max(limit, 1))
+                if found is None:
+                    return None
+                answers.append((wanted, self._result(wanted, partition, found, limit)))
+            except ANSWERABLE as error:
+                answers.append((wanted, self._failure(wanted, error)))
+        return answers
+
+    async def _read_cold(self, wait_ms: int) -> None:
+        """The same with the disk. What takes a disk long to find is answered without waiting for more."""
+        self._found_bytes, self._failed = 0, False
+        answers: list[Answer] = []
+        for wanted in self._context.wanted:
+            try:
+                answers.append((wanted, await self._read_one(wanted)))
+            except ANSWERABLE as error:
+                answers.append((wanted, self._failure(wanted, error)))
+            except BaseException:
+                self._connection.abort()
+                self.complete(b"")
+                raise
+        if wait_ms > 0 and not self._is_enough():
+            self._wait(answers, wait_ms)
+        else:
+            self.complete(self._encode(answers))
+
+    async def _read_one(self, wanted: Wanted) -> FetchResult[Records]:
+        door = self._connection.door
+        partition = door.broker.leader(wanted.topic, wanted.index)
+        partition.check_epoch(wanted.leader_epoch)
+        limit = self._limit(wanted)
+        if (wanted.topic, wanted.index) in door.suspects:
+            limit = min(limit, _CAREFUL_BYTES)
+            found = await partition.read(Offset(wanted.offset), bytes_max=max(limit, 1))
+            found = await _load_sound(found)
+        else:
+            found = await partition.read(Offset(wanted.offset), bytes_max=max(limit, 1))
+        return self._result(wanted, partition, found, limit)
+
+    def _limit(self, wanted: Wanted) -> int:
+        return min(wanted.bytes_max, self._bytes_max - self._found_bytes)
+
+    def _result(self, wanted: Wanted, partition: Partition, found: Slice, limit: int) -> FetchResult[Records]:
+        records = None
+        if found.size and (found.size <= limit or not self._found_bytes):
+            records = Records(found, (wanted.topic, wanted.index), self._connection.door.suspects)
+            self._found_bytes += found.size
+        return FetchResult(
+            wanted.index,
+            0,
+            partition.high_watermark,
+            partition.last_stable_offset,
+            partition.start_offset,
+            [] if self._isolation_level == _READ_COMMITTED else None,
+            -1,
+            records,
+        )
+
+    def _failure(self, wanted: Wanted, error: Exception) -> FetchResult[Records]:
+        self._failed = True
+        return FetchResult(wanted.index, error_code=error_of(error)[0])
+
+    # ---- waiting
+
+    def _wait(self, answers: list[Answer], wait_ms: int) -> None:
+        door = self._connection.door
+        for wanted, result in answers:
+            self._available[wanted] = 0 if result.records is None else result.records.size
+            try:
+                partition = door.broker.leader(wanted.topic, wanted.index)
+            except ANSWERABLE:
+                self._moved.add(wanted)  # it went while another one came from the disk
+                continue
+            callback = partial(self._wake, wanted)
+            partition.waiters.add(callback)
+            self._watched.append((partition, callback))
+        self._timer = door.loop.call_later(wait_ms / 1000, self.finish)
+        if self._moved:
+            door.loop.call_soon(self._look_again)
+
+    def _wake(self, wanted: Wanted) -> None:
+        """A partition moved. Looked at in a moment, when whoever moved it is done."""
+        if not self._moved:
+            self._connection.door.loop.call_soon(self._look_again)
+        self._moved.add(wanted)
+
+    def _look_again(self) -> None:
+        if self._timer is None:
+            return
+        moved, self._moved = self._moved, set()
+        leader = self._connection.door.broker.leader
+        try:
+            for wanted in moved:
+                partition = leader(wanted.topic, wanted.index)
+                partition.check_epoch(wanted.leader_epoch)
+                most = max(min(wanted.bytes_max, self._bytes_max), 1)
+                found = partition.read_nowait(Offset(wanted.offset), bytes_max=most)
+                if found is None:
+                    self.finish()
+                    return
+                self._available[wanted] = found.size
+        except ANSWERABLE:
+            self.finish()
+            return
+        if sum(self._available.values()) >= self._min_bytes:
+            self.finish()
+
+    def finish(self) -> None:
+        """Answer with what there is: enough came, the time is up, or the connection ends."""
+        if self._timer is None:
+            return
+        self._timer.cancel()
+        self._timer = None
+        for partition, callback in self._watched:
+            partition.waiters.discard(callback)
+        self._watched.clear()
+        answers = self._read_nowait()
+        if answers is None:
+            self._connection.door.start("kafka-Fetch", self._read_cold(0))
+        else:
+            self.complete(self._encode(answers))
+
+    # ---- answering
+
+    def _encode(self, answers: list[Answer]) -> Pieces:
+        counters = self._connection.door.broker.counters
+        topics: list[tuple[str, list[FetchResult[Records]]]] = []
+        for wanted, result in self._context.choose(answers):
+            if not topics or topics[-1][0] != wanted.topic:
+                topics.append((wanted.topic, []))
+            topics[-1][1].append(result)
+            if result.records is not None:
+                counters.bytes_out += result.records.size
+                counters.records_out += result.records.next_offset - wanted.offset
+        pieces = write_fetch_response(self._version, session_id=self._context.session_id, topics=topics)
+        return framed(pieces, version=self._version, correlation_id=self._correlation_id)
+
+
+def framed(pieces: list[bytes | Records], *, version: int, correlation_id: int) -> Pieces:
+    """The body of a fetch response with its head."""
+    head = write_response_head(FETCH, version, correlation_id, fetch_response_size(pieces))
+    first = pieces[0]
+    assert isinstance(first, bytes)
+    return [head + first, *pieces[1:]]
+
+
+async def _load_sound(found: Slice) -> Slice:
+    """The sound extents at the front of a slice, loaded; raises what is wrong with the first one."""
+    loaded: list[Extent] = []
+    for extent in found.extents:
+        try:
+            data = bytes(await extent.load())
+        except ANSWERABLE:
+            if not loaded:
+                raise
+            break
+        extent.release()
+        loaded.append(_LoadedExtent(data))
+    return Slice(found.next_offset, loaded, sum(extent.size for extent in loaded))

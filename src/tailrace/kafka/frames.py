@@ -1,0 +1,147 @@
+"""Size-prefixed frames out of a byte stream, without I/O.
+
+    size: int32 | size bytes
+
+Bytes are received into one buffer that all connections of a loop share, because what arrives is dealt with
+before anybody receives again. A frame that lies in it whole is handed out as a view, and is gone with the
+next read: who keeps any of it copies it. A frame of which only a part has arrived gets a buffer of its own,
+the rest is received straight into that, and whoever gets the frame may keep it.
+
+A size that is not positive or over the limit is refused before anything is buffered, and bytes are taken from
+the node's budget before a frame is: one client cannot make us hold gigabytes.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from tailrace.kafka.budget import RequestBudget
+from tailrace.model import ProtocolError
+
+_SIZE = struct.Struct(">i")
+_read_size = _SIZE.unpack_from
+SIZE_BYTES = 4
+_FRUGAL_BYTES = 1024
+"""What is read at most while the budget is exhausted: enough to see the next frame's size."""
+
+
+class FrameSplitter:
+    """The receiving side of one connection."""
+
+    __slots__ = (
+        "_begin",
+        "_budget",
+        "_end",
+        "_filled",
+        "_frame",
+        "_frame_bytes_max",
+        "_granted",
+        "_read_bytes",
+        "_shared",
+        "_view",
+        "owned",
+        "wanted",
+    )
+
+    def __init__(
+        self, shared: memoryview, budget: RequestBudget, *, frame_bytes_max: int, read_bytes: int
+    ) -> None:
+        self._shared = shared
+        self._budget = budget
+        self._frame_bytes_max = frame_bytes_max
+        self._read_bytes = read_bytes  # into a frame's own buffer, at a time
+        self._view = shared  # what _begin and _end are places in: the shared buffer, or bytes that were kept
+        self._begin = 0
+        self._end = 0
+        self._frame: memoryview | None = None  # a frame under way, in its own buffer
+        self._filled = 0
+        self._granted = 0  # bytes of the budget that were waited for and are there
+        self.owned = False  # whether the frame handed out last has a buffer of its own
+        self.wanted = 0  # bytes that the next frame needs of an exhausted budget
+
+    @property
+    def frame_bytes(self) -> int:
+        """Size of the frame that is under way in a buffer of its own, else 0."""
+        return 0 if self._frame is None else len(self._frame)
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether bytes have arrived that were not handed out."""
+        return self._begin < self._end or (self._frame is not None and self._filled == len(self._frame))
+
+    def get_buffer(self) -> memoryview:
+        """Where to receive next; never empty."""
+        frame = self._frame
+        if frame is not None and self._filled < len(frame):
+            return frame[self._filled : self._filled + self._read_bytes]
+        left = self._end - self._begin
+        if left:
+            # The first bytes of a size, mostly: they go before what comes.
+            self._shared[:left] = self._view[self._begin : self._end]
+            self._view = self._shared
+        self._begin, self._end = 0, left
+        if self._budget.exhausted:
+            return self._shared[left : left + _FRUGAL_BYTES]
+        return self._shared[left:] if left else self._shared
+
+    def received(self, count: int) -> None:
+        """So many bytes were put into the buffer that `get_buffer` gave."""
+        frame = self._frame
+        if frame is not None and self._filled < len(frame):
+            self._filled += count
+        else:
+            self._end += count
+
+    def next_frame(self) -> memoryview | None:
+        """The next whole frame; None if it has not arrived yet, or if `wanted` bytes of budget are missing.
+
+        The frame's size stays taken from the budget until the caller gives it back.
+        """
+        frame = self._frame
+        if frame is not None:
+            if self._filled < len(frame):
+                return None
+            self._frame = None
+            self.owned = True
+            return frame
+        begin, end, view = self._begin, self._end, self._view
+        if end - begin < SIZE_BYTES:
+            return None
+        size: int = _read_size(view, begin)[0]
+        if not 0 < size <= self._frame_bytes_max:
+            raise ProtocolError(f"a frame of {size} bytes is not between 1 and {self._frame_bytes_max}")
+        if self._granted:
+            self._granted = 0
+        elif not self._budget.take_nowait(size):
+            self.wanted = size
+            return None
+        begin += SIZE_BYTES
+        stop = begin + size
+        if stop <= end:
+            self._begin = stop
+            self.owned = False
+            return view[begin:stop]
+        frame = self._frame = memoryview(bytearray(size))
+        self._filled = end - begin
+        frame[: self._filled] = view[begin:end]
+        self._begin = self._end = 0
+        return None
+
+    def grant(self) -> None:
+        """The bytes that were wanted are taken from the budget for us."""
+        self._granted, self.wanted = self.wanted, 0
+
+    def keep(self) -> None:
+        """Others will receive into the shared buffer: save what has not been handed out yet."""
+        if self._begin < self._end:
+            if self._view is self._shared:
+                self._view = memoryview(bytes(self._shared[self._begin : self._end]))
+                self._begin, self._end = 0, len(self._view)
+        else:
+            self._view = self._shared  # what was kept is used up, and is let go
+
+    def abandon(self) -> int:
+        """The connection is over; how many bytes of the budget this still holds."""
+        held = self._granted + self.frame_bytes
+        self._granted, self._frame, self._begin, self._end = 0, None, 0, 0
+        return held

@@ -1,0 +1,56 @@
+"""DeleteRecords: partitions forget what lies below an offset, each with its own answer.
+
+Versions differ in nothing but their encoding. Offset -1 is the high watermark, that is everything; one above
+it is OFFSET_OUT_OF_RANGE. Internal topics keep their records, and so do compacted ones that do not delete.
+"""
+
+from __future__ import annotations
+
+from tailrace.kafka.call import Call
+from tailrace.kafka.errors import ANSWERABLE, error_of
+from tailrace.kafka.resources import find_topic
+from tailrace.model import BrokerError, ErrorCode
+from tailrace.wire.kafka.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+KEY = 21
+
+_NO_LOW_WATERMARK = -1
+
+
+async def handle(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[await _delete(call, topic.name, partition) for partition in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+async def _delete(call: Call, name: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    result = DeleteRecordsPartitionResult(
+        partition_index=asked.partition_index, low_watermark=_NO_LOW_WATERMARK
+    )
+    try:
+        _check_topic(call, name)
+        partition = call.broker.leader(name, asked.partition_index)
+        result.low_watermark = await partition.delete_records(asked.offset)
+    except ANSWERABLE as error:
+        result.error_code, _ = error_of(error)
+    return result
+
+
+def _check_topic(call: Call, name: str) -> None:
+    topic = find_topic(call, name)
+    if topic.internal:
+        raise BrokerError(f"{name} is internal", code=ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if not topic.settings.log.delete:
+        raise BrokerError(f"{name} is compacted and never deletes", code=ErrorCode.POLICY_VIOLATION)

@@ -1,0 +1,33 @@
+"""DescribeCluster: the nodes, the controller and the name of the cluster (KIP-700).
+
+Every node is told under the address that this client can reach it at.
+"""
+
+from __future__ import annotations
+
+from tailrace.kafka.call import Call
+from tailrace.wire.kafka.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+KEY = 60
+
+_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+"""CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS and IDEMPOTENT_WRITE, by their ACL
+numbers: all that can be done to a cluster."""
+
+
+def handle(call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    response = DescribeClusterResponse(
+        cluster_id=call.broker.cluster_id, controller_id=call.broker.controller_id
+    )
+    for node in call.broker.nodes.values():
+        host, port = call.advertised(node)
+        response.brokers.append(
+            DescribeClusterBroker(broker_id=node.node_id, host=host, port=port, rack=node.rack)
+        )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = _CLUSTER_OPERATIONS
+    return response

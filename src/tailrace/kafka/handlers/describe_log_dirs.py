@@ -1,0 +1,55 @@
+"""DescribeLogDirs: the one data directory of this node, and the size of every partition in it.
+
+Versions differ in nothing but their encoding. Null topics are all; a partition that is not held here is left
+out. Nothing moves between directories, so nothing lags and nothing is a future replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from tailrace.broker import Topic
+from tailrace.kafka.call import Call
+from tailrace.wire.kafka.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+KEY = 35
+
+_NOT_ON_DISK = "memory"
+
+
+def handle(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    topics = (_topic(topic, indexes) for topic, indexes in _asked(call, request))
+    result = DescribeLogDirsResult(
+        log_dir=call.broker.config.values.get("log.dirs") or _NOT_ON_DISK,
+        topics=[topic for topic in topics if topic.partitions],
+    )
+    return DescribeLogDirsResponse(results=[result])
+
+
+def _asked(call: Call, request: DescribeLogDirsRequest) -> Iterator[tuple[Topic, Collection[int] | None]]:
+    """Topics, and their partitions if not all are asked for."""
+    if request.topics is None:
+        for topic in call.broker.topics:
+            yield topic, None
+        return
+    for asked in request.topics:
+        found = call.broker.topics.get(asked.topic)
+        if found is not None:
+            yield found, set(asked.partitions)
+
+
+def _topic(topic: Topic, indexes: Collection[int] | None) -> DescribeLogDirsTopic:
+    return DescribeLogDirsTopic(
+        name=topic.name,
+        partitions=[
+            DescribeLogDirsPartition(partition_index=partition.index, partition_size=partition.log.size_bytes)
+            for partition in topic.partitions
+            if partition.log is not None and (indexes is None or partition.index in indexes)
+        ],
+    )

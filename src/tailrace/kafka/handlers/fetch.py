@@ -1,0 +1,39 @@
+"""Fetch: records from many partitions, at once or when there are enough of them.
+
+v4   isolation level and last stable offset; the first version served
+v5   the log start offset
+v7   sessions (KIP-227)
+v9   the client's leader epoch is checked: 74 older than ours, 75 newer (KIP-320)
+v11  rack and preferred replica; the leader answers everybody
+v12  flexible
+
+An offset inside a batch yields the whole batch. A partition with an error has -1 for its offsets and no
+records. Nothing at or above the high watermark is ever sent; read_committed stops at the last stable offset.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tailrace.kafka.fetching import Fetch, Records, framed
+from tailrace.wire.kafka import read_fetch_request, write_fetch_response
+
+if TYPE_CHECKING:
+    from tailrace.kafka.connection import Connection
+    from tailrace.kafka.replies import Reply
+
+KEY = 1
+
+
+def take(
+    connection: Connection, version: int, correlation_id: int, body: memoryview, _owned: bool
+) -> Reply | None:
+    """The answer in pieces, or something that becomes it."""
+    request = read_fetch_request(body, version)
+    door = connection.door
+    context = door.sessions.begin(request, door.loop.time())
+    if context.error:
+        refusal: list[bytes | Records] = write_fetch_response(version, error_code=context.error, topics=[])
+        return framed(refusal, version=version, correlation_id=correlation_id)
+    fetch = Fetch(connection, request, context, version=version, correlation_id=correlation_id)
+    return fetch.start(min(request.max_wait_ms, door.config.fetch_wait_ms_max))

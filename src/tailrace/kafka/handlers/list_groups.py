@@ -1,0 +1,26 @@
+"""ListGroups: the groups that this node coordinates.
+
+v4  only those in the given states, if any are given; the state of each (KIP-518)
+"""
+
+from __future__ import annotations
+
+from tailrace.kafka.call import Call
+from tailrace.kafka.errors import ANSWERABLE, error_of
+from tailrace.wire.kafka.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+KEY = 16
+
+
+def handle(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
+    try:
+        groups = call.broker.groups.list_groups(states=request.states_filter)
+    except ANSWERABLE as error:
+        code, _ = error_of(error)
+        return ListGroupsResponse(error_code=code)
+    return ListGroupsResponse(
+        groups=[
+            ListedGroup(group_id=group.group_id, protocol_type=group.protocol_type, group_state=group.state)
+            for group in groups
+        ]
+    )

@@ -1,0 +1,15 @@
+"""ListPartitionReassignments: none is ever under way, for replicas do not move. Tools ask nevertheless."""
+
+from __future__ import annotations
+
+from tailrace.kafka.call import Call
+from tailrace.wire.kafka.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+KEY = 46
+
+
+def handle(_call: Call, _request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse()

@@ -1,0 +1,148 @@
+"""Metadata: the nodes, the topics, and who leads which partition.
+
+v0   an empty list of topics means all
+v1+  null means all, an empty list none
+v4+  the client says whether a topic that does not exist may be created
+v7   leader epochs
+v8   authorised operations: not known until there is authorisation
+v10  topic ids
+
+The answer is kept as bytes until a topic or a node changes, since clients ask again and again. A topic that
+is created here is answered with its partitions at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+from uuid import UUID
+
+from tailrace.broker import Partition, Topic, check_name
+from tailrace.kafka.call import Call
+from tailrace.kafka.errors import ANSWERABLE, error_of
+from tailrace.model import BrokerError, ErrorCode
+from tailrace.wire.kafka import ZERO_UUID, decode, encode
+from tailrace.wire.kafka.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+KEY = 3
+
+_NOBODY = -1
+
+
+def answer(call: Call, body: memoryview) -> bytes | Coroutine[Any, Any, bytes]:
+    """The body of the response: the kept one, a new one, or one that follows the creation of topics."""
+    broker = call.broker
+    # The addresses may depend on how this client reached us.
+    places = tuple(call.advertised(node) for node in broker.nodes.values())
+    key = call.version, bytes(body), places
+    generation = broker.topics.version, broker.controller_id, tuple(broker.nodes)
+    kept = call.replies.get(generation, key)
+    if kept is not None:
+        return kept
+    request = decode(MetadataRequest, call.version, body)
+    missing = _missing(call, request)
+    if missing:
+        return _create_and_answer(call, request, missing)
+    reply = encode(_response(call, request, {}), call.version)
+    call.replies.put(generation, key, reply, request_bytes=len(body))
+    return reply
+
+
+def _wants_all(call: Call, request: MetadataRequest) -> bool:
+    return request.topics is None or (call.version == 0 and not request.topics)
+
+
+def _missing(call: Call, request: MetadataRequest) -> list[str]:
+    """Names that do not exist and may come to be by being asked for."""
+    if _wants_all(call, request) or not request.allow_auto_topic_creation:
+        return []
+    topics = call.broker.topics
+    if not call.broker.config.auto_create_topics:
+        return []
+    names = dict.fromkeys(topic.name for topic in request.topics or () if topic.name is not None)
+    return [name for name in names if topics.get(name) is None]
+
+
+async def _create_and_answer(call: Call, request: MetadataRequest, missing: list[str]) -> bytes:
+    errors: dict[str, ErrorCode] = {}
+    for name in missing:
+        try:
+            await call.broker.topics.auto_create(name)
+        except ANSWERABLE as error:
+            errors[name], _ = error_of(error)
+    return encode(_response(call, request, errors), call.version)
+
+
+def _response(call: Call, request: MetadataRequest, errors: dict[str, ErrorCode]) -> MetadataResponse:
+    broker = call.broker
+    if _wants_all(call, request):
+        topics = [_topic(call, topic) for topic in broker.topics]
+    else:
+        asked = {(topic.name, topic.topic_id): topic for topic in request.topics or ()}
+        topics = [_asked_topic(call, topic, errors) for topic in asked.values()]
+    nodes = sorted(broker.nodes.values(), key=lambda node: node.node_id)
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=node.node_id, host=host, port=port, rack=node.rack)
+            for node in nodes
+            for host, port in (call.advertised(node),)
+        ],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.controller_id,
+        topics=topics,
+    )
+
+
+def _asked_topic(
+    call: Call, asked: MetadataRequestTopic, errors: dict[str, ErrorCode]
+) -> MetadataResponseTopic:
+    if asked.name is None:
+        return _topic_by_id(call, asked.topic_id)
+    topic = call.broker.topics.get(asked.name)
+    if topic is not None:
+        return _topic(call, topic)
+    code = errors.get(asked.name)
+    if code is None:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        try:
+            check_name(asked.name)
+        except BrokerError as error:
+            code = error.code
+    return MetadataResponseTopic(error_code=code, name=asked.name)
+
+
+def _topic_by_id(call: Call, topic_id: UUID) -> MetadataResponseTopic:
+    topic = call.broker.topics.by_id(topic_id) if topic_id != ZERO_UUID else None
+    if topic is None:
+        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, topic_id=topic_id)
+    return _topic(call, topic)
+
+
+def _topic(call: Call, topic: Topic) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.internal,
+        partitions=[_partition(call, partition) for partition in topic.partitions],
+    )
+
+
+def _partition(call: Call, partition: Partition) -> MetadataResponsePartition:
+    live = call.broker.nodes
+    has_leader = partition.leader != _NOBODY and partition.leader in live
+    return MetadataResponsePartition(
+        error_code=ErrorCode.NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=partition.index,
+        leader_id=partition.leader if has_leader else _NOBODY,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        offline_replicas=[node for node in partition.replicas if node not in live],
+    )

@@ -1,0 +1,68 @@
+"""OffsetFetch: the positions that a group has committed.
+
+v1  an error of the whole group stands with every partition
+v2  it stands in the answer instead; null topics are all that the group has committed
+v5  the leader epoch of the position (KIP-320)
+v7  `require_stable` (KIP-447): every position is stable while there are no transactions
+
+A position that was never committed is offset -1 without an error, whether or not the partition exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tailrace.broker.groups.api import NOT_COMMITTED, CommittedOffset
+from tailrace.kafka.call import Call
+from tailrace.kafka.errors import ANSWERABLE, error_of
+from tailrace.model import ErrorCode, TopicPartition
+from tailrace.wire.kafka.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+
+KEY = 9
+
+
+def handle(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    asked = None if request.topics is None else _partitions_asked(request)
+    try:
+        offsets = call.broker.groups.fetch_offsets(request.group_id, asked)
+    except ANSWERABLE as error:
+        code, _ = error_of(error)
+        if call.version >= 2:
+            return OffsetFetchResponse(error_code=code)
+        return OffsetFetchResponse(topics=_topics(((tp, NOT_COMMITTED) for tp in asked or ()), code))
+    found = offsets.items() if asked is None else ((tp, offsets.get(tp, NOT_COMMITTED)) for tp in asked)
+    return OffsetFetchResponse(topics=_topics(found, ErrorCode.NONE))
+
+
+def _partitions_asked(request: OffsetFetchRequest) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic.name, index)
+        for topic in request.topics or ()
+        for index in topic.partition_indexes
+    ]
+
+
+def _topics(
+    offsets: Iterable[tuple[TopicPartition, CommittedOffset]], error_code: int
+) -> list[OffsetFetchResponseTopic]:
+    """Answers by topic, in the order in which the topics come first."""
+    topics: dict[str, OffsetFetchResponseTopic] = {}
+    for (name, index), committed in offsets:
+        topic = topics.get(name)
+        if topic is None:
+            topic = topics[name] = OffsetFetchResponseTopic(name=name)
+        topic.partitions.append(
+            OffsetFetchResponsePartition(
+                partition_index=index,
+                committed_offset=committed.offset,
+                committed_leader_epoch=committed.leader_epoch,
+                metadata=committed.metadata,
+                error_code=error_code,
+            )
+        )
+    return list(topics.values())

@@ -1,0 +1,239 @@
+"""Produce: batches into partitions, sequenced at once, acknowledged when they are durable.
+
+v3   record batches of format 2; the first version served (0-2 are advertised: see wire/kafka/api.py)
+v5   the log start offset in the answer
+v8   an error message beside the code
+v9   flexible
+
+A batch is checked by its header and its CRC and is not decoded. One partition's error leaves the others
+alone. acks 1 and -1 both wait for durability; acks 0 is not answered, and an error then closes the
+connection, which is the only way to tell. Transactions do not exist yet: what is part of one gets 48 and is
+not stored. Batches leave the receive buffer by one copy each, and that copy is the log's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from tailrace.kafka.errors import ANSWERABLE, error_of
+from tailrace.model import BrokerError, ErrorCode, ProtocolError
+from tailrace.records import TRANSACTIONAL_BIT, validate_batch
+from tailrace.wire.kafka import (
+    PRODUCE,
+    ProduceRequest,
+    ProduceResult,
+    read_produce_request,
+    write_produce_response,
+    write_response_head,
+)
+
+if TYPE_CHECKING:
+    from tailrace.broker import Broker
+    from tailrace.kafka.connection import Connection
+    from tailrace.kafka.replies import Reply
+
+KEY = 0
+
+_TIMEOUT_MS_MAX = 600_000
+_SLACK_BYTES = 4096
+_CORRELATION_ID = struct.Struct(">i")
+_CORRELATION_ID_AT = 4  # behind the size
+_WITH_START_BYTES = 30  # of a result, from version 5 on
+
+Results = list[tuple[str, list[ProduceResult]]]
+Waits = list[tuple["asyncio.Future[None]", ProduceResult]]
+
+
+def take(
+    connection: Connection, version: int, correlation_id: int, body: memoryview, owned: bool
+) -> Reply | None:
+    """Append every batch; the answer, or something that becomes it when they are durable."""
+    request = read_produce_request(body, version)
+    waits: Waits = []
+    results = _append_all(connection.door.broker, request, waits, len(body) if owned else None)
+    if request.acks == 0:
+        _check_unanswered(results)
+        if not waits:
+            return None
+    elif not waits:
+        return _write(results, version, correlation_id)
+    reply = ProduceReply(results, waits, version, correlation_id, silent=request.acks == 0)
+    for future, _ in waits:
+        future.add_done_callback(connection.ready)
+    reply.deadline = connection.door.loop.time() + min(max(request.timeout_ms, 0), _TIMEOUT_MS_MAX) / 1000
+    connection.expire_at(reply.deadline)
+    return reply
+
+
+class ProduceReply:
+    """An answer that waits for durability."""
+
+    __slots__ = (
+        "_correlation_id",
+        "_results",
+        "_silent",
+        "_version",
+        "_waits",
+        "deadline",
+        "request_bytes",
+    )
+
+    holds = False
+
+    def __init__(
+        self, results: Results, waits: Waits, version: int, correlation_id: int, *, silent: bool
+    ) -> None:
+        self._results = results
+        self._waits = waits
+        self._version = version
+        self._correlation_id = correlation_id
+        self._silent = silent
+        self.deadline = 0.0
+        self.request_bytes = 0
+
+    def take(self) -> bytes | None:
+        for future, _ in self._waits:
+            if not future.done():
+                return None
+        for future, result in self._waits:
+            _conclude(future, result)
+        self._waits = []
+        return b"" if self._silent else _write(self._results, self._version, self._correlation_id)
+
+    def expire(self, now: float) -> float | None:
+        if now < self.deadline or self._silent:
+            return None if self._silent else self.deadline
+        for future, result in self._waits:
+            if not future.done():
+                result.error_code, result.base_offset = ErrorCode.REQUEST_TIMED_OUT, -1
+                result.error_message = "not durable within the request's timeout; it may become so yet"
+        self._waits = [(future, result) for future, result in self._waits if future.done()]
+        return None
+
+    def finish(self) -> None:
+        """Durability comes by itself."""
+
+
+def _append_all(broker: Broker, request: ProduceRequest, waits: Waits, frame_bytes: int | None) -> Results:
+    refusal = _refusal(request)
+    results: Results = []
+    for topic in request.topics:
+        answers: list[ProduceResult] = []
+        for partition in topic.partitions:
+            try:
+                if refusal is not None:
+                    raise refusal
+                answers.append(
+                    _append(broker, topic.name, partition.index, partition.records, waits, frame_bytes)
+                )
+            except ANSWERABLE as error:
+                code, message = error_of(error)
+                answers.append(ProduceResult(partition.index, code, error_message=message))
+        results.append((topic.name, answers))
+    return results
+
+
+def _refusal(request: ProduceRequest) -> BrokerError | None:
+    """What is wrong with the whole request, if anything is."""
+    if request.acks not in (-1, 0, 1):
+        return BrokerError(f"acks is {request.acks}, not -1, 0 or 1", code=ErrorCode.INVALID_REQUIRED_ACKS)
+    if request.transactional_id is not None:
+        return _no_transactions()
+    return None
+
+
+def _append(
+    broker: Broker,
+    topic: str,
+    index: int,
+    records: memoryview | None,
+    waits: Waits,
+    frame_bytes: int | None,
+) -> ProduceResult:
+    partition = broker.leader(topic, index)
+    if not records:
+        raise BrokerError("a batch is missing", code=ErrorCode.INVALID_RECORD)
+    # A batch must not pin a buffer that is much larger than itself, nor one that is received into again.
+    if frame_bytes is None or len(records) * 2 + _SLACK_BYTES < frame_bytes:
+        records = memoryview(bytearray(records))
+    batch = validate_batch(records, bytes_max=partition.settings.message_bytes_max)
+    if batch.attributes & TRANSACTIONAL_BIT:
+        raise _no_transactions()
+    appended = partition.append(batch)
+    result = ProduceResult(
+        index, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
+    )
+    future = partition.wait_durable(appended.end_offset)
+    if future.done():
+        _conclude(future, result)
+    else:
+        waits.append((future, result))
+    return result
+
+
+def _conclude(future: asyncio.Future[None], result: ProduceResult) -> None:
+    """Durable, or never: then what was told of offsets is taken back."""
+    error = asyncio.CancelledError() if future.cancelled() else future.exception()
+    if error is not None:
+        result.base_offset = -1
+        if isinstance(error, asyncio.CancelledError):
+            result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        else:
+            result.error_code, result.error_message = error_of(error)
+
+
+def _check_unanswered(results: Results) -> None:
+    for topic, answers in results:
+        for result in answers:
+            if result.error_code:
+                raise ProtocolError(
+                    f"produce without acks to {topic}-{result.index} failed: {result.error_message}"
+                )
+
+
+def _no_transactions() -> BrokerError:
+    return BrokerError("transactions are not supported yet", code=ErrorCode.INVALID_TXN_STATE)
+
+
+def _write(results: Results, version: int, correlation_id: int) -> bytes:
+    """The whole reply. Mostly it is one partition's success, and then only some numbers in it are new."""
+    if len(results) == 1 and len(results[0][1]) == 1:
+        topic, (result,) = results[0]
+        if not result.error_code:
+            return _fill(_template(version, topic), result, correlation_id)
+    return _write_all(results, version, correlation_id)
+
+
+@lru_cache(maxsize=4096)
+def _template(version: int, topic: str) -> tuple[bytes, struct.Struct, int]:
+    """A reply with one success, how the numbers lie in it, and where."""
+    layout = struct.Struct(">ihqqq" if version >= 5 else ">ihqq")
+    mark = ProduceResult(0x1122_3344, 0, 0x5566_7788_99AA, 0x1357_9BDF_2468, 0x2468_ACE0_1357)
+    frame = _write_all([(topic, [mark])], version, 0)
+    return frame, layout, frame.index(layout.pack(*_numbers(mark, version)))
+
+
+def _numbers(result: ProduceResult, version: int) -> tuple[int, ...]:
+    numbers = result.index, 0, result.base_offset, result.log_append_time_ms, result.log_start_offset
+    return numbers if version >= 5 else numbers[:4]
+
+
+def _fill(template: tuple[bytes, struct.Struct, int], result: ProduceResult, correlation_id: int) -> bytes:
+    frame, layout, at = template
+    reply = bytearray(frame)
+    _CORRELATION_ID.pack_into(reply, _CORRELATION_ID_AT, correlation_id)
+    if layout.size == _WITH_START_BYTES:
+        layout.pack_into(
+            reply, at, result.index, 0, result.base_offset, result.log_append_time_ms, result.log_start_offset
+        )
+    else:
+        layout.pack_into(reply, at, result.index, 0, result.base_offset, result.log_append_time_ms)
+    return bytes(reply)
+
+
+def _write_all(results: Results, version: int, correlation_id: int) -> bytes:
+    body = write_produce_response(version, results)
+    return write_response_head(PRODUCE, version, correlation_id, len(body)) + body

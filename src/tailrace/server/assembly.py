@@ -1,0 +1,74 @@
+"""What each part of a node goes by, out of the one configuration. Pure: nothing is opened here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from tailrace.broker import BrokerConfig, Node
+from tailrace.broker.configs import BROKER_CONFIGS, TOPIC_CONFIGS
+from tailrace.kafka import DoorConfig
+from tailrace.model import BrokerId
+from tailrace.server.config import ServerConfig
+from tailrace.storage.segment import DirectoryConfig
+
+NODE_ID = BrokerId(1)
+METADATA_FILE = "metadata.sqlite"
+
+
+def storage_config(config: ServerConfig) -> DirectoryConfig:
+    """What the segment engine goes by."""
+    return DirectoryConfig(fsync=config.fsync, free_bytes_min=_number(config.broker, "disk.free.min"))
+
+
+def broker_config(config: ServerConfig) -> BrokerConfig:
+    """What the broker goes by, and tells clients that ask."""
+    return BrokerConfig.read(node_values(config))
+
+
+def door_config(config: ServerConfig) -> DoorConfig:
+    """What the Kafka door goes by; what was not set is the door's own to choose."""
+    given = config.broker
+    door = DoorConfig()
+    if "max.connections" in given:
+        door = replace(door, connections_max=int(given["max.connections"]))
+    if "connections.max.idle.ms" in given:
+        door = replace(door, idle_timeout_s=int(given["connections.max.idle.ms"]) / 1000)
+    if "socket.request.max.bytes" in given:
+        door = replace(door, frame_bytes_max=int(given["socket.request.max.bytes"]))
+    if "queued.max.request.bytes" in given:
+        door = replace(door, request_bytes_max=int(given["queued.max.request.bytes"]))
+    return door
+
+
+def node_values(config: ServerConfig) -> dict[str, str]:
+    """Everything that was set, under node-wide names: a topic's retention.ms is log.retention.ms."""
+    advertised = "auto" if config.advertised is None else f"{config.advertised[0]}:{config.advertised[1]}"
+    values = {
+        "broker.id": str(NODE_ID),
+        "listeners": f"PLAINTEXT://{config.host}:{config.kafka_port}",
+        "advertised.listeners": advertised,
+        "log.dirs": "" if config.engine == "memory" else str(config.data_dir),
+        "fsync": str(config.fsync),
+    }
+    for name, text in config.topic_defaults.items():
+        node_wide = TOPIC_CONFIGS[name].server_default
+        assert node_wide is not None, name
+        values[node_wide] = text
+    return {**values, **config.broker}
+
+
+def nodes(config: ServerConfig) -> dict[BrokerId, Node]:
+    """This node, as clients are told of it; without an address they get the one by which they came."""
+    host, port = config.advertised or ("", 0)
+    return {NODE_ID: Node(node_id=NODE_ID, host=host, port=port)}
+
+
+def metadata_path(config: ServerConfig) -> str:
+    """Where topics are kept; with the memory engine they go with the process."""
+    return ":memory:" if config.engine == "memory" else str(Path(config.data_dir) / METADATA_FILE)
+
+
+def _number(given: Mapping[str, str], name: str) -> int:
+    return int(given.get(name, BROKER_CONFIGS[name].default))

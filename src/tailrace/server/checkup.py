@@ -1,0 +1,285 @@
+"""What `tailrace doctor` looks at: this machine, its disk, the ports, and a broker if one runs.
+
+Each check looks at one thing and says what it found, and the way out where there is one. A problem stops a
+broker from serving; a warning makes it slower or smaller than it could be. Nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
+
+from tailrace.kafka.occupant import find_occupant
+from tailrace.model import ConfigError, TailraceError
+from tailrace.server.assembly import storage_config
+from tailrace.server.config import ServerConfig
+from tailrace.server.node import reachable
+from tailrace.server.ports import Ports, read_ports
+from tailrace.server.stats import percentile, short_bytes
+
+SYNCS = 40
+_SYNC_BYTES = 4096
+_SLOW_SYNC_MS = 10.0
+_FAST_SYNC_MS = 0.02  # no disk that keeps its word is faster
+_DESCRIPTORS_GOOD = 4096
+_DESCRIPTORS_MIN = 256
+_CONNECT_S = 3.0
+
+Status = Literal["ok", "warning", "problem"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What one check found."""
+
+    check: str
+    status: Status
+    found: str
+    advice: str = ""
+
+
+def examine(config: ServerConfig, *, bootstrap: str | None = None) -> Iterator[Finding]:
+    """Every finding, as it is made; `bootstrap` names a broker elsewhere."""
+    yield check_interpreter()
+    yield check_compiled()
+    yield check_uvloop()
+    yield check_descriptors()
+    if config.engine == "segment":
+        yield from check_directory(config)
+    yield check_port(config)
+    address = bootstrap or find_broker(config)
+    if address is None:
+        yield Finding(check="broker", status="ok", found="none runs here", advice="Start one: tailrace up")
+    else:
+        yield from check_broker(address)
+
+
+# ---- the machine
+
+
+def check_interpreter() -> Finding:
+    number = ".".join(map(str, sys.version_info[:3]))
+    return Finding(check="python", status="ok", found=f"{sys.implementation.name} {number}")
+
+
+def check_compiled() -> Finding:
+    from tailrace.records import ACCELERATED
+
+    if ACCELERATED:
+        return Finding(check="compiled module", status="ok", found="in use")
+    return Finding(
+        check="compiled module",
+        status="warning",
+        found="not in use: records are coded in Python",
+        advice="Install a C compiler and reinstall; unset TAILRACE_PURE if it is set",
+    )
+
+
+def check_uvloop() -> Finding:
+    try:
+        import uvloop
+    except ImportError:
+        return Finding(
+            check="uvloop",
+            status="warning",
+            found="not installed: the plain event loop serves",
+            advice="pip install uvloop",
+        )
+    return Finding(check="uvloop", status="ok", found=version(uvloop.__name__))
+
+
+def check_descriptors() -> Finding:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = soft == resource.RLIM_INFINITY
+    found = "no limit" if unlimited else f"{soft} (may be raised to {hard})"
+    if unlimited or soft >= _DESCRIPTORS_GOOD:
+        return Finding(check="file descriptors", status="ok", found=found)
+    return Finding(
+        check="file descriptors",
+        status="problem" if soft < _DESCRIPTORS_MIN else "warning",
+        found=found,
+        advice="Every connection and segment takes one. Try: ulimit -n 65536",
+    )
+
+
+# ---- the disk
+
+
+def check_directory(config: ServerConfig) -> Iterator[Finding]:
+    """Writable, with room, and how long a sync takes; in the directory, or where it would be made."""
+    wanted = config.data_dir
+    place = _existing(wanted)
+    not_yet = "" if place == wanted else f" (not there yet, {place} is)"
+    try:
+        latencies_ms = measure_syncs(place)
+    except OSError as error:
+        yield Finding(
+            check="data directory",
+            status="problem",
+            found=f"cannot write to {place}: {error.strerror}",
+            advice="Choose a directory that you may write to with --data-dir",
+        )
+        return
+    yield Finding(check="data directory", status="ok", found=f"{wanted} can be written{not_yet}")
+    yield judge_syncs(latencies_ms)
+    free = shutil.disk_usage(place).free
+    least = storage_config(config).free_bytes_min
+    yield Finding(
+        check="free space",
+        status="problem" if free < least else "ok",
+        found=short_bytes(free),
+        advice=f"Writes are refused below {short_bytes(least)}: free some space" if free < least else "",
+    )
+
+
+def measure_syncs(directory: Path, *, count: int = SYNCS) -> list[float]:
+    """How long it takes to append a page and have it on the disk, in milliseconds, so many times."""
+    page = b"\0" * _SYNC_BYTES
+    sync = getattr(os, "fdatasync", os.fsync)
+    latencies_ms = []
+    with tempfile.NamedTemporaryFile(dir=directory, prefix=".tailrace-doctor-") as file:
+        for _ in range(count):
+            began = time.perf_counter()
+            os.write(file.fileno(), page)
+            sync(file.fileno())
+            latencies_ms.append((time.perf_counter() - began) * 1000)
+    return latencies_ms
+
+
+def judge_syncs(latencies_ms: list[float]) -> Finding:
+    """What the latency of syncs means for `fsync = commit`."""
+    middle, high = percentile(latencies_ms, 0.5) or 0.0, percentile(latencies_ms, 0.99) or 0.0
+    found = f"p50 {middle:.2f} ms, p99 {high:.2f} ms"
+    if middle > _SLOW_SYNC_MS:
+        return Finding(
+            check="fsync latency",
+            status="warning",
+            found=found,
+            advice="A producer that waits for each record waits this long. Use a faster disk, or accept "
+            "what a power cut may lose with --fsync interval:200",
+        )
+    if middle < _FAST_SYNC_MS:
+        return Finding(
+            check="fsync latency",
+            status="warning",
+            found=found,
+            advice="No disk is this fast: a power cut may lose what was acknowledged (memory file system, or "
+            "a disk that does not obey)",
+        )
+    return Finding(check="fsync latency", status="ok", found=found)
+
+
+# ---- the ports
+
+
+def check_port(config: ServerConfig) -> Finding:
+    port = config.kafka_port
+    if port == 0:
+        return Finding(check="port", status="ok", found="any free one will be taken")
+    running = live_ports(config.data_dir)
+    if running is not None and running.kafka == port:
+        return Finding(check=f"port {port}", status="ok", found=f"served by the broker of pid {running.pid}")
+    if not accepts(reachable(config.host), port):
+        return Finding(check=f"port {port}", status="ok", found="free")
+    occupant = find_occupant(port)
+    owner = f"pid {occupant[0]} ({occupant[1]})" if occupant else "another process"
+    return Finding(
+        check=f"port {port}",
+        status="warning",
+        found=f"in use by {owner}",
+        advice="If that is not your broker, try: tailrace up --kafka-port 0",
+    )
+
+
+def live_ports(data_dir: Path) -> Ports | None:
+    """The ports of a broker that serves this directory now; a file that a dead one left does not count."""
+    ports = read_ports(data_dir)
+    if ports is None:
+        return None
+    try:
+        os.kill(ports.pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:  # somebody else's, and alive
+        pass
+    return ports
+
+
+def find_broker(config: ServerConfig) -> str | None:
+    """A broker that ought to be there: the one of this data directory, or whoever has the port."""
+    host = reachable(config.host)
+    running = live_ports(config.data_dir)
+    port = running.kafka if running is not None else config.kafka_port
+    if not port or not accepts(host, port):
+        return None
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def accepts(host: str, port: int) -> bool:
+    """Whether somebody takes connections there."""
+    try:
+        socket.create_connection((host, port), timeout=_CONNECT_S).close()
+    except OSError:
+        return False
+    return True
+
+
+# ---- a broker
+
+
+def check_broker(address: str) -> Iterator[Finding]:
+    """As a client sees it: whether it answers, where it sends clients, and whether they get there."""
+    try:
+        cluster_id, nodes = asyncio.run(_ask(address))
+    except ConfigError:
+        raise
+    except (TailraceError, OSError) as error:
+        yield Finding(
+            check="broker",
+            status="problem",
+            found=f"{address} does not answer as a Kafka broker: {error}",
+            advice="See who has the port, or name a broker with --bootstrap",
+        )
+        return
+    yield Finding(check="broker", status="ok", found=f"{address} answers, cluster {cluster_id}")
+    for node_id, host, port in nodes:
+        yield _check_advertised(node_id, host=host, port=port)
+
+
+def _check_advertised(node_id: int, *, host: str, port: int) -> Finding:
+    name = f"advertised address of node {node_id}"
+    if accepts(host, port):
+        return Finding(check=name, status="ok", found=f"{host}:{port}, reachable from here")
+    return Finding(
+        check=name,
+        status="problem",
+        found=f"{host}:{port}, not reachable from here",
+        advice="Clients are sent there. Set server.advertised to an address that they can reach, or to auto",
+    )
+
+
+async def _ask(address: str) -> tuple[str, list[tuple[int, str, int]]]:
+    from tailrace.client.kafka import KafkaClient
+
+    async with KafkaClient(address, client_id="tailrace-doctor", request_timeout_s=_CONNECT_S) as client:
+        await client.metadata([])
+        nodes = sorted((node_id, *node) for node_id, node in client.cluster.nodes.items())
+        return client.cluster.cluster_id or "unknown", nodes
+
+
+def _existing(path: Path) -> Path:
+    """The directory itself, or the nearest above it that exists."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path

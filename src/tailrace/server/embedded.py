@@ -1,0 +1,319 @@
+"""A broker inside a Python program: `tailrace.Broker` for threads, `tailrace.AsyncBroker` for asyncio.
+
+Both are a whole node: any Kafka client connects to `bootstrap_servers`. In memory and on a free port by
+default, with one partition per topic and topics that come by themselves. `Broker` runs its own loop in its
+own thread and may be used from any thread; `AsyncBroker` lives in the caller's loop. Neither takes signals,
+sets up logs or reads configuration files, several live in one process, and a closed one leaves nothing behind
+but its data directory, if it was given one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from tailrace.model import ConfigError, TailraceError
+from tailrace.server.config import ServerConfig
+from tailrace.server.local import (
+    EmbeddedRecord,
+    Headers,
+    LocalAccess,
+    Produced,
+    Span,
+    check_bytes,
+    records_in,
+)
+from tailrace.server.node import Node
+from tailrace.server.setting import settings
+from tailrace.storage.api import Fsync
+
+_T = TypeVar("_T")
+
+_START_DEADLINE_S = 60.0
+_CLOSE_DEADLINE_S = 60.0
+_NOT_STARTED = "the broker is not started. Use it in `with`, or call start()"
+_ONE_PARTITION = {"num.partitions": "1"}
+
+
+def embedded_config(
+    *,
+    data_dir: str | os.PathLike[str] | None,
+    host: str,
+    port: int,
+    fsync: str,
+    configs: Mapping[str, object],
+) -> ServerConfig:
+    """The configuration of an embedded node; `configs` are broker and topic settings by Kafka's names."""
+    broker: dict[str, str] = dict(_ONE_PARTITION)
+    topic_defaults: dict[str, str] = {}
+    for name, given in configs.items():
+        for prefix, target in (("broker.", broker), ("topic_defaults.", topic_defaults)):
+            if setting := settings().get(prefix + name):
+                try:
+                    target[name] = str(setting.kind.read(given))
+                except ValueError as error:
+                    raise ConfigError(str(error)) from error
+                break
+        else:
+            raise ConfigError(f"{name} is neither a broker nor a topic setting. Try: tailrace config show")
+    return ServerConfig(
+        host=host,
+        kafka_port=port,
+        engine="memory" if data_dir is None else "segment",
+        data_dir=Path() if data_dir is None else Path(data_dir),
+        fsync=Fsync.parse(fsync),
+        broker=broker,
+        topic_defaults=topic_defaults,
+    )
+
+
+class AsyncBroker:
+    """A broker in the running event loop: `async with tailrace.AsyncBroker() as broker: ...`."""
+
+    def __init__(
+        self,
+        *,
+        data_dir: str | os.PathLike[str] | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        fsync: str = "commit",
+        configs: Mapping[str, object] | None = None,
+    ) -> None:
+        self._config = embedded_config(
+            data_dir=data_dir, host=host, port=port, fsync=fsync, configs=configs or {}
+        )
+        self._owns_loop = False
+        self._node: Node | None = None
+        self._local: LocalAccess | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.bootstrap_servers if self._node else 'not started'}>"
+
+    async def __aenter__(self) -> AsyncBroker:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where any Kafka client connects."""
+        return self._started().kafka_address
+
+    async def start(self) -> None:
+        """Serve; a broker that was closed may be started again."""
+        if self._node is not None:
+            raise TailraceError("the broker is started already")
+        node = Node(self._config, owns_loop=self._owns_loop)
+        await node.start()
+        self._node = node
+        self._local = LocalAccess(node.broker)
+
+    async def close(self) -> None:
+        """Stop; everything acknowledged stays if there is a data directory. Closing twice is harmless."""
+        node, self._node, self._local = self._node, None, None
+        if node is not None:
+            await node.close()
+
+    async def wait_failed(self) -> Exception:
+        """Return what ended this broker, once something did."""
+        return await self._started().wait_failed()
+
+    async def create_topic(
+        self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """Make a topic; BrokerError if there is one already."""
+        await self._access().create_topic(name, partitions=partitions, configs=configs or {})
+
+    async def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> Produced:
+        """Append one record, in process; returns where it went, once it is acknowledged."""
+        check_bytes("value", value)
+        check_bytes("key", key)
+        return await self._access().produce(
+            topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
+        )
+
+    async def read(
+        self, topic: str, partition: int | None = None, offset: int | None = None
+    ) -> AsyncIterator[EmbeddedRecord]:
+        """The records up to the high watermark, in order within a partition, one partition after the other.
+
+        Without `partition` all of them, without `offset` from the first that is there.
+        """
+        local = self._access()
+        async for record in local.read(topic, local.plan_read(topic, partition=partition, offset=offset)):
+            yield record
+
+    def _started(self) -> Node:
+        if self._node is None:
+            raise TailraceError(_NOT_STARTED)
+        return self._node
+
+    def _access(self) -> LocalAccess:
+        if self._local is None:
+            raise TailraceError(_NOT_STARTED)
+        return self._local
+
+
+class _InThread(AsyncBroker):
+    """The asynchronous broker in a loop that is ours alone."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._owns_loop = True
+
+    async def plan_read(self, topic: str, partition: int | None, offset: int | None) -> list[Span]:
+        return self._access().plan_read(topic, partition=partition, offset=offset)
+
+    async def read_piece(self, topic: str, partition: int, offset: int) -> tuple[bytes, int]:
+        return await self._access().read_piece(topic, partition=partition, offset=offset)
+
+
+class Broker:
+    """A broker for programs without an event loop: `with tailrace.Broker() as broker: ...`."""
+
+    def __init__(
+        self,
+        *,
+        data_dir: str | os.PathLike[str] | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        fsync: str = "commit",
+        configs: Mapping[str, object] | None = None,
+    ) -> None:
+        self._inner = _InThread(data_dir=data_dir, host=host, port=port, fsync=fsync, configs=configs)
+        self._thread: _LoopThread | None = None
+
+    def __repr__(self) -> str:
+        return f"<Broker {self.bootstrap_servers if self._thread else 'not started'}>"
+
+    def __enter__(self) -> Broker:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where any Kafka client connects."""
+        return self._inner.bootstrap_servers
+
+    def start(self) -> None:
+        """Serve; a broker that was closed may be started again."""
+        if self._thread is not None:
+            raise TailraceError("the broker is started already")
+        thread = _LoopThread()
+        try:
+            thread.call(self._inner.start(), deadline_s=_START_DEADLINE_S)
+        except BaseException:
+            thread.end()
+            raise
+        self._thread = thread
+
+    def close(self) -> None:
+        """Stop; everything acknowledged stays if there is a data directory. Closing twice is harmless."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        try:
+            thread.call(self._inner.close(), deadline_s=_CLOSE_DEADLINE_S)
+        finally:
+            thread.end()
+
+    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        """Make a topic; BrokerError if there is one already."""
+        self._call(self._inner.create_topic(name, partitions, configs))
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> Produced:
+        """Append one record, in process; returns where it went, once it is acknowledged."""
+        return self._call(self._inner.produce(topic, value, key, headers, partition, timestamp))
+
+    def read(
+        self, topic: str, partition: int | None = None, offset: int | None = None
+    ) -> Iterator[EmbeddedRecord]:
+        """The records up to the high watermark, in order within a partition, one partition after the other.
+
+        Without `partition` all of them, without `offset` from the first that is there.
+        """
+        spans = self._call(self._inner.plan_read(topic, partition, offset))
+        return self._read(topic, spans)
+
+    def _read(self, topic: str, spans: list[Span]) -> Iterator[EmbeddedRecord]:
+        for span in spans:
+            at = span.start
+            while at != span.end:
+                data, following = self._call(self._inner.read_piece(topic, span.partition, at))
+                yield from records_in(data, topic=topic, span=span)
+                at = min(following, span.end)
+
+    def _call(self, work: Coroutine[Any, Any, _T]) -> _T:
+        if self._thread is None:
+            work.close()
+            raise TailraceError(_NOT_STARTED)
+        return self._thread.call(work)
+
+
+class _LoopThread:
+    """A thread that runs an event loop until it is told to end."""
+
+    def __init__(self) -> None:
+        self._loop: Future[asyncio.AbstractEventLoop] = Future()
+        self._ended: asyncio.Event | None = None
+        # A daemon: a program that forgets to close its broker still ends.
+        self._thread = threading.Thread(target=self._run, name="tailrace-broker", daemon=True)
+        self._thread.start()
+
+    def call(self, work: Coroutine[Any, Any, _T], *, deadline_s: float | None = None) -> _T:
+        """Run `work` in the loop and wait for it; from any thread but the loop's own."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise TailraceError("this would wait for itself. Use AsyncBroker inside an event loop")
+        running = asyncio.run_coroutine_threadsafe(work, self._loop.result())
+        try:
+            return running.result(deadline_s)
+        except BaseException:
+            running.cancel()
+            raise
+
+    def end(self) -> None:
+        loop = self._loop.result()
+        assert self._ended is not None
+        loop.call_soon_threadsafe(self._ended.set)
+        self._thread.join()
+
+    def _run(self) -> None:
+        from tailrace.server.loop import loop_factory
+
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(self._stay())
+
+    async def _stay(self) -> None:
+        self._ended = asyncio.Event()
+        self._loop.set_result(asyncio.get_running_loop())
+        await self._ended.wait()

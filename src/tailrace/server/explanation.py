@@ -1,0 +1,44 @@
+"""What `tailrace config` tells about settings: the value in force, where it came from, what it means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tailrace.server.alias import aliases_of
+from tailrace.server.config import DEFAULT, Configuration
+from tailrace.server.setting import Setting, settings
+
+_KAFKA_TABLES = ("broker", "topic_defaults")
+
+
+def list_values(configuration: Configuration, *, changed_only: bool = False) -> Iterator[dict[str, object]]:
+    """Key, value and source of everything that this version obeys."""
+    for key, setting in settings().items():
+        given = configuration.values[key]
+        if not setting.waits_for and not (changed_only and given.source == DEFAULT):
+            yield {"key": key, "value": given.value, "source": given.source}
+
+
+def find_setting(key: str) -> Setting | None:
+    """A setting by its key, or by Kafka's name alone: `retention.ms` is topic_defaults.retention.ms."""
+    table = settings()
+    for candidate in (key, *(f"{each}.{key}" for each in _KAFKA_TABLES)):
+        if (setting := table.get(candidate)) and not setting.waits_for:
+            return setting
+    return None
+
+
+def explain(setting: Setting, configuration: Configuration) -> dict[str, object]:
+    """Everything about one setting."""
+    given = configuration.values[setting.key]
+    return {
+        "key": setting.key,
+        "meaning": setting.doc,
+        "type": setting.kind.name,
+        "default": setting.default,
+        "value": given.value,
+        "source": given.source,
+        "flag": setting.flag or None,
+        "environment": setting.environment,
+        "aliases": aliases_of(setting.key),
+    }

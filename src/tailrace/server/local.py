@@ -1,0 +1,142 @@
+"""Producing and reading in the broker's own process, without a socket: what the embedded brokers offer.
+
+A record produced here takes the same way as one from a client: a batch, sequenced by its partition,
+acknowledged when it is durable. Reading ends at the high watermark as it was when the reading began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from tailrace.broker import Broker, NewTopic, Partition, Topic
+from tailrace.client.partitioner import partition_of_key
+from tailrace.model import BrokerError, ErrorCode, Offset
+from tailrace.records import build_batch, iter_batches, validate_batch
+
+READ_BYTES = 1 << 20
+
+Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
+
+
+class Produced(NamedTuple):
+    """Where a record went."""
+
+    partition: int
+    offset: int
+
+
+class EmbeddedRecord(NamedTuple):
+    """A record as it was read."""
+
+    value: bytes | None
+    key: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp: int
+    """Milliseconds since 1970."""
+    topic: str
+    partition: int
+    offset: int
+
+
+class Span(NamedTuple):
+    """What one read goes through: the offsets of one partition, up to its high watermark."""
+
+    partition: int
+    start: int
+    end: int
+
+
+class LocalAccess:
+    """One broker, used from its own loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._turn = 0  # of the partitions, for records without a key
+
+    async def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None,
+        headers: Headers,
+        partition: int | None,
+        timestamp: int | None,
+    ) -> Produced:
+        """Append one record and return when it is acknowledged."""
+        known = self._broker.topics.get(topic) or await self._broker.topics.auto_create(topic)
+        if partition is None:
+            partition = self._choose(known, key)
+        target = self._broker.leader(topic, partition)
+        pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
+        time_ms = self._broker.clock.now_ms() if timestamp is None else timestamp
+        data = build_batch([(time_ms, key, value, pairs)])
+        batch = validate_batch(data, bytes_max=target.settings.message_bytes_max)
+        appended = target.append(batch)
+        await target.wait_durable(appended.end_offset)
+        return Produced(partition, appended.base_offset)
+
+    async def create_topic(self, name: str, *, partitions: int, configs: Mapping[str, str]) -> None:
+        await self._broker.topics.create(NewTopic(name=name, partitions=partitions, configs=dict(configs)))
+
+    def plan_read(self, topic: str, *, partition: int | None, offset: int | None) -> list[Span]:
+        """What to read; OffsetOutOfRange is told by the read itself."""
+        known = self._broker.topics.get(topic)
+        if known is None:
+            raise BrokerError(f"topic {topic!r} does not exist", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        indexes = range(len(known.partitions)) if partition is None else [partition]
+        spans = []
+        for index in indexes:
+            found: Partition = self._broker.leader(topic, index)
+            start = found.start_offset if offset is None else offset
+            spans.append(Span(index, start, found.high_watermark))
+        return spans
+
+    async def read_piece(self, topic: str, *, partition: int, offset: int) -> tuple[bytes, int]:
+        """Whole batches from `offset` on, and where to go on."""
+        found = await self._broker.leader(topic, partition).read(Offset(offset), bytes_max=READ_BYTES)
+        return await found.load(), found.next_offset
+
+    async def read(self, topic: str, spans: Sequence[Span]) -> AsyncIterator[EmbeddedRecord]:
+        for span in spans:
+            offset = span.start
+            while offset != span.end:
+                data, following = await self.read_piece(topic, partition=span.partition, offset=offset)
+                for record in records_in(data, topic=topic, span=span):
+                    yield record
+                offset = min(following, span.end)
+
+    def _choose(self, topic: Topic, key: bytes | None) -> int:
+        """By key as Kafka's own producer chooses, else in turn."""
+        count = len(topic.partitions)
+        if key is not None:
+            return partition_of_key(key, partitions=count)
+        self._turn += 1
+        return self._turn % count
+
+
+def records_in(data: bytes, *, topic: str, span: Span) -> Iterator[EmbeddedRecord]:
+    """The records of some batches that lie in a span; a batch may begin before it."""
+    for batch in iter_batches(data):
+        if batch.is_control:
+            continue
+        for record in batch.records():
+            if span.start <= record.offset < span.end:
+                yield EmbeddedRecord(
+                    record.value,
+                    record.key,
+                    record.headers,
+                    record.timestamp,
+                    topic,
+                    span.partition,
+                    record.offset,
+                )
+
+
+def check_bytes(name: str, value: object) -> None:
+    """Bytes or nothing: text has more than one encoding, and only its owner knows which."""
+    if value is not None and not isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError(
+            f"{name} must be bytes or None, not {type(value).__name__}. Encode text first: .encode()"
+        )

@@ -1,0 +1,154 @@
+"""One node: storage, metadata, broker and doors, opened in this order and closed in the other.
+
+The only module that knows every concrete class. A node that cannot start closes what it opened. Trouble of
+ours that ends it comes out of `wait_failed`: a server exits with it, an embedded broker raises it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from tailrace.broker import Broker
+from tailrace.cluster import SqliteMetadata
+from tailrace.kafka import KafkaListener
+from tailrace.model import ConfigError, StorageError, TailraceError
+from tailrace.runtime import SystemClock
+from tailrace.server.assembly import (
+    NODE_ID,
+    broker_config,
+    door_config,
+    metadata_path,
+    nodes,
+    storage_config,
+)
+from tailrace.server.config import ServerConfig
+from tailrace.server.ports import Ports
+from tailrace.storage.api import StorageEngine
+from tailrace.storage.memory import MemoryStorage
+from tailrace.storage.segment import SegmentStorage
+
+logger = logging.getLogger(__name__)
+
+
+class CannotListen(TailraceError):
+    """A door could not open; the message names who is in the way, and the way out."""
+
+
+class Node:
+    """A broker with its doors; in one loop, from `start` to `close`."""
+
+    def __init__(self, config: ServerConfig, *, owns_loop: bool) -> None:
+        self.config = config
+        self._owns_loop = owns_loop  # the loop is ours alone, so that short syncs may run in it
+        self._clock = SystemClock()
+        self._opened = AsyncExitStack()
+        self._broker: Broker | None = None
+        self._kafka: KafkaListener | None = None
+
+    def __repr__(self) -> str:
+        return f"<Node {self.config.host}:{self.kafka_port if self._kafka else '?'} {self.config.engine}>"
+
+    @property
+    def broker(self) -> Broker:
+        assert self._broker is not None, "the node is not started"
+        return self._broker
+
+    @property
+    def kafka_port(self) -> int:
+        assert self._kafka is not None, "the node is not started"
+        return self._kafka.port
+
+    @property
+    def kafka_address(self) -> str:
+        """What clients on this machine put into bootstrap.servers."""
+        host = reachable(self.config.host)
+        return f"[{host}]:{self.kafka_port}" if ":" in host else f"{host}:{self.kafka_port}"
+
+    @property
+    def ports(self) -> Ports:
+        return Ports(pid=os.getpid(), kafka=self.kafka_port)
+
+    async def start(self) -> None:
+        """Serve; StorageError, CannotListen or ConfigError if that cannot be, and nothing stays open."""
+        try:
+            storage = await self._open_storage()
+            self._opened.push_async_callback(storage.close)
+            metadata = SqliteMetadata(metadata_path(self.config))
+            self._opened.push_async_callback(metadata.close)
+            self._broker = Broker(
+                node_id=NODE_ID,
+                nodes=nodes(self.config),
+                storage=storage,
+                metadata=metadata,
+                config=broker_config(self.config),
+                clock=self._clock,
+            )
+            self._opened.push_async_callback(self._broker.close)
+            await self._broker.start()
+            await self._open_doors(self._broker)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def wait_failed(self) -> Exception:
+        """Return what ended this node, once something did."""
+        return await self.broker.wait_failed()
+
+    async def close(self) -> None:
+        """Doors first, storage last; closing twice is harmless."""
+        await self._opened.aclose()
+        self._broker = None
+        self._kafka = None
+
+    async def _open_storage(self) -> StorageEngine:
+        config = self.config
+        if config.engine == "memory":
+            return MemoryStorage(clock=self._clock)
+        try:
+            return await SegmentStorage.open(
+                config.data_dir, config=storage_config(config), clock=self._clock, owns_loop=self._owns_loop
+            )
+        except OSError as error:
+            raise cannot_use(config.data_dir, error) from error
+
+    async def _open_doors(self, broker: Broker) -> None:
+        config = self.config
+        self._kafka = KafkaListener(
+            broker, host=config.host, port=config.kafka_port, config=door_config(config)
+        )
+        self._opened.push_async_callback(self._kafka.close)
+        try:
+            await self._kafka.start()
+        except ConfigError as error:
+            raise CannotListen(str(error)) from error
+
+
+def cannot_use(data_dir: Path, error: OSError) -> StorageError:
+    """A data directory that cannot be opened, with the way out."""
+    return StorageError(
+        "open",
+        str(data_dir),
+        error.strerror or str(error),
+        hint="Choose a directory that you may write to with --data-dir",
+    )
+
+
+def reachable(host: str) -> str:
+    """Where a client on this machine finds a node that listens everywhere."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
+
+
+async def wait_failed_or(node: Node, stop: asyncio.Event) -> Exception | None:
+    """Wait until the node fails, whose error this returns, or until it is told to stop."""
+    failing = asyncio.ensure_future(node.wait_failed())
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({failing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return failing.result() if failing.done() else None
+    finally:
+        failing.cancel()
+        stopping.cancel()

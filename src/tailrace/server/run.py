@@ -1,0 +1,170 @@
+"""A node as a process: event loop, signals, the ports file, the screen, and an end that is clean.
+
+The first SIGINT or SIGTERM stops cleanly: doors close, everything becomes durable, the ports file goes. The
+second ends the process at once; nothing acknowledged is lost by that either. A node that fails by itself ends
+with its error, which `tailrace` shows and turns into a non-zero exit code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from tailrace.model import TailraceError
+from tailrace.records import ACCELERATED
+from tailrace.runtime import DirectoryLock, Supervisor, wait_at_most
+from tailrace.server.config import ServerConfig
+from tailrace.server.demo import Demo
+from tailrace.server.logs import LineHandler, end_logs, set_up_logs
+from tailrace.server.loop import loop_factory
+from tailrace.server.node import Node, cannot_use, wait_failed_or
+from tailrace.server.ports import remove_ports, write_ports
+from tailrace.server.screen import Facts, Screen, live_text, shown_path
+from tailrace.server.stats import Observer
+
+logger = logging.getLogger(__name__)
+
+CLOSE_DEADLINE_S = 60
+_LOOK_EVERY_S = 1.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopFailed(TailraceError):
+    """The node did not end in time."""
+
+
+def run_server(config: ServerConfig, *, demo: bool = False, screen: Screen | None = None) -> None:
+    """Serve until a signal comes; raises what made the node fail."""
+    began = time.monotonic()
+    screen = screen or Screen()
+    with _logs(config, screen), asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_serve(config, screen, began=began, demo=demo))
+
+
+async def _serve(config: ServerConfig, screen: Screen, *, began: float, demo: bool) -> None:
+    stop = asyncio.Event()
+    node = Node(config, owns_loop=True)
+    beside = Supervisor(
+        lambda error: logger.error("a task beside the node failed: %s", error, exc_info=error)
+    )
+    with _signals(stop), _data_directory(config):
+        starting = asyncio.ensure_future(node.start())
+        if not await _done_or_stopped(starting, stop):
+            return
+        try:
+            write_ports(config.data_dir, node.ports)
+            demo_traffic = Demo(node.kafka_address) if demo else None
+            screen.show_ready(_facts(node, demo_traffic, ready_s=time.monotonic() - began))
+            logger.info("serving Kafka on %s, data in %s", node.kafka_address, _place(config))
+            if demo_traffic is not None:
+                beside.start("demo", demo_traffic.run())
+            if screen.live:
+                beside.start("live line", _live_line(node, screen, stop))
+            failure = await wait_failed_or(node, stop)
+        finally:
+            remove_ports(config.data_dir, pid=os.getpid())
+            screen.clear_live()
+            await beside.stop()
+            await _close(node)
+        logger.info("stopped")
+    if failure is not None:
+        raise failure
+
+
+async def _done_or_stopped(starting: asyncio.Future[None], stop: asyncio.Event) -> bool:
+    """Whether the node started; a signal during a long recovery ends it."""
+    stopping = asyncio.ensure_future(stop.wait())
+    both: set[asyncio.Future[Any]] = {starting, stopping}
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not starting.done():
+        starting.cancel()
+        with suppress(asyncio.CancelledError):
+            await starting
+        return False
+    starting.result()
+    return True
+
+
+async def _live_line(node: Node, screen: Screen, stop: asyncio.Event) -> None:
+    observer = Observer(node.broker)
+    while not await wait_at_most(stop, _LOOK_EVERY_S):
+        stats = observer.look(time.monotonic())
+        if stats is not None:
+            screen.show_live(live_text(stats, observer.history))
+
+
+async def _close(node: Node) -> None:
+    try:
+        await asyncio.wait_for(node.close(), CLOSE_DEADLINE_S)
+    except TimeoutError as error:
+        raise StopFailed(
+            f"the node did not stop within {CLOSE_DEADLINE_S} s. What was acknowledged is safe: start again"
+        ) from error
+
+
+def _facts(node: Node, demo: Demo | None, *, ready_s: float) -> Facts:
+    config = node.config
+    return Facts(
+        data_dir=None if config.engine == "memory" else shown_path(config.data_dir),
+        fsync=str(config.fsync),
+        accelerated=ACCELERATED,
+        kafka=node.kafka_address,
+        ready_s=ready_s,
+        demo=demo.summary if demo else "",
+        first_topic=demo.topics[0] if demo else "TOPIC",
+    )
+
+
+def _place(config: ServerConfig) -> str:
+    return "memory" if config.engine == "memory" else shown_path(config.data_dir)
+
+
+@contextmanager
+def _data_directory(config: ServerConfig) -> Iterator[None]:
+    """The directory of the ports file; the segment engine locks it by itself, the memory engine does not."""
+    try:
+        config.data_dir.mkdir(parents=True, exist_ok=True)
+        lock = DirectoryLock(str(config.data_dir)) if config.engine == "memory" else None
+    except OSError as error:
+        raise cannot_use(config.data_dir, error) from error
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+@contextmanager
+def _signals(stop: asyncio.Event) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+
+    def caught(number: int) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        logger.info("stopping on %s; once more ends it at once", signal.Signals(number).name)
+        stop.set()
+
+    for each in _SIGNALS:
+        loop.add_signal_handler(each, caught, each)
+    try:
+        yield
+    finally:
+        for each in _SIGNALS:
+            loop.remove_signal_handler(each)
+
+
+@contextmanager
+def _logs(config: ServerConfig, screen: Screen) -> Iterator[LineHandler]:
+    handler = set_up_logs(level=config.log_level, form=config.log_format)
+    handler.before = screen.clear_live
+    try:
+        yield handler
+    finally:
+        end_logs(handler)

@@ -1,0 +1,108 @@
+"""What `tailrace up` shows: the doors, how to go on, and on a terminal one line that lives.
+
+    tailrace 0.1.0   single node   data ./tailrace-data   fsync commit   accel yes
+      Kafka    127.0.0.1:9092           bootstrap.servers=127.0.0.1:9092
+      ready in 0.4 s    demo: 3 topics, 2 groups, 500 msg/s
+      Next:  tailrace tail orders     tailrace bench     tailrace --help
+      in 512 msg/s ▁▂▅▇▇▆▇  61 KB/s | out 1.0k msg/s | lag 14 | p99 2.1 ms
+
+Without a terminal there is no colour and no live line, and a line that is exactly `ready` ends the screen.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from tailrace import __version__
+from tailrace.server.logs import escape
+from tailrace.server.stats import Stats, short_bytes, short_number, sparkline
+
+_BOLD, _DIM, _GREEN, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[0m"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the screen tells of a node that serves."""
+
+    data_dir: str | None  # None: the memory engine
+    fsync: str
+    accelerated: bool
+    kafka: str  # HOST:PORT
+    ready_s: float
+    demo: str = ""  # what the demo does, in words
+    first_topic: str = "TOPIC"  # for the line that says how to go on
+
+
+def screen_lines(facts: Facts) -> Iterator[str]:
+    """The screen without its live line, and without colour."""
+    where = f"data {facts.data_dir}   fsync {facts.fsync}" if facts.data_dir else "engine memory"
+    accel = "yes" if facts.accelerated else "no"
+    yield f"tailrace {__version__}   single node   {where}   accel {accel}"
+    yield f"  Kafka    {facts.kafka:<24} bootstrap.servers={facts.kafka}"
+    demo = f"    demo: {facts.demo}" if facts.demo else ""
+    yield f"  ready in {facts.ready_s:.1f} s{demo}"
+    yield f"  Next:  tailrace tail {facts.first_topic}     tailrace bench     tailrace --help"
+
+
+def live_text(stats: Stats, history: Sequence[float]) -> str:
+    """The live line."""
+    p99 = "-" if stats.produce_p99_ms is None else f"{stats.produce_p99_ms:.1f} ms"
+    parts = [
+        f"in {short_number(stats.records_in)} msg/s {sparkline(history)}  {short_bytes(stats.bytes_in)}/s",
+        f"out {short_number(stats.records_out)} msg/s",
+        f"lag {short_number(stats.lag)}",
+        f"p99 {p99}",
+    ]
+    return "  " + " | ".join(parts)
+
+
+def shown_path(path: Path) -> str:
+    """A path as people type it: ./ in front of one that would look like a word."""
+    text = str(path)
+    return text if path.is_absolute() or text.startswith(".") else f"./{text}"
+
+
+class Screen:
+    """Writes to stdout, plainly or for a terminal."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stdout
+        self.live = self._stream.isatty()
+        self._line_shown = False
+
+    def show_ready(self, facts: Facts) -> None:
+        """Everything there is to say when the node serves."""
+        lines = [escape(line) for line in screen_lines(facts)]
+        if self.live:
+            lines = [_coloured(number, line) for number, line in enumerate(lines)]
+        else:
+            lines.append("ready")
+        self._stream.write("\n".join(lines) + "\n")
+        self._stream.flush()
+
+    def show_live(self, text: str) -> None:
+        """Replace the live line, cut to the terminal's width so that it stays one line."""
+        width = shutil.get_terminal_size().columns
+        self._stream.write(f"\r{text[: width - 1]}\x1b[K")
+        self._stream.flush()
+        self._line_shown = True
+
+    def clear_live(self) -> None:
+        """Make room for something else; the next `show_live` draws the line below it."""
+        if self._line_shown:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+            self._line_shown = False
+
+
+def _coloured(number: int, line: str) -> str:
+    if number == 0:
+        return f"{_BOLD}{line}{_PLAIN}"
+    if line.startswith("  ready"):
+        return f"{_GREEN}{line}{_PLAIN}"
+    return f"{_DIM}{line}{_PLAIN}" if line.startswith("  Next") else line

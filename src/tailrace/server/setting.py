@@ -1,0 +1,198 @@
+"""Every setting of a node, in one table: key, kind, default, flag, meaning.
+
+A key is `table.name` as it stands in `tailrace.toml`. Two tables carry Kafka's own names, `[broker]` and
+`[topic_defaults]`; they are the broker's (`tailrace.broker.configs`) and are added by `settings`. A setting
+that waits for a part that is not built yet is read and checked, because older files and environments
+name it, but it is shown nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from tailrace.server.kind import Checked, Choice, Kafka, Kind, Number, Text, Truth, Value
+
+ENVIRONMENT_PREFIX = "TAILRACE_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One thing that can be set."""
+
+    key: str
+    kind: Kind
+    default: Value
+    doc: str
+    flag: str = ""  # of `tailrace up`
+    waits_for: str = ""  # the part that will obey it, once there is one
+
+    @property
+    def environment(self) -> str:
+        """`server.kafka_port` is TAILRACE_SERVER__KAFKA_PORT; further dots are single underscores."""
+        table, _, name = self.key.partition(".")
+        return f"{ENVIRONMENT_PREFIX}{table}__{name.replace('.', '_').replace('-', '_')}".upper()
+
+
+def _check_fsync(text: str) -> None:
+    from tailrace.model import ConfigError
+    from tailrace.storage.api import Fsync
+
+    try:
+        Fsync.parse(text)
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+
+
+def _check_advertised(text: str) -> None:
+    if text != "auto":
+        read_address(text)
+
+
+def read_address(text: str) -> tuple[str, int]:
+    """HOST:PORT, the host in brackets if it has colons of its own; ValueError for anything else."""
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError("an IPv6 address stands in brackets")
+    if not colon or not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
+        raise ValueError("HOST:PORT")
+    return host, int(port)
+
+
+_PORT = Number(low=0, high=65535, name="port")
+
+_OWN = (
+    Setting(
+        key="server.host",
+        kind=Text(),
+        default="127.0.0.1",
+        flag="--host",
+        doc="The address that every door listens on. Anything but a loopback address needs "
+        "server.allow_plaintext.",
+    ),
+    Setting(
+        key="server.kafka_port",
+        kind=_PORT,
+        default=9092,
+        flag="--kafka-port",
+        doc="The port of the Kafka door; 0 takes any free one, and tailrace.ports.json tells which.",
+    ),
+    Setting(
+        key="server.advertised",
+        kind=Checked("auto or HOST:PORT", _check_advertised, "auto, or HOST:PORT (such as broker.lan:9092)"),
+        default="auto",
+        doc="Where Kafka clients are told to connect: auto is the address by which each client came.",
+    ),
+    Setting(
+        key="server.allow_plaintext",
+        kind=Truth(),
+        default=False,
+        doc="Serve without encryption on an address that other machines can reach.",
+    ),
+    Setting(
+        key="storage.engine",
+        kind=Choice(("segment", "memory"), not_yet=("tiered",)),
+        default="segment",
+        flag="--engine",
+        doc="segment keeps everything in the data directory; memory keeps a bounded ring per partition and "
+        "forgets it at the end.",
+    ),
+    Setting(
+        key="storage.data_dir",
+        kind=Text("directory"),
+        default="./tailrace-data",
+        flag="--data-dir",
+        doc="The directory of the log, the metadata and tailrace.ports.json.",
+    ),
+    Setting(
+        key="storage.fsync",
+        kind=Checked(
+            "commit, interval:<ms> or os", _check_fsync, "commit, interval:<ms> (such as interval:200), or os"
+        ),
+        default="commit",
+        flag="--fsync",
+        doc="What an acknowledgement means: commit is synced to the disk, interval:<ms> is written and "
+        "synced that often, os is written. Topics may choose for themselves (flush.messages, flush.ms).",
+    ),
+    Setting(
+        key="log.level",
+        kind=Choice(("debug", "info", "warning", "error")),
+        default="info",
+        doc="The least important log lines that are written.",
+    ),
+    Setting(
+        key="log.format",
+        kind=Choice(("text", "json")),
+        default="text",
+        doc="Log lines for people (text), or one JSON object per line (json).",
+    ),
+    Setting(
+        key="native.port",
+        kind=_PORT,
+        default=9999,
+        waits_for="the native door",
+        doc="The port of the native door.",
+    ),
+    Setting(
+        key="native.heartbeat_interval_ms",
+        kind=Number(low=1),
+        default=30_000,
+        waits_for="the native door",
+        doc="How often an idle native connection is probed.",
+    ),
+    Setting(
+        key="client.request_timeout_ms",
+        kind=Number(low=1),
+        default=30_000,
+        waits_for="the native client",
+        doc="How long a client waits for an answer.",
+    ),
+    Setting(
+        key="client.heartbeat_interval_ms",
+        kind=Number(low=1),
+        default=30_000,
+        waits_for="the native client",
+        doc="How often an idle client shows that it is there.",
+    ),
+)
+
+
+_SET_ELSEWHERE = frozenset(
+    {
+        "advertised.listeners",
+        "broker.id",
+        "broker.rack",
+        "delete.topic.enable",
+        "fsync",
+        "listeners",
+        "log.dirs",
+    }
+)
+"""What a node tells its clients under Kafka's names, and takes from the settings above or not at all."""
+
+
+@cache
+def settings() -> Mapping[str, Setting]:
+    """The whole table, by key."""
+    return {setting.key: setting for setting in (*_OWN, *_broker_settings(), *_topic_defaults())}
+
+
+def _broker_settings() -> Iterator[Setting]:
+    from tailrace.broker.configs import BROKER_CONFIGS, TOPIC_CONFIGS
+
+    defaults = {key.server_default for key in TOPIC_CONFIGS.values()}
+    for name, key in BROKER_CONFIGS.items():
+        if name not in defaults | _SET_ELSEWHERE:
+            yield Setting(key=f"broker.{name}", kind=Kafka(key), default=key.default, doc=key.doc)
+
+
+def _topic_defaults() -> Iterator[Setting]:
+    from tailrace.broker.configs import TOPIC_CONFIGS
+
+    for name, key in TOPIC_CONFIGS.items():
+        if key.server_default is not None:
+            doc = f"For topics that do not set it themselves. {key.doc}"
+            yield Setting(key=f"topic_defaults.{name}", kind=Kafka(key), default=key.default, doc=doc)

@@ -1,0 +1,109 @@
+"""The table of the Kafka APIs: which versions are served, and where the flexible encoding begins.
+
+The maxima are those of one coherent release (Kafka 2.8), because some clients infer the release from a few of
+them; the minimums are low. Every range is contiguous, since KafkaJS looks at maxima alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from types import MappingProxyType
+from typing import NamedTuple
+
+from tailrace.wire.kafka.schema import Message
+
+FRAME_BYTES_MAX = 100 * 1024 * 1024  # upstream's socket.request.max.bytes
+OTHER_BYTES_MAX = 16 * 1024 * 1024  # for a request that carries no records
+NEVER = 0x7FFF  # flexible_from of an API that has no flexible version
+
+
+class Api(NamedTuple):
+    """One API. Served from min_version to max_version; ApiVersions tells clients of advertised_min instead.
+
+    The two differ for Produce alone: librdkafka before 2.11.1 stops compressing when 0 is not in its range.
+    """
+
+    key: int
+    name: str
+    min_version: int
+    max_version: int
+    flexible_from: int
+    advertised_min: int
+
+    @property
+    def request_bytes_max(self) -> int:
+        """The largest frame worth reading. Records apart, a request is lists of small structs, each of which
+        costs many times its bytes in memory, and a time during which nobody else is served."""
+        return FRAME_BYTES_MAX if self.key == PRODUCE else OTHER_BYTES_MAX
+
+    def serves(self, version: int) -> bool:
+        return self.min_version <= version <= self.max_version
+
+    def flexible(self, version: int) -> bool:
+        return version >= self.flexible_from
+
+
+PRODUCE = 0
+FETCH = 1
+API_VERSIONS = 18
+
+# key, name, first and last version, first flexible version
+_TABLE = (
+    (0, "Produce", 3, 9, 9),
+    (1, "Fetch", 4, 12, 12),
+    (2, "ListOffsets", 1, 6, 6),
+    (3, "Metadata", 0, 11, 9),
+    (8, "OffsetCommit", 2, 8, 8),
+    (9, "OffsetFetch", 1, 7, 6),
+    (10, "FindCoordinator", 0, 3, 3),
+    (11, "JoinGroup", 0, 7, 6),
+    (12, "Heartbeat", 0, 4, 4),
+    (13, "LeaveGroup", 0, 4, 4),
+    (14, "SyncGroup", 0, 5, 4),
+    (15, "DescribeGroups", 0, 5, 5),
+    (16, "ListGroups", 0, 4, 3),
+    (18, "ApiVersions", 0, 4, 3),
+    (19, "CreateTopics", 2, 7, 5),
+    (20, "DeleteTopics", 1, 6, 4),
+    (21, "DeleteRecords", 0, 2, 2),
+    (22, "InitProducerId", 0, 4, 2),
+    (23, "OffsetForLeaderEpoch", 2, 4, 4),
+    (32, "DescribeConfigs", 1, 4, 4),
+    (33, "AlterConfigs", 0, 2, 2),
+    (35, "DescribeLogDirs", 1, 2, 2),
+    (37, "CreatePartitions", 0, 3, 2),
+    (42, "DeleteGroups", 0, 2, 2),
+    (43, "ElectLeaders", 0, 2, 2),
+    (44, "IncrementalAlterConfigs", 0, 1, 1),
+    (46, "ListPartitionReassignments", 0, 0, 0),
+    (47, "OffsetDelete", 0, 0, NEVER),
+    (60, "DescribeCluster", 0, 0, 0),
+)
+_ADVERTISED_MIN = {PRODUCE: 0}
+
+APIS: Mapping[int, Api] = MappingProxyType(
+    {row[0]: Api(*row, advertised_min=_ADVERTISED_MIN.get(row[0], row[2])) for row in _TABLE}
+)
+
+
+def request_type(key: int) -> type[Message]:
+    """The class of an API's requests; its module is imported on first use.
+
+    KeyError for an API that is not served, and for Produce and Fetch, which have functions of their own.
+    """
+    return _load(key, "Request")
+
+
+def response_type(key: int) -> type[Message]:
+    """The class of an API's responses; as `request_type`."""
+    return _load(key, "Response")
+
+
+def _load(key: int, direction: str) -> type[Message]:
+    if key in (PRODUCE, FETCH):
+        raise KeyError(key)
+    name = APIS[key].name
+    module = "".join("_" + letter.lower() if letter.isupper() else letter for letter in name)[1:]
+    loaded: type[Message] = getattr(import_module(f"tailrace.wire.kafka.messages.{module}"), name + direction)
+    return loaded

@@ -1,0 +1,42 @@
+"""DescribeLogDirs (API 35), versions 1-2.
+
+The log directories of a broker, and the size of every partition in them. Null asks for all topics.
+"""
+
+# ruff: noqa: RUF012 - msgspec makes a new list for every message
+
+from __future__ import annotations
+
+from tailrace.wire.kafka.schema import Int16, Int32, Int64, Message
+
+
+class DescribeLogDirsRequest(Message):
+    topics: list[DescribableLogDirTopic] | None = None
+
+
+class DescribableLogDirTopic(Message):
+    topic: str = ""
+    partitions: list[Int32] = []
+
+
+class DescribeLogDirsResponse(Message):
+    throttle_time_ms: Int32 = 0
+    results: list[DescribeLogDirsResult] = []
+
+
+class DescribeLogDirsResult(Message):
+    error_code: Int16 = 0
+    log_dir: str = ""
+    topics: list[DescribeLogDirsTopic] = []
+
+
+class DescribeLogDirsTopic(Message):
+    name: str = ""
+    partitions: list[DescribeLogDirsPartition] = []
+
+
+class DescribeLogDirsPartition(Message):
+    partition_index: Int32 = 0
+    partition_size: Int64 = 0
+    offset_lag: Int64 = 0
+    is_future_key: bool = False

@@ -1,0 +1,25 @@
+"""InitProducerId (API 22), versions 0-4.
+
+A producer id for an idempotent or a transactional producer. From version 3 the producer names the id it had
+(KIP-360).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from tailrace.wire.kafka.schema import Int16, Int32, Int64, Message
+
+
+class InitProducerIdRequest(Message):
+    transactional_id: str | None = None
+    transaction_timeout_ms: Int32 = 0
+    producer_id: Annotated[Int64, "3+"] = -1
+    producer_epoch: Annotated[Int16, "3+"] = -1
+
+
+class InitProducerIdResponse(Message):
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    producer_id: Int64 = -1
+    producer_epoch: Int16 = 0

@@ -1,0 +1,188 @@
+"""Appends to one partition: batching while one is on its way, order, bounds, and what errors become."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.unit.broker.groups.offsets_log import MemoryOffsetsLog
+
+from tailrace.broker.groups.writer import OffsetsWriter
+from tailrace.model import BrokerError, ErrorCode, StorageError
+from tailrace.records import NewRecord, read_batch
+from tailrace.runtime import Supervisor
+
+
+class Rig:
+    """A writer, its log, and the outcomes in the order in which they came."""
+
+    def __init__(self, *, append_bytes_max: int = 100_000, queued_bytes_max: int = 1_000_000) -> None:
+        self.log = MemoryOffsetsLog()
+        self.failures: list[BaseException] = []
+        self.tasks = Supervisor(self.failures.append)
+        self.writer = OffsetsWriter(
+            self.log,
+            0,
+            tasks=self.tasks,
+            append_bytes_max=append_bytes_max,
+            queued_bytes_max=queued_bytes_max,
+        )
+        self.outcomes: list[tuple[str, ErrorCode]] = []
+
+    def put(self, name: str, *, records: int = 1, value: bytes = b"v") -> None:
+        items: list[NewRecord] = [(0, f"{name}{index}".encode(), value, ()) for index in range(records)]
+        self.writer.put(items, lambda error: self.outcomes.append((name, error)))
+
+    def appended(self) -> list[list[bytes | None]]:
+        return [[record.key for record in read_batch(raw).records()] for raw in self.log.batches.get(0, [])]
+
+
+def play(scenario: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(scenario(), timeout=20)
+
+    asyncio.run(bounded())
+
+
+def test_what_comes_during_an_append_shares_the_next_one() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        rig.log.hold_appends()
+        rig.put("a")
+        await rig.log.appending.wait()
+        for name in "bcd":
+            rig.put(name)
+        assert rig.outcomes == []
+        rig.log.release_appends()
+        await rig.writer.wait_idle()
+        assert rig.appended() == [[b"a0"], [b"b0", b"c0", b"d0"]]
+        assert rig.outcomes == [(name, ErrorCode.NONE) for name in "abcd"]
+
+    play(scenario)
+
+
+def test_an_append_takes_only_so_much() -> None:
+    async def scenario() -> None:
+        rig = Rig(append_bytes_max=1000)
+        for name in "abcde":
+            rig.put(name, value=bytes(400))
+        await rig.writer.wait_idle()
+        assert [len(keys) for keys in rig.appended()] == [2, 2, 1]
+
+    play(scenario)
+
+
+def test_a_large_commit_is_cut_and_done_when_all_of_it_is_durable() -> None:
+    async def scenario() -> None:
+        rig = Rig(append_bytes_max=1000)
+        rig.put("a", records=5, value=bytes(400))
+        rig.log.hold_appends()
+        await rig.log.appending.wait()
+        assert rig.outcomes == []
+        rig.log.release_appends()
+        await rig.writer.wait_idle()
+        assert [key for keys in rig.appended() for key in keys] == [
+            f"a{index}".encode() for index in range(5)
+        ]
+        assert len(rig.appended()) == 3
+        assert rig.outcomes == [("a", ErrorCode.NONE)]
+
+    play(scenario)
+
+
+def test_a_record_over_the_bound_goes_alone() -> None:
+    async def scenario() -> None:
+        rig = Rig(append_bytes_max=1000)
+        rig.put("a", value=bytes(5000))
+        rig.put("b")
+        await rig.writer.wait_idle()
+        assert rig.appended() == [[b"a0"], [b"b0"]]
+
+    play(scenario)
+
+
+def test_nothing_to_append_is_done_after_what_came_before() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        rig.put("a")
+        rig.put("nothing", records=0)
+        await rig.writer.wait_idle()
+        assert [name for name, _ in rig.outcomes] == ["a", "nothing"]
+        assert rig.log.appends == 1
+
+    play(scenario)
+
+
+def test_too_much_waiting_is_refused() -> None:
+    async def scenario() -> None:
+        rig = Rig(queued_bytes_max=1000)
+        rig.log.hold_appends()
+        rig.put("a")
+        await rig.log.appending.wait()
+        rig.put("b", value=bytes(700))
+        with pytest.raises(BrokerError) as refused:
+            rig.put("c", value=bytes(700))
+        assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        rig.log.release_appends()
+        await rig.writer.wait_idle()
+        rig.put("c", value=bytes(700))  # there is room again
+        await rig.writer.wait_idle()
+        assert [name for name, _ in rig.outcomes] == ["a", "b", "c"]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("error", "answer"),
+    [
+        (BrokerError("x", code=ErrorCode.NOT_LEADER_OR_FOLLOWER), ErrorCode.NOT_COORDINATOR),
+        (BrokerError("x", code=ErrorCode.MESSAGE_TOO_LARGE), ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
+        (BrokerError("x", code=ErrorCode.KAFKA_STORAGE_ERROR), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (StorageError("fsync", "/d", "broken"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ],
+)
+def test_what_an_error_of_the_log_becomes(error: Exception, answer: ErrorCode) -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        rig.log.append_error = error
+        rig.put("a")
+        await rig.writer.wait_idle()
+        assert rig.outcomes == [("a", answer)]
+        rig.log.append_error = None
+        rig.put("b")
+        await rig.writer.wait_idle()
+        assert rig.outcomes[-1] == ("b", ErrorCode.NONE)
+        assert rig.failures == []
+
+    play(scenario)
+
+
+def test_a_bug_in_the_log_is_reported_and_everybody_is_answered() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        rig.log.append_error = ZeroDivisionError()
+        rig.log.hold_appends()
+        rig.put("a")
+        await rig.log.appending.wait()
+        rig.put("b")
+        rig.log.release_appends()
+        await rig.writer.wait_idle()
+        assert [type(error) for error in rig.failures] == [ZeroDivisionError]
+        assert rig.outcomes == [("a", ErrorCode.UNKNOWN_SERVER_ERROR), ("b", ErrorCode.NOT_COORDINATOR)]
+
+    play(scenario)
+
+
+def test_a_writer_that_is_stopped_answers_everybody() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        rig.log.hold_appends()
+        rig.put("a")
+        await rig.log.appending.wait()
+        rig.put("b")
+        await rig.tasks.stop()
+        assert [name for name, _ in rig.outcomes] == ["a", "b"]
+        assert all(error for _, error in rig.outcomes)
+
+    play(scenario)

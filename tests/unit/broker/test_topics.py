@@ -1,0 +1,270 @@
+"""The registry of topics: creating, growing, setting, deleting, and what a start makes of a crash."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import uuid4
+
+import pytest
+
+from tailrace.broker import NewTopic
+from tailrace.model import BrokerError, BrokerId, Epoch, ErrorCode, PartitionId
+from tailrace.records import build_batch, read_batch
+from tailrace.storage.api import LogConfig
+from tailrace.storage.memory import MemoryStorage
+
+from .conftest import NODE, Play, Rig
+
+
+async def refused(work: object) -> ErrorCode:
+    with pytest.raises(BrokerError) as error:
+        await work  # type: ignore[misc]
+    return error.value.code
+
+
+def test_a_topic_has_the_default_number_of_partitions(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        topic = await rig.topics.create(NewTopic(name="orders"))
+        assert [partition.index for partition in topic.partitions] == [0, 1, 2, 3]
+        assert all(partition.is_led_here and partition.leader_epoch == 0 for partition in topic.partitions)
+        assert rig.topics.get("orders") is topic is rig.topics.by_id(topic.id)
+
+    play(scenario)
+
+
+def test_every_change_is_noticed_by_its_version(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        seen = [rig.topics.version]
+        await rig.topics.create(NewTopic(name="a"))
+        seen.append(rig.topics.version)
+        await rig.topics.add_partitions("a", 5)
+        seen.append(rig.topics.version)
+        await rig.topics.delete("a")
+        seen.append(rig.topics.version)
+        assert seen == sorted(set(seen))
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "ä", "x" * 250, "a\n"])
+def test_an_illegal_name_is_refused(play: Play, name: str) -> None:
+    async def scenario(rig: Rig) -> None:
+        assert await refused(rig.topics.create(NewTopic(name=name))) == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert await refused(rig.topics.auto_create(name)) == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("new", "code"),
+    [
+        (NewTopic(name="t", partitions=0), ErrorCode.INVALID_PARTITIONS),
+        (NewTopic(name="t", partitions=-2), ErrorCode.INVALID_PARTITIONS),
+        (NewTopic(name="t", partitions=10_001), ErrorCode.INVALID_PARTITIONS),
+        (NewTopic(name="t", replication_factor=2), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (NewTopic(name="t", replication_factor=0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (NewTopic(name="t", configs={"retention.msec": "1"}), ErrorCode.INVALID_CONFIG),
+        (NewTopic(name="t", configs={"retention.ms": "soon"}), ErrorCode.INVALID_CONFIG),
+        (NewTopic(name="t", assignments={1: [NODE]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic(name="t", assignments={0: [BrokerId(9)]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic(name="t", partitions=1, assignments={0: [NODE]}), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_cannot_be_created_is_refused_and_leaves_nothing(
+    play: Play, new: NewTopic, code: ErrorCode
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        assert await refused(rig.topics.create(new)) == code
+        assert not rig.storage.logs()
+        assert len(rig.topics) == 0
+
+    play(scenario)
+
+
+def test_validating_creates_nothing(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        planned = await rig.topics.create(NewTopic(name="t", partitions=3), validate_only=True)
+        assert len(planned.partitions) == 3
+        assert rig.topics.get("t") is None
+        assert not rig.storage.logs()
+
+    play(scenario)
+
+
+def test_a_name_is_created_once_however_many_ask(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        topics = await asyncio.gather(*(rig.topics.auto_create("t") for _ in range(10)))
+        assert len({topic.id for topic in topics}) == 1
+        assert await refused(rig.topics.create(NewTopic(name="t"))) == ErrorCode.TOPIC_ALREADY_EXISTS
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("setting", "name"), [("false", "t"), ("true", "__internal")])
+def test_what_may_not_create_itself_is_unknown(play: Play, setting: str, name: str) -> None:
+    async def scenario(rig: Rig) -> None:
+        assert await refused(rig.topics.auto_create(name)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    play(scenario, values={"auto.create.topics.enable": setting})
+
+
+def test_a_topic_of_two_nodes_has_only_its_own_logs_here(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        topic = await rig.topics.create(NewTopic(name="t", partitions=4))
+        here = [partition for partition in topic.partitions if partition.is_led_here]
+        assert len(here) == 2
+        assert {log.partition_id for log in rig.storage.logs()} == {partition.id for partition in here}
+        away = next(partition for partition in topic.partitions if not partition.is_led_here)
+        with pytest.raises(BrokerError) as error:
+            away.read_nowait(away.start_offset, bytes_max=1)
+        assert error.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    play(scenario, nodes=(1, 2))
+
+
+def test_a_topic_grows(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        topic = await rig.topics.create(NewTopic(name="t", partitions=2))
+        await rig.topics.add_partitions("t", 5, validate_only=True)
+        assert len(topic.partitions) == 2
+        await rig.topics.add_partitions("t", 5)
+        assert [partition.index for partition in topic.partitions] == [0, 1, 2, 3, 4]
+        for total in (5, 4, 0, 10_001):
+            assert await refused(rig.topics.add_partitions("t", total)) == ErrorCode.INVALID_PARTITIONS
+        assert await refused(rig.topics.add_partitions("u", 3)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        again = (await rig.restart()).get("t")
+        assert again is not None
+        assert len(again.partitions) == 5
+
+    play(scenario)
+
+
+def test_settings_reach_the_logs(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        topic = await rig.topics.create(NewTopic(name="t", partitions=1, configs={"retention.ms": "5000"}))
+        assert rig.storage.logs()[0].config.retention_ms == 5000
+        await rig.topics.set_configs("t", {"retention.bytes": "77"}, validate_only=True)
+        assert rig.storage.logs()[0].config.retention_ms == 5000
+        await rig.topics.set_configs("t", {"retention.bytes": "77"})
+        config = rig.storage.logs()[0].config
+        assert (config.retention_ms, config.retention_bytes) == (31 * 24 * 3600 * 1000, 77)
+        assert topic.configs == {"retention.bytes": "77"}
+        assert await refused(rig.topics.set_configs("t", {"nope": "1"})) == ErrorCode.INVALID_CONFIG
+
+    play(scenario)
+
+
+def test_the_nodes_defaults_count_where_a_topic_says_nothing(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topics.create(NewTopic(name="t", partitions=1))
+        assert rig.storage.logs()[0].config.retention_ms == 9000
+
+    play(scenario, values={"log.retention.ms": "9000"})
+
+
+def test_deleting_wakes_who_waits_and_removes_the_logs(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        topic = await rig.topics.create(NewTopic(name="t", partitions=2))
+        calls: list[int] = []
+        topic.partitions[0].waiters.add(lambda: calls.append(1))
+        await rig.topics.delete("t")
+        assert calls
+        assert not rig.storage.logs()
+        assert rig.topics.get("t") is None is rig.topics.by_id(topic.id)
+        assert await refused(rig.topics.delete("t")) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        again = await rig.topics.create(NewTopic(name="t"))
+        assert again.id != topic.id
+
+    play(scenario)
+
+
+def test_an_internal_topic_stays(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topics.create(NewTopic(name="__x", internal=True))
+        assert await refused(rig.topics.delete("__x")) == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+    play(scenario)
+
+
+def test_a_start_serves_what_was_there_in_a_new_epoch(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        topic = await rig.topics.create(
+            NewTopic(name="t", partitions=1, configs={"cleanup.policy": "compact"})
+        )
+        topic.partitions[0].append(read_batch(build_batch([(1, b"k", b"v", ())])))
+        again = (await rig.restart()).get("t")
+        assert again is not None
+        assert (again.id, again.configs) == (topic.id, {"cleanup.policy": "compact"})
+        assert again.partitions[0].leader_epoch == 1
+        assert again.partitions[0].high_watermark == 1
+
+    play(scenario)
+
+
+def test_a_start_finishes_a_deletion(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        topic = await rig.topics.create(NewTopic(name="t", partitions=2))
+        await rig.metadata.mark_deleted(topic.id)
+        topics = await rig.restart()
+        assert topics.get("t") is None
+        assert not rig.storage.logs()
+        assert not (await rig.metadata.begin(NODE)).topics
+
+    play(scenario)
+
+
+def test_a_start_removes_an_empty_log_that_no_topic_knows_and_keeps_a_full_one(
+    play: Play, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        empty, full = PartitionId(uuid4(), 0), PartitionId(uuid4(), 0)
+        await rig.storage.create(empty, LogConfig())
+        log = await rig.storage.create(full, LogConfig())
+        log.append(read_batch(build_batch([(1, b"k", b"v", ())])), leader_epoch=Epoch(0))
+        await rig.restart()
+        assert [each.partition_id for each in rig.storage.logs()] == [full]
+        assert str(full) in caplog.text
+
+    play(scenario)
+
+
+def test_a_missing_log_is_reported_and_its_partition_not_served(
+    play: Play, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        topic = await rig.topics.create(NewTopic(name="t", partitions=2))
+        await rig.storage.delete(topic.partitions[1].id)
+        monkeypatch.setattr(MemoryStorage, "durable", True)
+        again = (await rig.restart()).get("t")
+        assert again is not None
+        assert again.partitions[0].high_watermark == 0
+        assert "log of t-1 is missing" in caplog.text
+        with pytest.raises(BrokerError) as error:
+            _ = again.partitions[1].high_watermark
+        assert error.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+
+    play(scenario)
+
+
+def test_a_topic_whose_record_cannot_be_stored_leaves_no_log(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        async def fail(_: object) -> None:
+            raise BrokerError("no", code=ErrorCode.UNKNOWN_SERVER_ERROR)
+
+        monkeypatch.setattr(rig.metadata, "create_topic", fail)
+        await refused(rig.topics.create(NewTopic(name="t")))
+        assert not rig.storage.logs()
+        assert rig.topics.get("t") is None
+
+    play(scenario)
+
+
+def test_topics_are_listed_by_name(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        for name in ("b", "c", "a"):
+            await rig.topics.create(NewTopic(name=name, partitions=1))
+        assert [topic.name for topic in rig.topics] == ["a", "b", "c"]
+
+    play(scenario)

@@ -1,0 +1,159 @@
+"""DescribeCluster, DescribeLogDirs, ElectLeaders, ListPartitionReassignments, against a broker in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.model import ErrorCode
+from tailrace.wire.kafka.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from tailrace.wire.kafka.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from tailrace.wire.kafka.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    TopicPartitions,
+)
+from tailrace.wire.kafka.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
+)
+
+from .stage import CONNECTION, Stage, play, versions, write
+
+
+def test_the_node_is_told_under_the_address_that_the_client_reached() -> None:
+    async def scenario(stage: Stage) -> None:
+        response = await stage.ask(DescribeClusterRequest(), DescribeClusterResponse)
+        assert (response.error_code, response.error_message) == (0, None)
+        assert response.cluster_id == stage.broker.cluster_id != ""
+        assert response.controller_id == 1
+        (node,) = response.brokers
+        assert (node.broker_id, node.host, node.port) == (1, CONNECTION.local_host, CONNECTION.local_port)
+        assert node.rack == "rack-1"
+        assert response.cluster_authorized_operations == -(2**31)
+
+    play(scenario)
+
+
+def test_operations_are_told_if_asked_for() -> None:
+    async def scenario(stage: Stage) -> None:
+        request = DescribeClusterRequest(include_cluster_authorized_operations=True)
+        response = await stage.ask(request, DescribeClusterResponse)
+        assert response.cluster_authorized_operations == 0b1_1111_1010_0000
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("version", versions(35))
+def test_null_topics_are_all_partitions_in_the_one_directory(version: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        full = await stage.topic("full", partitions=2)
+        await stage.topic("empty")
+        write(full.partitions[1], 100)
+        request = DescribeLogDirsRequest(topics=None)
+        (result,) = (await stage.ask(request, DescribeLogDirsResponse, version=version)).results
+        assert (result.error_code, result.log_dir) == (0, "/data/here")
+        sizes = {
+            (topic.name, partition.partition_index): partition.partition_size
+            for topic in result.topics
+            for partition in topic.partitions
+        }
+        assert set(sizes) == {("full", 0), ("full", 1), ("empty", 0)}
+        assert sizes["full", 1] > 500
+        assert sizes["full", 0] == sizes["empty", 0] == 0
+        assert not any(
+            part.offset_lag or part.is_future_key for topic in result.topics for part in topic.partitions
+        )
+
+    play(scenario, values={"log.dirs": "/data/here"})
+
+
+def test_only_what_was_asked_for_and_exists_is_told() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.topic("orders", partitions=3)
+        await stage.topic("other")
+        asked = [
+            DescribableLogDirTopic(topic="orders", partitions=[2, 7, -1]),
+            DescribableLogDirTopic(topic="nobody", partitions=[0]),
+            DescribableLogDirTopic(topic="other", partitions=[]),
+        ]
+        (result,) = (await stage.ask(DescribeLogDirsRequest(topics=asked), DescribeLogDirsResponse)).results
+        assert [
+            (topic.name, [each.partition_index for each in topic.partitions]) for topic in result.topics
+        ] == [("orders", [2])]
+
+    play(scenario)
+
+
+def test_partitions_of_other_nodes_are_left_out() -> None:
+    async def scenario(stage: Stage) -> None:
+        topic = await stage.topic("orders", partitions=4)
+        here = [partition.index for partition in topic.partitions if partition.is_led_here]
+        (result,) = (await stage.ask(DescribeLogDirsRequest(), DescribeLogDirsResponse)).results
+        assert [each.partition_index for each in result.topics[0].partitions] == here
+        assert len(here) == 2
+
+    play(scenario, nodes=(1, 2))
+
+
+def test_nothing_is_ever_being_reassigned() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.topic("orders")
+        for topics in (None, [], [ListPartitionReassignmentsTopics(name="orders", partition_indexes=[0, 9])]):
+            request = ListPartitionReassignmentsRequest(topics=topics)
+            response = await stage.ask(request, ListPartitionReassignmentsResponse)
+            assert (response.error_code, response.error_message, response.topics) == (0, None, [])
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("version", versions(43))
+def test_no_election_is_needed(version: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.topic("orders", partitions=2)
+        asked = [
+            TopicPartitions(topic="orders", partitions=[1, 2, -1]),
+            TopicPartitions(topic="nobody", partitions=[0]),
+        ]
+        request = ElectLeadersRequest(topic_partitions=asked)
+        response = await stage.ask(request, ElectLeadersResponse, version=version)
+        assert response.error_code == 0
+        told = {
+            (topic.topic, partition.partition_id): partition
+            for topic in response.replica_election_results
+            for partition in topic.partition_result
+        }
+        assert {place: result.error_code for place, result in told.items()} == {
+            ("orders", 1): ErrorCode.ELECTION_NOT_NEEDED,
+            ("orders", 2): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ("orders", -1): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ("nobody", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        }
+        assert all(result.error_message for result in told.values())
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("version", versions(43))
+def test_an_election_of_all_changes_none(version: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.topic("orders")
+        request = ElectLeadersRequest(topic_partitions=None)
+        response = await stage.ask(request, ElectLeadersResponse, version=version)
+        assert (response.error_code, response.replica_election_results) == (0, [])
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("election_type", "code"), [(0, 0), (1, 0), (2, 42), (-1, 42)])
+def test_there_are_two_types_of_election(election_type: int, code: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        request = ElectLeadersRequest(election_type=election_type, topic_partitions=None)
+        response = await stage.ask(request, ElectLeadersResponse)
+        assert response.error_code == code
+
+    play(scenario)

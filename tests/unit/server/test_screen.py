@@ -1,0 +1,109 @@
+"""The screen of `tailrace up`, line by line, on a terminal and without one, over streams made up here."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+import tailrace
+from tailrace.server.screen import Facts, Screen, live_text, screen_lines
+from tailrace.server.stats import Stats
+
+FACTS = Facts(data_dir="./data", fsync="commit", accelerated=True, kafka="127.0.0.1:9092", ready_s=0.4)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def stats(**fields: float) -> Stats:
+    values = {"records_in": 512.0, "bytes_in": 61_000.0, "records_out": 1024.0, "bytes_out": 122_000.0}
+    return Stats(**{**values, "lag": 14, "produce_p99_ms": 2.1, **fields})  # type: ignore[arg-type]
+
+
+def test_the_screen_tells_the_doors_that_exist() -> None:
+    assert list(screen_lines(FACTS)) == [
+        f"tailrace {tailrace.__version__}   single node   data ./data   fsync commit   accel yes",
+        "  Kafka    127.0.0.1:9092           bootstrap.servers=127.0.0.1:9092",
+        "  ready in 0.4 s",
+        "  Next:  tailrace tail TOPIC     tailrace bench     tailrace --help",
+    ]
+
+
+def test_the_memory_engine_has_no_directory() -> None:
+    memory = Facts(data_dir=None, fsync="commit", accelerated=False, kafka="h:1", ready_s=1)
+    first = next(iter(screen_lines(memory)))
+    assert first == f"tailrace {tailrace.__version__}   single node   engine memory   accel no"
+
+
+def test_the_demo_is_told() -> None:
+    facts = Facts(
+        data_dir="d",
+        fsync="os",
+        accelerated=True,
+        kafka="h:1",
+        ready_s=0.26,
+        demo="3 topics, 2 groups, 500 msg/s",
+        first_topic="orders",
+    )
+    lines = list(screen_lines(facts))
+    assert "  ready in 0.3 s    demo: 3 topics, 2 groups, 500 msg/s" in lines
+    assert "  Next:  tailrace tail orders     tailrace bench     tailrace --help" in lines
+
+
+def test_without_a_terminal_the_screen_is_plain_and_ends_with_ready() -> None:
+    stream = io.StringIO()
+    screen = Screen(stream)
+    screen.show_ready(FACTS)
+    assert stream.getvalue() == "\n".join([*screen_lines(FACTS), "ready"]) + "\n"
+    assert not screen.live
+
+
+def test_a_name_cannot_steer_the_terminal() -> None:
+    stream = io.StringIO()
+    facts = Facts(data_dir="a\x1b[2Jb\nready", fsync="os", accelerated=True, kafka="h:1", ready_s=1)
+    Screen(stream).show_ready(facts)
+    lines = stream.getvalue().splitlines()
+    assert lines.count("ready") == 1
+    assert all(line.isprintable() for line in lines)
+
+
+def test_on_a_terminal_there_is_colour_and_no_ready_line() -> None:
+    stream = Terminal()
+    screen = Screen(stream)
+    screen.show_ready(FACTS)
+    assert screen.live
+    assert "\x1b[" in stream.getvalue()
+    assert "ready" not in stream.getvalue().splitlines()
+
+
+def test_the_live_line() -> None:
+    assert live_text(stats(), [0, 1, 2]) == (
+        "  in 512 msg/s ▁▄█  61 KB/s | out 1.0k msg/s | lag 14 | p99 2.1 ms"
+    )
+
+
+def test_before_anything_was_produced_there_is_no_p99() -> None:
+    idle = Stats(records_in=0, bytes_in=0, records_out=0, bytes_out=0, lag=0, produce_p99_ms=None)
+    assert live_text(idle, [0, 0]) == "  in 0 msg/s ▁▁  0 KB/s | out 0 msg/s | lag 0 | p99 -"
+
+
+def test_the_live_line_is_replaced_and_cut_to_the_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    stream = Terminal()
+    screen = Screen(stream)
+    screen.show_live("x" * 100)
+    assert stream.getvalue() == "\r" + "x" * 19 + "\x1b[K"
+
+
+def test_the_live_line_makes_room_once() -> None:
+    stream = Terminal()
+    screen = Screen(stream)
+    screen.clear_live()
+    assert stream.getvalue() == ""
+    screen.show_live("x")
+    screen.clear_live()
+    screen.clear_live()
+    assert stream.getvalue().count("\r\x1b[K") == 1

@@ -1,0 +1,84 @@
+"""The table of APIs against the versions that were settled, written out once more, and its lazy modules."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tailrace.wire.kafka import APIS, FRAME_BYTES_MAX, request_type, response_type
+from tailrace.wire.kafka.api import NEVER
+
+# key: name, first version, last version, first flexible version
+EXPECTED = {
+    0: ("Produce", 3, 9, 9),
+    1: ("Fetch", 4, 12, 12),
+    2: ("ListOffsets", 1, 6, 6),
+    3: ("Metadata", 0, 11, 9),
+    8: ("OffsetCommit", 2, 8, 8),
+    9: ("OffsetFetch", 1, 7, 6),
+    10: ("FindCoordinator", 0, 3, 3),
+    11: ("JoinGroup", 0, 7, 6),
+    12: ("Heartbeat", 0, 4, 4),
+    13: ("LeaveGroup", 0, 4, 4),
+    14: ("SyncGroup", 0, 5, 4),
+    15: ("DescribeGroups", 0, 5, 5),
+    16: ("ListGroups", 0, 4, 3),
+    18: ("ApiVersions", 0, 4, 3),
+    19: ("CreateTopics", 2, 7, 5),
+    20: ("DeleteTopics", 1, 6, 4),
+    21: ("DeleteRecords", 0, 2, 2),
+    22: ("InitProducerId", 0, 4, 2),
+    23: ("OffsetForLeaderEpoch", 2, 4, 4),
+    32: ("DescribeConfigs", 1, 4, 4),
+    33: ("AlterConfigs", 0, 2, 2),
+    35: ("DescribeLogDirs", 1, 2, 2),
+    37: ("CreatePartitions", 0, 3, 2),
+    42: ("DeleteGroups", 0, 2, 2),
+    43: ("ElectLeaders", 0, 2, 2),
+    44: ("IncrementalAlterConfigs", 0, 1, 1),
+    46: ("ListPartitionReassignments", 0, 0, 0),
+    47: ("OffsetDelete", 0, 0, NEVER),
+    60: ("DescribeCluster", 0, 0, 0),
+}
+
+
+def test_the_table_is_the_one_that_was_settled() -> None:
+    table = {
+        key: (api.name, api.min_version, api.max_version, api.flexible_from) for key, api in APIS.items()
+    }
+    assert table == EXPECTED
+    assert all(key == api.key for key, api in APIS.items())
+
+
+def test_only_produce_is_advertised_lower_than_it_is_served() -> None:
+    lowered = {api.name: api.advertised_min for api in APIS.values() if api.advertised_min != api.min_version}
+    assert lowered == {"Produce": 0}
+
+
+def test_only_produce_may_fill_a_whole_frame() -> None:
+    assert APIS[0].request_bytes_max == FRAME_BYTES_MAX == 100 * 2**20
+    assert {api.request_bytes_max for key, api in APIS.items() if key} == {16 * 2**20}
+
+
+@pytest.mark.parametrize("key", [key for key in EXPECTED if key > 1])
+def test_every_compiled_api_has_its_classes(key: int) -> None:
+    assert request_type(key).__name__ == EXPECTED[key][0] + "Request"
+    assert response_type(key).__name__ == EXPECTED[key][0] + "Response"
+
+
+@pytest.mark.parametrize("key", [0, 1, 4, 17, 24, 75, -1])
+def test_an_api_without_classes_is_a_key_error(key: int) -> None:
+    with pytest.raises(KeyError):
+        request_type(key)
+    with pytest.raises(KeyError):
+        response_type(key)
+
+
+def test_importing_the_codec_loads_no_message_module() -> None:
+    script = "import sys, tailrace.wire.kafka; print(*(name for name in sys.modules if '.messages' in name))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert loaded.stdout.strip() == ""
