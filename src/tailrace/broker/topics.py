@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID, uuid4
 
@@ -160,13 +160,18 @@ class Topics:
             topic.partitions.extend(added)
             self.version += 1
 
-    async def set_configs(
-        self, name: str, configs: Mapping[str, str], *, validate_only: bool = False
+    async def alter_configs(
+        self,
+        name: str,
+        plan: Callable[[Mapping[str, str]], Mapping[str, str]],
+        *,
+        validate_only: bool = False,
     ) -> None:
-        """Replace the settings of a topic."""
-        check_topic_configs(configs)
+        """Give a topic the settings that `plan` makes of its present ones; no other change comes between."""
         async with self._changing:
             topic = self._known(name)
+            configs = plan(topic.configs)
+            check_topic_configs(configs)
             settings = self._settings(configs)
             if validate_only:
                 return

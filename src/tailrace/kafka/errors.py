@@ -8,17 +8,24 @@ from __future__ import annotations
 
 from tailrace.model import BrokerError, ErrorCode, LogBusy, StorageError
 
+_MESSAGE_CHARS_MAX = 1000
+
 ANSWERABLE = (BrokerError, StorageError)
 """What a handler may turn into an answer; anything else it lets pass."""
 
 
 def error_of(error: BaseException) -> tuple[ErrorCode, str]:
-    """The code and the message for a BrokerError or a StorageError; other exceptions are raised again."""
-    if isinstance(error, LogBusy):
-        # Clients do not expect a quota here; a retriable code that says "nothing was written" is what helps.
-        return ErrorCode.KAFKA_STORAGE_ERROR, str(error)
-    if isinstance(error, BrokerError):
-        return error.code, str(error)
-    if isinstance(error, StorageError):
-        return ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+    """The code and the message for what is ANSWERABLE; other exceptions are raised again.
+
+    A name from a request may be long, and its repr longer still: the message is cut, so that it fits into an
+    answer and no request is echoed many times over.
+    """
+    message = str(error)
+    if len(message) > _MESSAGE_CHARS_MAX:
+        message = message[:_MESSAGE_CHARS_MAX] + "..."
+    if isinstance(error, BrokerError) and not isinstance(error, LogBusy):
+        return error.code, message
+    if isinstance(error, ANSWERABLE):
+        # Clients know nothing of LogBusy's quota; a retriable code that says "not written" helps them.
+        return ErrorCode.KAFKA_STORAGE_ERROR, message
     raise error

@@ -61,9 +61,12 @@ async def alter(
     """Change the settings of a resource; with `replace`, what is not named goes back to its default."""
     if resource_type == TOPIC:
         topic = find_topic(call, resource_name)
-        current = {} if replace else topic.configs
-        configs = plan_topic_configs(current, changes, defaults=call.broker.config.values)
-        await call.broker.topics.set_configs(topic.name, configs, validate_only=validate_only)
+        defaults = call.broker.config.values
+        await call.broker.topics.alter_configs(
+            topic.name,
+            lambda current: plan_topic_configs({} if replace else current, changes, defaults=defaults),
+            validate_only=validate_only,
+        )
     elif resource_type == BROKER:
         check_node(call, resource_name)
         for change in changes:

@@ -143,13 +143,14 @@ def test_settings_reach_the_logs(play: Play) -> None:
     async def scenario(rig: Rig) -> None:
         topic = await rig.topics.create(NewTopic(name="t", partitions=1, configs={"retention.ms": "5000"}))
         assert rig.storage.logs()[0].config.retention_ms == 5000
-        await rig.topics.set_configs("t", {"retention.bytes": "77"}, validate_only=True)
+        await rig.topics.alter_configs("t", lambda _: {"retention.bytes": "77"}, validate_only=True)
         assert rig.storage.logs()[0].config.retention_ms == 5000
-        await rig.topics.set_configs("t", {"retention.bytes": "77"})
+        await rig.topics.alter_configs("t", lambda _: {"retention.bytes": "77"})
         config = rig.storage.logs()[0].config
         assert (config.retention_ms, config.retention_bytes) == (31 * 24 * 3600 * 1000, 77)
         assert topic.configs == {"retention.bytes": "77"}
-        assert await refused(rig.topics.set_configs("t", {"nope": "1"})) == ErrorCode.INVALID_CONFIG
+        unknown = rig.topics.alter_configs("t", lambda _: {"nope": "1"})
+        assert await refused(unknown) == ErrorCode.INVALID_CONFIG
 
     play(scenario)
 

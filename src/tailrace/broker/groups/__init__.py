@@ -2,8 +2,10 @@
 
 `api.py`          the values that the doors and the coordinator exchange: read this one first
 `coordinator.py`  `GroupCoordinator`: performs what the groups decide, in one event loop
-`group.py`        one group, a pure state machine; `roster.py` and `member.py` are who belongs to it
-`committed.py`    the positions of one group
+`group.py`        one group, a pure state machine; `state.py` its states, `roster.py` and `member.py` who
+                  belongs to it, `waiting.py` who waits in it, `effects.py` what it asks for
+`directory.py`    which groups live on this node
+`positions.py`    committing and removing offsets; `committed.py` those of one group
 `offsets.py`      records of `__consumer_offsets` in Kafka's formats; `fields.py` their field types
 `home.py`         a partition of that topic with its groups; `loading.py` reads it, `writer.py` appends to it
 `ports.py`        what all this needs of the broker

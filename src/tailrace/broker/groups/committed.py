@@ -28,20 +28,13 @@ class CommittedOffsets:
 
     def __len__(self) -> int:
         """Partitions with a position that is durable or on its way."""
-        if not self._coming:
-            return len(self._durable)
-        return len(self._durable.keys() | self._coming.keys())
+        return len(self._durable) + sum(partition not in self._durable for partition in self._coming)
 
     def __contains__(self, partition: TopicPartition) -> bool:
         return partition in self._durable or partition in self._coming
 
     def __iter__(self) -> Iterator[TopicPartition]:
         return iter(self._durable.keys() | self._coming.keys())
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether nothing is on its way."""
-        return not self._coming
 
     def get(self, partition: TopicPartition) -> CommittedOffset | None:
         stored = self._durable.get(partition)

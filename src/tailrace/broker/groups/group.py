@@ -68,33 +68,21 @@ class Group:
         self._storing: Store | None = None  # the assignment on its way to the log
         self._waiting = Waiting()
 
-    @classmethod
-    def restore(
-        cls,
-        group_id: str,
-        stored: StoredGroup,
-        *,
-        now_ms: int,
-        size_max: int = 10_000,
-        initial_rebalance_delay_ms: int = 0,
-    ) -> Group:
-        """A group as it was kept. Its members have a whole session from now to show that they live."""
-        group = cls(
-            group_id, now_ms=now_ms, size_max=size_max, initial_rebalance_delay_ms=initial_rebalance_delay_ms
-        )
-        group.generation_id = stored.generation_id
-        group.roster.protocol_type = stored.protocol_type
+    def restore(self, stored: StoredGroup, *, now_ms: int) -> None:
+        """Take over what was kept. The members have a whole session from now to show that they live."""
+        assert self.state is GroupState.EMPTY and not self.generation_id, "only a new group can be restored"
+        self.generation_id = stored.generation_id
+        self.roster.protocol_type = stored.protocol_type
         if stored.state_since_ms >= 0:
-            group.state_since_ms = stored.state_since_ms
+            self.state_since_ms = stored.state_since_ms
         for kept in stored.members:
             assert stored.protocol_name is not None, "no record of members without their protocol is accepted"
-            group.state, group.protocol_name = GroupState.STABLE, stored.protocol_name
+            self.state, self.protocol_name = GroupState.STABLE, stored.protocol_name
             member = Member.read(kept, stored.protocol_name)
-            group.roster.add(member, stored.protocol_type)
-            group._waiting.touch(member, now_ms)
+            self.roster.add(member, stored.protocol_type)
+            self._waiting.touch(member, now_ms)
         if stored.members:
-            group.roster.leader = stored.leader
-        return group
+            self.roster.leader = stored.leader
 
     def __repr__(self) -> str:
         members = len(self.roster)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import enum
+from collections.abc import Sequence
 
 from tailrace.broker.groups.committed import CommittedOffsets
 from tailrace.broker.groups.group import Group
 from tailrace.broker.groups.ports import OFFSETS_TOPIC
-from tailrace.broker.groups.writer import OffsetsWriter
+from tailrace.broker.groups.writer import Done, OffsetsWriter
 from tailrace.model import BrokerError, ErrorCode
+from tailrace.records import NewRecord
 
 
 class HomeStatus(enum.Enum):
@@ -43,9 +45,10 @@ class Resident:
 class Home:
     """The groups of one partition."""
 
-    __slots__ = ("_loaded", "groups", "partition", "status", "writer")
+    __slots__ = ("_append_timeout_ms", "_loaded", "groups", "partition", "status", "writer")
 
-    def __init__(self, partition: int, writer: OffsetsWriter) -> None:
+    def __init__(self, partition: int, writer: OffsetsWriter, *, append_timeout_ms: int) -> None:
+        self._append_timeout_ms = append_timeout_ms
         self.partition = partition
         self.writer = writer
         self.status = HomeStatus.LOADING
@@ -62,6 +65,28 @@ class Home:
     async def wait_loaded(self) -> None:
         """Return when the loading ended, however it did."""
         await self._loaded.wait()
+
+    async def append(self, records: Sequence[NewRecord], apply: Done) -> ErrorCode:
+        """Append and wait, but not for ever.
+
+        `apply` is called when the outcome is known, also if nobody waits for it any more.
+        """
+        answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+
+        def done(error: ErrorCode) -> None:
+            apply(error)
+            if not answer.done():
+                answer.set_result(error)
+
+        try:
+            self.writer.put(records, done)
+        except BrokerError as refused:
+            done(refused.code)
+        try:
+            async with asyncio.timeout(self._append_timeout_ms / 1000):
+                return await answer
+        except TimeoutError:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     def check_ready(self) -> None:
         """COORDINATOR_LOAD_IN_PROGRESS or COORDINATOR_NOT_AVAILABLE unless the groups can be asked."""

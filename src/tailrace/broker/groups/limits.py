@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tailrace.broker.groups.api import JoinRequest
+from tailrace.broker.groups.api import JoinRequest, SyncRequest
 from tailrace.model import BrokerError, ErrorCode
 
 _DAY_MS = 24 * 3600 * 1000
@@ -70,6 +70,14 @@ def check_join(request: JoinRequest, config: GroupConfig) -> None:
         raise BrokerError(
             f"a member's protocol metadata is over {config.member_bytes_max} bytes",
             code=ErrorCode.INVALID_REQUEST,
+        )
+
+
+def check_assignments(request: SyncRequest, config: GroupConfig) -> None:
+    """INVALID_REQUEST if the leader gives somebody more than a member may hold."""
+    if any(len(share) > config.member_bytes_max for share in request.assignments.values()):
+        raise BrokerError(
+            f"an assignment is over {config.member_bytes_max} bytes", code=ErrorCode.INVALID_REQUEST
         )
 
 

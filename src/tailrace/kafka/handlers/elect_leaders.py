@@ -42,7 +42,7 @@ def _elect(call: Call, name: str, index: int) -> PartitionResult:
         return PartitionResult(
             partition_id=index,
             error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            error_message=f"{name}-{index} does not exist",
+            error_message=f"{name[:249]}-{index} does not exist",
         )
     leader = topic.partitions[index].leader
     return PartitionResult(

@@ -19,10 +19,9 @@ def test_a_commit_is_visible_when_it_is_durable_and_not_before() -> None:
     offsets = CommittedOffsets()
     offsets.begin([P0])
     assert offsets.get(P0) is None and offsets.all() == {}
-    assert P0 in offsets and len(offsets) == 1 and not offsets.is_settled
+    assert P0 in offsets and len(offsets) == 1
     offsets.end({P0: at(5)}, durable=True)
     assert offsets.get(P0) == CommittedOffset(5, -1, "m")
-    assert offsets.is_settled
 
 
 def test_a_commit_that_failed_leaves_the_one_before() -> None:
@@ -30,7 +29,6 @@ def test_a_commit_that_failed_leaves_the_one_before() -> None:
     offsets.begin([P0])
     offsets.end({P0: at(9)}, durable=False)
     assert offsets.get(P0) == CommittedOffset(5, -1, "m")
-    assert offsets.is_settled
 
 
 def test_two_commits_of_one_partition_may_be_on_their_way() -> None:
@@ -38,9 +36,10 @@ def test_two_commits_of_one_partition_may_be_on_their_way() -> None:
     offsets.begin([P0])
     offsets.begin([P0])
     offsets.end({P0: at(1)}, durable=True)
-    assert not offsets.is_settled
+    assert expired(offsets, now_ms=100 * DAY_MS) == []
     offsets.end({P0: at(2)}, durable=True)
-    assert offsets.is_settled and offsets.all() == {P0: CommittedOffset(2, -1, "m")}
+    assert offsets.all() == {P0: CommittedOffset(2, -1, "m")}
+    assert expired(offsets, now_ms=100 * DAY_MS) == [P0]
 
 
 def test_what_is_on_its_way_belongs_to_its_topic_too() -> None:

@@ -193,7 +193,8 @@ class RandomGroup(RuleBasedStateMachine):
     @invariant()
     def a_kept_group_can_be_restored(self) -> None:
         for store in self.stage.stores[-1:]:
-            restored = Group.restore("g", store.group, now_ms=self.stage.now_ms)
+            restored = Group("g", now_ms=self.stage.now_ms)
+            restored.restore(store.group, now_ms=self.stage.now_ms)
             assert restored.generation_id == store.group.generation_id
             assert len(restored.roster) == len(store.group.members)
 

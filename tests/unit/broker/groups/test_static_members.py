@@ -91,10 +91,12 @@ def test_the_old_id_is_fenced_wherever_it_turns_up() -> None:
     assert stage.heartbeat(old, instance="i") is ErrorCode.FENCED_INSTANCE_ID
     assert stage.commit(old, generation=generation, instance="i") is ErrorCode.FENCED_INSTANCE_ID
     assert stage.leave(LeavingMember(old, "i"))[0].error is ErrorCode.FENCED_INSTANCE_ID
-    for call in (lambda: stage.sync(old, instance="i"), lambda: stage.join(old, instance="i")):
-        with pytest.raises(BrokerError) as refused:
-            call()
-        assert code_of(refused) is ErrorCode.FENCED_INSTANCE_ID
+    with pytest.raises(BrokerError) as refused:
+        stage.sync(old, instance="i")
+    assert code_of(refused) is ErrorCode.FENCED_INSTANCE_ID
+    with pytest.raises(BrokerError) as refused:
+        stage.join(old, instance="i")
+    assert code_of(refused) is ErrorCode.FENCED_INSTANCE_ID
 
 
 def test_the_old_id_without_its_name_is_simply_unknown() -> None:

@@ -129,3 +129,21 @@ def test_a_resource_that_comes_twice_is_refused_in_both_places_and_the_others_ch
         assert dict(single.configs) == {"retention.ms": "6"}
 
     play(scenario)
+
+
+@pytest.mark.parametrize("version", versions(KEY))
+def test_the_longest_words_there_can_be_are_answered_in_few(version: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.topic("orders")
+        long = "\0" * 32_767
+        responses = await alter(
+            stage,
+            resource("orders", ("retention.ms", long)),
+            resource(long, ("retention.ms", "5")),
+            resource("1", (long, long), resource_type=BROKER),
+            version=version,
+        )
+        assert all(response.error_code for response in responses)
+        assert all(len(response.error_message or "") < 2_000 for response in responses)
+
+    play(scenario)

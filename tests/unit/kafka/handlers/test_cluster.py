@@ -157,3 +157,16 @@ def test_there_are_two_types_of_election(election_type: int, code: int) -> None:
         assert response.error_code == code
 
     play(scenario)
+
+
+@pytest.mark.parametrize("version", versions(43))
+def test_the_longest_name_there_can_be_is_answered_in_few_words(version: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        asked = [TopicPartitions(topic="x" * 32_767, partitions=[0])]
+        request = ElectLeadersRequest(topic_partitions=asked)
+        response = await stage.ask(request, ElectLeadersResponse, version=version)
+        (result,) = response.replica_election_results[0].partition_result
+        assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert len(result.error_message or "") < 2_000
+
+    play(scenario)

@@ -185,3 +185,13 @@ def test_an_empty_request_has_an_empty_answer() -> None:
         assert await create(stage) == []
 
     play(scenario)
+
+
+@pytest.mark.parametrize("version", versions(KEY))
+def test_the_longest_name_there_can_be_is_refused_in_few_words(version: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        (result,) = await create(stage, wanted("\0" * 32_767), version=version)
+        assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert len(result.error_message or "") < 2_000
+
+    play(scenario)

@@ -120,3 +120,13 @@ def test_an_illegal_name_is_told_as_one() -> None:
         assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
     play(scenario)
+
+
+def test_the_longest_name_there_can_be_is_answered_in_few_words() -> None:
+    async def scenario(stage: Stage) -> None:
+        request = DeleteTopicsRequest(topic_names=["\0" * 32_767])
+        (result,) = (await stage.ask(request, DeleteTopicsResponse, version=5)).responses
+        assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert len(result.error_message or "") < 2_000
+
+    play(scenario)

@@ -121,7 +121,6 @@ def test_a_resource_that_comes_twice_is_refused_in_both_places() -> None:
     play(scenario)
 
 
-@pytest.mark.xfail(strict=True, reason="Topics.set_configs replaces what was planned from an older set")
 def test_changes_of_two_clients_at_once_are_both_kept() -> None:
     async def scenario(stage: Stage) -> None:
         topic = await stage.topic("orders")

@@ -1,0 +1,218 @@
+"""Committing, showing and removing the positions of groups, and groups that are nothing but positions.
+
+A commit is answered, and seen by anybody, when its record is durable. Everything that comes for one partition
+goes to the log in the order in which it came, so that memory and a later reading of the log agree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+
+from tailrace.broker.groups.api import NOT_COMMITTED, CommitRequest, CommittedOffset, OffsetToCommit
+from tailrace.broker.groups.committed import CommittedOffsets
+from tailrace.broker.groups.directory import Directory
+from tailrace.broker.groups.home import Resident
+from tailrace.broker.groups.limits import GroupConfig, check_group_id, metadata_too_large
+from tailrace.broker.groups.offsets import write_group_key, write_offset, write_offset_key
+from tailrace.broker.groups.state import GroupState
+from tailrace.broker.groups.stored import StoredOffset
+from tailrace.broker.groups.subscription import CONSUMER_PROTOCOL
+from tailrace.model import BrokerError, ErrorCode, TopicPartition
+from tailrace.records import NewRecord
+from tailrace.runtime import Clock, Supervisor
+
+_logger = logging.getLogger(__name__)
+
+_TIME_MAX_MS = (1 << 63) - 1
+
+
+class Positions:
+    """The positions of all groups of a directory."""
+
+    def __init__(self, directory: Directory, *, clock: Clock, config: GroupConfig, tasks: Supervisor) -> None:
+        self._directory = directory
+        self._clock = clock
+        self._config = config
+        self._tasks = tasks
+
+    async def commit(self, request: CommitRequest) -> dict[TopicPartition, ErrorCode]:
+        """Keep positions; answers when they are durable."""
+        try:
+            check_group_id(request.group_id, may_be_empty=True)
+            await self._directory.ensure_topic()
+            resident = self._committer(request)
+        except BrokerError as refused:
+            return dict.fromkeys(request.offsets, refused.code)
+        results = self._check_offsets(resident, request)
+        accepted = [partition for partition, error in results.items() if not error]
+        if accepted:
+            error = await self._store(resident, request, accepted)
+            results.update(dict.fromkeys(accepted, error))
+        return results
+
+    def fetch(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """The kept positions of these partitions, or of all that have one; else NOT_COMMITTED."""
+        check_group_id(group_id, may_be_empty=True)
+        resident = self._directory.find(group_id)
+        offsets = CommittedOffsets() if resident is None else resident.offsets
+        if partitions is None:
+            return offsets.all()
+        return {partition: offsets.get(partition) or NOT_COMMITTED for partition in partitions}
+
+    async def delete(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Forget positions; GROUP_SUBSCRIBED_TO_TOPIC for those that members read."""
+        check_group_id(group_id)
+        resident = self._directory.find(group_id)
+        if resident is None:
+            raise BrokerError(f"group {group_id!r} is not known", code=ErrorCode.GROUP_ID_NOT_FOUND)
+        if resident.group.roster and resident.group.roster.protocol_type != CONSUMER_PROTOCOL:
+            raise BrokerError(f"group {group_id} has members", code=ErrorCode.NON_EMPTY_GROUP)
+        read = resident.group.subscribed_topics()
+        results = {
+            partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            if read is None or partition.topic in read
+            else ErrorCode.NONE
+            for partition in partitions
+        }
+        gone = [p for p, error in results.items() if not error and p in resident.offsets]
+        if gone:
+            results.update(dict.fromkeys(gone, await self._remove(resident, gone)))
+        return results
+
+    async def delete_topic(self, name: str) -> None:
+        """A topic is gone: so are the positions in it, also of a later topic of that name."""
+        await self._directory.wait_loaded()
+        waits = [
+            self._remove(resident, gone)
+            for resident in self._directory.residents()
+            if (gone := resident.offsets.of_topic(name))
+        ]
+        errors = [error for error in await asyncio.gather(*waits) if error]
+        if errors:
+            _logger.warning(
+                "offsets of a deleted topic are not removed: topic=%s groups=%d error=%s",
+                name,
+                len(errors),
+                errors[0].name,
+            )
+
+    async def delete_group(self, group_id: str) -> ErrorCode:
+        """Remove a group that has no members, and its positions."""
+        try:
+            check_group_id(group_id, may_be_empty=True)
+            resident = self._directory.find(group_id)
+        except BrokerError as refused:
+            return refused.code
+        if resident is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        if resident.group.state is not GroupState.EMPTY:
+            return ErrorCode.NON_EMPTY_GROUP
+        return await self._remove_group(resident)
+
+    def expire(self, now_ms: int) -> None:
+        """Begin to remove what is past its time, of groups without members only."""
+        for resident in self._directory.residents():
+            group, offsets = resident.group, resident.offsets
+            if group.state is not GroupState.EMPTY or resident.is_leaving:
+                continue
+            expired = offsets.plan_expiry(
+                now_ms=now_ms,
+                retention_ms=self._config.offsets_retention_ms,
+                unused_since_ms=group.state_since_ms,
+            )
+            if len(expired) == len(offsets) and not group.roster.promises:
+                self._tasks.start(f"remove group {group.group_id}", self._remove_group(resident))
+            elif expired:
+                self._tasks.start(f"expire offsets of {group.group_id}", self._remove(resident, expired))
+
+    def _committer(self, request: CommitRequest) -> Resident:
+        """The group that takes this commit; BrokerError if it may not."""
+        resident = self._directory.find(request.group_id)
+        if resident is None:
+            if request.generation_id >= 0:
+                raise BrokerError("the group is not known", code=ErrorCode.ILLEGAL_GENERATION)
+            resident = self._directory.create(request.group_id)
+        resident.group.check_commit(
+            generation_id=request.generation_id,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            now_ms=self._clock.steady_ms(),
+        )
+        return resident
+
+    def _check_offsets(self, resident: Resident, request: CommitRequest) -> dict[TopicPartition, ErrorCode]:
+        room = self._config.offsets_max - len(resident.offsets)
+        results = {}
+        for partition, wanted in request.offsets.items():
+            error = ErrorCode.NONE
+            if metadata_too_large(wanted.metadata, self._config):
+                error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            elif partition not in resident.offsets:
+                room -= 1
+                if room < 0:
+                    error = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+            results[partition] = error
+        return results
+
+    async def _store(
+        self, resident: Resident, request: CommitRequest, accepted: Iterable[TopicPartition]
+    ) -> ErrorCode:
+        now_ms = self._clock.steady_ms()
+        expires_ms = None
+        if request.retention_ms >= 0:
+            expires_ms = min(now_ms + request.retention_ms, _TIME_MAX_MS)
+        offsets = {
+            partition: _stored(request.offsets[partition], now_ms=now_ms, expires_ms=expires_ms)
+            for partition in accepted
+        }
+        try:
+            records = [
+                (now_ms, write_offset_key(request.group_id, partition), write_offset(stored), ())
+                for partition, stored in offsets.items()
+            ]
+        except BrokerError as refused:
+            return refused.code
+        resident.offsets.begin(offsets)
+        return await resident.home.append(
+            records, lambda error: resident.offsets.end(offsets, durable=not error)
+        )
+
+    async def _remove(self, resident: Resident, partitions: Sequence[TopicPartition]) -> ErrorCode:
+        def apply(error: ErrorCode) -> None:
+            if not error:
+                resident.offsets.remove(partitions)
+
+        return await resident.home.append(self._tombstones(resident, partitions), apply)
+
+    async def _remove_group(self, resident: Resident) -> ErrorCode:
+        """Write tombstones of a group and all its positions; it is gone when they are durable."""
+        resident.is_leaving = True
+        records = self._tombstones(resident, resident.offsets)
+        records.append((self._clock.steady_ms(), write_group_key(resident.group.group_id), None, ()))
+
+        def apply(error: ErrorCode) -> None:
+            resident.is_leaving = False
+            if not error:
+                self._directory.forget(resident)
+
+        return await resident.home.append(records, apply)
+
+    def _tombstones(self, resident: Resident, partitions: Iterable[TopicPartition]) -> list[NewRecord]:
+        now_ms, group_id = self._clock.steady_ms(), resident.group.group_id
+        return [(now_ms, write_offset_key(group_id, partition), None, ()) for partition in partitions]
+
+
+def _stored(wanted: OffsetToCommit, *, now_ms: int, expires_ms: int | None) -> StoredOffset:
+    return StoredOffset(
+        offset=wanted.offset,
+        leader_epoch=wanted.leader_epoch,
+        metadata=wanted.metadata or "",
+        committed_ms=now_ms,
+        expires_ms=expires_ms,
+    )

@@ -1,0 +1,174 @@
+"""The whole broker over real engines: what it serves, what survives a restart, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tailrace.broker import Broker, BrokerConfig, NewTopic, Node
+from tailrace.broker.groups import OFFSETS_TOPIC, CommitRequest, OffsetToCommit
+from tailrace.cluster import SqliteMetadata
+from tailrace.model import BrokerError, BrokerId, ErrorCode, Offset, StorageError, TopicPartition
+from tailrace.records import Batch, build_batch, read_batch
+from tailrace.runtime import SystemClock
+from tailrace.storage.api import StorageEngine
+from tailrace.storage.memory import MemoryStorage
+from tailrace.storage.segment import SegmentStorage
+
+NODE = BrokerId(1)
+
+
+def batch(sequence: int, producer: int = 5) -> Batch:
+    records = [(4_102_444_800_000, b"k", b"v%d" % sequence, ())]
+    return read_batch(build_batch(records, producer_id=producer, producer_epoch=0, base_sequence=sequence))
+
+
+@asynccontextmanager
+async def running(
+    path: Path, *, storage: StorageEngine | None = None, **values: str
+) -> AsyncIterator[Broker]:
+    """A broker on a data directory; settings with underscores for dots."""
+    if storage is None:
+        storage = await SegmentStorage.open(path / "data")
+    metadata = SqliteMetadata(str(path / "metadata.sqlite"))
+    broker = Broker(
+        node_id=NODE,
+        nodes={NODE: Node(node_id=NODE)},
+        storage=storage,
+        metadata=metadata,
+        config=BrokerConfig.read({key.replace("_", "."): value for key, value in values.items()}),
+        clock=SystemClock(),
+    )
+    try:
+        await broker.start()
+        yield broker
+    finally:
+        await broker.close()
+        await storage.close()
+        await metadata.close()
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await asyncio.wait_for(scenario(), 60)
+
+    asyncio.run(main())
+
+
+def test_a_restart_keeps_topics_records_and_what_producers_sent(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as broker:
+            topic = await broker.topics.create(NewTopic(name="orders", partitions=2))
+            partition = broker.leader("orders", 1)
+            for sequence in range(3):
+                appended = partition.append(batch(sequence))
+            await partition.wait_durable(appended.end_offset)
+            cluster_id = broker.cluster_id
+        async with running(tmp_path) as broker:
+            again = broker.topics.get("orders")
+            assert again is not None
+            assert (again.id, broker.cluster_id) == (topic.id, cluster_id)
+            partition = broker.leader("orders", 1)
+            assert (partition.high_watermark, partition.leader_epoch) == (3, 1)
+            assert partition.append(batch(1)).base_offset == 1  # sent again, stored once
+            assert partition.append(batch(3)).base_offset == 3
+            with pytest.raises(BrokerError) as refused:
+                partition.append(batch(9))
+            assert refused.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+    run(scenario)
+
+
+def test_committed_offsets_survive_and_go_with_their_topic(tmp_path: Path) -> None:
+    place = TopicPartition("orders", 0)
+
+    async def scenario() -> None:
+        async with running(tmp_path) as broker:
+            await broker.topics.create(NewTopic(name="orders", partitions=1))
+            errors = await broker.groups.commit_offsets(
+                CommitRequest(group_id="g", offsets={place: OffsetToCommit(7, metadata="note")})
+            )
+            assert errors == {place: ErrorCode.NONE}
+            assert broker.topics.get(OFFSETS_TOPIC) is not None
+        async with running(tmp_path) as broker:
+            await broker.groups.wait_loaded()
+            found = broker.groups.fetch_offsets("g", [place])[place]
+            assert (found.offset, found.metadata) == (7, "note")
+            await broker.delete_topic("orders")
+            assert broker.groups.fetch_offsets("g", [place])[place].offset == -1
+        async with running(tmp_path) as broker:
+            await broker.groups.wait_loaded()
+            assert broker.groups.fetch_offsets("g", [place])[place].offset == -1
+
+    run(scenario)
+
+
+def test_no_producer_id_is_given_twice(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        seen: set[int] = set()
+        for _ in range(2):
+            async with running(tmp_path, storage=MemoryStorage()) as broker:
+                taken = await asyncio.gather(*(broker.next_producer_id() for _ in range(1500)))
+                assert not seen & set(taken)
+                seen.update(taken)
+        assert len(seen) == 3000
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition"), [("none", 0), ("orders", 2), ("orders", -1)], ids=["topic", "beyond", "negative"]
+)
+def test_what_does_not_exist_is_unknown(tmp_path: Path, topic: str, partition: int) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, storage=MemoryStorage()) as broker:
+            await broker.topics.create(NewTopic(name="orders", partitions=2))
+            with pytest.raises(BrokerError) as refused:
+                broker.leader(topic, partition)
+            assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    run(scenario)
+
+
+def test_retention_happens_by_itself(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, retention_check_interval_ms="10") as broker:
+            configs = {"retention.ms": "1", "segment.bytes": "200"}
+            await broker.topics.create(NewTopic(name="t", partitions=1, configs=configs))
+            partition = broker.leader("t", 0)
+            for _ in range(5):
+                partition.append(read_batch(build_batch([(1000, b"k", bytes(150), ())])))
+            while partition.start_offset == 0:  # noqa: ASYNC110 - retention tells nobody
+                await asyncio.sleep(0.01)
+
+    run(scenario)
+
+
+class FailingStorage(MemoryStorage):
+    """An engine whose disk has died."""
+
+    async def wait_failed(self) -> Exception:
+        return StorageError("sync", "journal", "the disk is gone")
+
+
+def test_trouble_of_the_storage_ends_the_broker(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, storage=FailingStorage()) as broker:
+            assert "the disk is gone" in str(await broker.wait_failed())
+
+    run(scenario)
+
+
+def test_who_waits_for_a_partition_is_called_when_the_broker_closes(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        calls: list[Offset] = []
+        async with running(tmp_path, storage=MemoryStorage()) as broker:
+            await broker.topics.create(NewTopic(name="t", partitions=1))
+            broker.leader("t", 0).waiters.add(lambda: calls.append(Offset(0)))
+        assert calls
+
+    run(scenario)
