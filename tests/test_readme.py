@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,12 +34,12 @@ def tailrace_arguments() -> list[list[str]]:
     return [shlex.split(line)[1:] for line in commands() if line.startswith(".venv/bin/tailrace ")]
 
 
-def run_python(*args: str, cwd: Path) -> str:
+def run_python(*args: str, cwd: Path, **environment: str) -> str:
     """What this interpreter prints; README's .venv is the one that the tests run in."""
     done = subprocess.run(
         [sys.executable, *args],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -47,23 +50,84 @@ def run_python(*args: str, cwd: Path) -> str:
     return done.stdout
 
 
+def example(name: str) -> str:
+    """The Python block that README saves under a name, or shows as a test."""
+    wanted = {"hello.py": "tailrace.Broker()", "test_orders.py": "def test_"}[name]
+    (found,) = [block for block in blocks("python") if wanted in block]
+    return found
+
+
 def run_example(cwd: Path) -> str:
-    (example,) = blocks("python")
-    (cwd / "hello.py").write_text(example, encoding="utf-8")
+    (cwd / "hello.py").write_text(example("hello.py"), encoding="utf-8")
     return run_python("-W", "error", "hello.py", cwd=cwd)
 
 
 def test_the_example_prints_what_readme_says(tmp_path: Path) -> None:
-    (printed,) = blocks("text")
-    assert run_example(tmp_path) == printed
+    printed = re.search(r"^It prints\n\n```text\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    assert printed is not None
+    assert run_example(tmp_path) == printed[1]
 
 
-def test_the_log_commands_work_on_what_the_example_left(tmp_path: Path) -> None:
-    run_example(tmp_path)
+def test_the_test_that_readme_shows_passes(tmp_path: Path) -> None:
+    (tmp_path / "test_orders.py").write_text(example("test_orders.py"), encoding="utf-8")
+    assert "1 passed" in run_python("-m", "pytest", "-q", "test_orders.py", cwd=tmp_path)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What `make up` runs, on a free port; the directory it runs in."""
+    cwd = tmp_path_factory.mktemp("up")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tailrace", "up", "--demo", "--kafka-port", "0"],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        screen = []
+        for line in process.stdout:
+            screen.append(line)
+            if line == "ready\n":
+                break
+        assert screen[-1:] == ["ready\n"], "".join(screen)
+        (cwd / "screen").write_text("".join(screen), encoding="utf-8")
+        yield cwd
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+def test_the_screen_is_the_one_that_readme_shows(server: Path) -> None:
+    (shown,) = [block for block in blocks("text") if block.startswith("tailrace ")]
+    anything = re.escape(shown).replace("9092", r"\d+").replace(r"0\.4\ s", r"\d+\.\d\ s")
+    anything = re.sub(r"(\\ )+", r"\\s+", anything)
+    assert re.search(anything, (server / "screen").read_text(encoding="utf-8"))
+
+
+def test_the_commands_work_on_the_server(server: Path) -> None:
+    port = json.loads((server / "tailrace-data" / "tailrace.ports.json").read_text())["kafka"]
+    arguments = [args for args in tailrace_arguments() if args[0] not in ("bench", "log")]
+    assert len(arguments) >= 7
+    for args in arguments:
+        known = ["--kafka-port", str(port)] if args == ["doctor"] else []
+        printed = run_python(
+            "-m", "tailrace", *args, *known, cwd=server, TAILRACE_BOOTSTRAP=f"127.0.0.1:{port}"
+        )
+        assert printed.strip() != ""
+        if args[:2] == ["tail", "greetings"]:
+            assert "hello" in printed and "world" in printed
+
+
+def test_the_log_commands_work_on_a_servers_data(server: Path) -> None:
     arguments = [args for args in tailrace_arguments() if args[0] == "log"]
     assert [args[1] for args in arguments] == ["inspect", "verify"]
-    for args in arguments:
-        assert run_python("-m", "tailrace", *args, cwd=tmp_path).strip() != ""
+    shutil.copytree(server / "tailrace-data", server / "copy" / "tailrace-data")
+    assert run_python("-m", "tailrace", *arguments[0], cwd=server / "copy").strip() != ""
 
 
 @pytest.mark.slow
@@ -73,7 +137,9 @@ def test_the_benchmark_command_works(tmp_path: Path) -> None:
 
 
 def test_every_command_of_readme_is_known_to_these_tests() -> None:
-    known = re.compile(r"make [a-z-]+$|\.venv/bin/tailrace (log|bench) ")
+    known = re.compile(
+        r"make [a-z-]+$|\.venv/bin/tailrace (--help|produce|tail|topic|group|doctor|config|log|bench)"
+    )
     assert commands() != []
     assert [line for line in commands() if not known.match(line)] == []
 

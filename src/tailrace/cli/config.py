@@ -13,7 +13,7 @@ from tailrace.cli.exit import CommandFailed, ExitCode
 from tailrace.cli.output import Column, Output, examples, output_option
 
 if TYPE_CHECKING:
-    from tailrace.server.config import Configuration
+    from tailrace.server.configuration import Configuration
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -80,7 +80,7 @@ def explain_key(key: str, config_file: Path | None, output: Output) -> None:
 @output_option
 def validate(file: Path, output: Output) -> None:
     """Check a configuration file; exit code 1 if something is wrong with it."""
-    from tailrace.server.config import check_file
+    from tailrace.server.configuration import check_file
 
     if not file.exists():
         raise FileNotFoundError(2, "No such file or directory", str(file))
@@ -100,7 +100,7 @@ _EXPLAINED = ("key", "meaning", "type", "default", "value", "source", "flag", "e
 
 
 def _read(config_file: Path | None) -> Configuration:
-    from tailrace.server.config import read_config
+    from tailrace.server.configuration import read_config
 
     return read_config(environment=os.environ, file=config_file)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +22,6 @@ if TYPE_CHECKING:  # the client is imported when a command runs, not when it sho
     from tailrace.client.kafka import KafkaClient
 
 T = TypeVar("T")
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 _TIMEOUT_S = 30.0
@@ -79,38 +79,40 @@ def exit_code_of(error: BrokerError) -> ExitCode:
     return ExitCode.ERROR
 
 
-def connection_option(command: Command) -> Command:
+def connection_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `--bootstrap` and `--timeout`; it receives a `Cluster` as its parameter `cluster`."""
 
-    @click.option(
-        "-b",
-        "--bootstrap",
-        envvar="TAILRACE_BOOTSTRAP",
-        default=DEFAULT_BOOTSTRAP,
-        show_default=True,
-        show_envvar=True,
-        metavar="HOST:PORT",
-        help="A broker of the cluster; several with commas.",
-    )
-    @click.option(
-        "--timeout",
-        type=click.FloatRange(min=0, min_open=True),
-        default=_TIMEOUT_S,
-        show_default=True,
-        metavar="SECONDS",
-        help="How long to wait for an answer.",
-    )
     @functools.wraps(command)
     def connected(*args: Any, bootstrap: str, timeout: float, **options: Any) -> Any:
         return command(*args, cluster=Cluster(bootstrap, timeout), **options)
 
-    return connected  # type: ignore[return-value]  # the same command, with its cluster given
+    return _BOOTSTRAP(_TIMEOUT(connected))
+
+
+_BOOTSTRAP = click.option(
+    "-b",
+    "--bootstrap",
+    envvar="TAILRACE_BOOTSTRAP",
+    default=DEFAULT_BOOTSTRAP,
+    show_default=True,
+    show_envvar=True,
+    metavar="HOST:PORT",
+    help="A broker of the cluster; several with commas.",
+)
+_TIMEOUT = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=_TIMEOUT_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for an answer.",
+)
 
 
 def confirm(question: str, *, yes: bool) -> None:
     """Go on only if somebody wants that: by --yes, or by an answer at a terminal."""
     if yes:
         return
-    if not click.get_text_stream("stdin").isatty():
+    if not sys.stdin.isatty():
         raise click.UsageError(f"{question} Say --yes to do it, or --dry-run to see what would happen.")
     click.confirm(question, abort=True, err=True)

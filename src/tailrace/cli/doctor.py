@@ -39,9 +39,12 @@ def command(
     config_file: Path | None,
     output: Output,
 ) -> None:
-    """Look for what keeps a broker from running well; exit code 1 if something does."""
+    """Look for what keeps a broker from running well.
+
+    Exit code 1 if there is a problem; a warning is none.
+    """
     from tailrace.server.checkup import examine
-    from tailrace.server.config import read_config
+    from tailrace.server.configuration import read_config
 
     flags = {"storage.data_dir": data_dir, "server.kafka_port": kafka_port}
     config = read_config(flags=flags, environment=os.environ, file=config_file).server()

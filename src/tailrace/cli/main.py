@@ -22,6 +22,10 @@ from tailrace.model import TailraceError
 
 NOUNS: Mapping[str, str] = {
     "up": "Run a broker in the foreground.",
+    "produce": "Send records to a topic.",
+    "tail": "Show a topic's records, and follow it.",
+    "topic": "List, describe, create, change, empty and delete topics.",
+    "group": "List, describe, reset and delete consumer groups, and show their lag.",
     "bench": "Measure what this machine and its disk can do.",
     "config": "Show settings, what they mean, and where they come from.",
     "doctor": "Look for what keeps a broker from running well; exit code 1 if something does.",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import rich_click as click
@@ -54,7 +56,7 @@ def command(
     It prints `ready` when it serves, and stops cleanly on Ctrl-C. Flags win over TAILRACE_* variables, those
     over the configuration file, and that over the defaults: see `tailrace config show`.
     """
-    from tailrace.server.config import read_config
+    from tailrace.server.configuration import DEFAULT, read_config
     from tailrace.server.run import run_server
 
     flags = {
@@ -69,4 +71,7 @@ def command(
         click.echo(
             f"note: {given.source} has no effect: {setting.waits_for} is not part of this version", err=True
         )
-    run_server(configuration.server(), demo=demo)
+    config = configuration.server()
+    if sys.stdout.isatty() and configuration.values["log.level"].source == DEFAULT:
+        config = replace(config, log_level="warning")  # a person watches the screen, not the log
+    run_server(config, demo=demo)

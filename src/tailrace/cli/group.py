@@ -1,0 +1,389 @@
+"""`tailrace group`: consumer groups, how far they are behind, and where they shall go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from tailrace.cli.connection import Cluster, confirm, connection_option
+from tailrace.cli.exit import CommandFailed
+from tailrace.cli.output import Column, Output, examples, output_option
+
+if TYPE_CHECKING:
+    from tailrace.client.admin import Extent
+    from tailrace.client.kafka import KafkaClient
+    from tailrace.client.offsets import Committed
+    from tailrace.model import TopicPartition
+
+_EMPTY_STATES = ("Empty", "Dead", "")
+
+
+@click.group(name="group", no_args_is_help=True)
+def command() -> None:
+    """List, describe, reset and delete consumer groups, and show their lag."""
+
+
+# ---- look
+
+
+@command.command(name="list", epilog=examples("tailrace group list", "tailrace group list -o jsonl"))
+@connection_option
+@output_option
+def list_groups(cluster: Cluster, output: Output) -> None:
+    """List consumer groups with their state and lag."""
+    output.rows(cluster.run(_list), columns=_LIST_COLUMNS)
+
+
+async def _list(client: KafkaClient) -> list[dict[str, Any]]:
+    from tailrace.client import admin
+
+    rows = []
+    for each in await admin.list_groups(client):
+        offsets = await admin.group_offsets(client, each.group)
+        described = await admin.describe_group(client, each.group)
+        rows.append(
+            {
+                "group": each.group,
+                "state": each.state or described.state,
+                "members": len(described.members),
+                "topics": sorted({target.topic for target in offsets}),
+                "lag": sum(row["lag"] or 0 for row in _lag_rows(offsets)),
+                "coordinator": each.coordinator,
+            }
+        )
+    return rows
+
+
+@command.command(
+    name="describe",
+    epilog=examples("tailrace group describe billing", "tailrace group describe billing -o json"),
+)
+@click.argument("group")
+@connection_option
+@output_option
+def describe_group(group: str, cluster: Cluster, output: Output) -> None:
+    """Show a group's members, what each reads, and its offsets."""
+    found = cluster.run(lambda client: _describe(client, group))
+    if output.format != "table":
+        output.record(found)
+        return
+    output.record({key: value for key, value in found.items() if not isinstance(value, list)})
+    if found["members"]:
+        click.echo("\nMembers")
+        output.rows(found["members"], columns=_MEMBER_COLUMNS)
+    if found["offsets"]:
+        click.echo("\nOffsets")
+        output.rows(found["offsets"], columns=_LAG_COLUMNS)
+
+
+async def _describe(client: KafkaClient, group: str) -> dict[str, Any]:
+    from tailrace.client import admin
+
+    described = await admin.describe_group(client, group)
+    offsets = _lag_rows(await admin.group_offsets(client, group))
+    readers = {target: member for member in described.members for target in member.partitions}
+    for row in offsets:
+        reader = readers.get((row["topic"], row["partition"]))  # type: ignore[call-overload]
+        row["member"] = reader.member_id if reader else None
+    return {
+        "group": group,
+        "state": described.state,
+        "strategy": described.strategy,
+        "coordinator": described.coordinator,
+        "lag": sum(row["lag"] or 0 for row in offsets),
+        "members": [
+            {
+                "member": member.member_id,
+                "instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "host": member.host,
+                "partitions": [str(target) for target in member.partitions],
+            }
+            for member in described.members
+        ],
+        "offsets": offsets,
+    }
+
+
+@command.command(
+    name="lag",
+    epilog=examples("tailrace group lag billing", "tailrace group lag billing analytics -o json"),
+)
+@click.argument("groups", nargs=-1, required=True, metavar="GROUP...")
+@connection_option
+@output_option
+def show_lag(groups: tuple[str, ...], cluster: Cluster, output: Output) -> None:
+    """Show how many records a group has still to read, by partition."""
+    rows = cluster.run(lambda client: _lag(client, groups))
+    output.rows(rows, columns=[Column("group"), *_LAG_COLUMNS[:-1]])
+    if output.format == "table":
+        click.echo(f"lag {sum(row['lag'] or 0 for row in rows):,}", err=True)
+
+
+async def _lag(client: KafkaClient, groups: Iterable[str]) -> list[dict[str, Any]]:
+    from tailrace.client import admin
+
+    rows = []
+    for group in groups:
+        offsets = await admin.group_offsets(client, group)
+        if not offsets:
+            await admin.describe_group(client, group)  # says so if there is no such group
+        rows += [{"group": group, **row} for row in _lag_rows(offsets)]
+    return rows
+
+
+def _lag_rows(offsets: Mapping[TopicPartition, tuple[Committed, Extent | None]]) -> list[dict[str, Any]]:
+    """Committed offset, end and lag; what retention has taken already cannot be read any more."""
+    return [
+        {
+            "topic": target.topic,
+            "partition": target.partition,
+            "committed": committed.offset,
+            "start_offset": extent.start if extent else None,
+            "end_offset": extent.end if extent else None,
+            "lag": max(extent.end - max(committed.offset, extent.start), 0) if extent else None,
+        }
+        for target, (committed, extent) in offsets.items()
+    ]
+
+
+# ---- reset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Goal:
+    """Where a group shall go on; exactly one of these is set."""
+
+    to_earliest: bool = False
+    to_latest: bool = False
+    to_current: bool = False
+    to_offset: int | None = None
+    to_datetime: str | None = None
+    shift_by: int | None = None
+
+
+@command.command(
+    name="reset",
+    epilog=examples(
+        "tailrace group reset billing --topic orders --to-earliest",
+        "tailrace group reset billing --topic orders --to-datetime 2h --yes",
+        "tailrace group reset billing --topic orders:0,1 --to-offset 1000 --yes",
+        "tailrace group reset billing --all-topics --shift-by -100 --yes",
+    ),
+)
+@click.argument("group")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:P,P]", help="May be repeated.")
+@click.option("--all-topics", is_flag=True, help="Every topic that the group has offsets for.")
+@click.option("--to-earliest", is_flag=True, help="To the first record that is left.")
+@click.option("--to-latest", is_flag=True, help="To the end: read only what comes from now on.")
+@click.option("--to-offset", type=click.IntRange(min=0), metavar="N", help="To this offset.")
+@click.option("--to-datetime", metavar="TIME", help="To a time: 2h, 3d, or 2026-11-16T09:00.")
+@click.option("--shift-by", type=int, metavar="N", help="N records on, or back if N is negative.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change. This is the default.")
+@click.option("-y", "--yes", is_flag=True, help="Do it.")
+@connection_option
+@output_option
+def reset_group(
+    group: str,
+    topics: tuple[str, ...],
+    all_topics: bool,
+    to_earliest: bool,
+    to_latest: bool,
+    to_offset: int | None,
+    to_datetime: str | None,
+    shift_by: int | None,
+    dry_run: bool,
+    yes: bool,
+    cluster: Cluster,
+    output: Output,
+) -> None:
+    """Move a group's offsets; shows before and after, and changes nothing without --yes.
+
+    The group must have no members: stop its consumers first.
+    """
+    goals = (to_earliest, to_latest, to_offset is not None, to_datetime is not None, shift_by is not None)
+    if sum(goals) != 1:
+        raise click.UsageError(
+            "say where to: one of --to-earliest, --to-latest, --to-offset, --to-datetime, --shift-by."
+        )
+    if bool(topics) == all_topics:
+        raise click.UsageError("say what to reset: --topic, or --all-topics.")
+    goal = _Goal(
+        to_earliest=to_earliest,
+        to_latest=to_latest,
+        to_offset=to_offset,
+        to_datetime=to_datetime,
+        shift_by=shift_by,
+    )
+    apply = yes and not dry_run
+    rows = cluster.run(lambda client: _reset(client, group, topics, goal, apply=apply))
+    output.rows([{"group": group, **row, "applied": apply} for row in rows], columns=_RESET_COLUMNS)
+    if output.format == "table" and not apply:
+        click.echo("nothing was changed. Add --yes to do it", err=True)
+
+
+async def _reset(
+    client: KafkaClient, group: str, topics: Sequence[str], goal: _Goal, *, apply: bool
+) -> list[dict[str, Any]]:
+    from tailrace.client import admin
+
+    offsets = await client.committed(group)
+    targets = await _reset_targets(client, group, topics, offsets)
+    reach = await admin.extents(client, targets)
+    wanted = await _goals(client, goal, targets, offsets, reach)
+    # Outside the log there is nothing to read: the nearer end is what is meant.
+    after = {target: min(max(wanted[target], reach[target].start), reach[target].end) for target in targets}
+    if apply:
+        await _check_empty(client, group)
+        await client.commit(group, after)
+    return [
+        {
+            "topic": target.topic,
+            "partition": target.partition,
+            "before": offsets[target].offset if target in offsets else None,
+            "after": after[target],
+            "end_offset": reach[target].end,
+            "lag": reach[target].end - after[target],
+        }
+        for target in targets
+    ]
+
+
+async def _check_empty(client: KafkaClient, group: str) -> None:
+    from tailrace.client import admin
+    from tailrace.model import BrokerError, ErrorCode
+
+    try:
+        described = await admin.describe_group(client, group)
+    except BrokerError as error:
+        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return  # a group begins to exist with its first offset
+    if described.state not in _EMPTY_STATES:
+        raise CommandFailed(
+            f"group {group} is {described.state} with {len(described.members)} members, which would"
+            " overwrite the offsets. Stop its consumers first"
+        )
+
+
+async def _reset_targets(
+    client: KafkaClient, group: str, topics: Sequence[str], offsets: Iterable[TopicPartition]
+) -> list[TopicPartition]:
+    from tailrace.client.admin import group_not_found
+    from tailrace.model import TopicPartition
+
+    if not topics:
+        found = sorted(offsets)
+        if not found:
+            raise group_not_found(group)
+        return found
+    targets: list[TopicPartition] = []
+    for text in topics:
+        topic, _, listed = text.partition(":")
+        info = await client.topic(topic)
+        targets += [TopicPartition(topic, each) for each in _numbers(listed) or info.partitions]
+    return sorted(set(targets))
+
+
+def _numbers(listed: str) -> list[int]:
+    try:
+        return [int(each) for each in listed.split(",") if each]
+    except ValueError:
+        raise click.BadParameter(
+            f"{listed!r} is not a list of partitions, such as 0,1", param_hint="--topic"
+        ) from None
+
+
+async def _goals(
+    client: KafkaClient,
+    goal: _Goal,
+    targets: Sequence[TopicPartition],
+    offsets: Mapping[TopicPartition, Committed],
+    reach: Mapping[TopicPartition, Extent],
+) -> dict[TopicPartition, int]:
+    """The offset that is wanted of each partition, inside its log or not."""
+    if goal.to_earliest:
+        return {target: reach[target].start for target in targets}
+    if goal.to_latest:
+        return {target: reach[target].end for target in targets}
+    if goal.to_offset is not None:
+        return dict.fromkeys(targets, goal.to_offset)
+    if goal.shift_by is not None:
+        if lacking := [target for target in targets if target not in offsets]:
+            raise CommandFailed(f"{lacking[0]} has no committed offset that could be shifted")
+        return {target: offsets[target].offset + goal.shift_by for target in targets}
+    from tailrace.client.moment import parse_moment
+    from tailrace.runtime import SystemClock
+
+    assert goal.to_datetime is not None
+    moment = parse_moment(goal.to_datetime, now_ms=SystemClock().now_ms())
+    found = await client.list_offsets(dict.fromkeys(targets, moment))
+    return {target: each.offset if each.offset >= 0 else reach[target].end for target, each in found.items()}
+
+
+# ---- delete
+
+
+@command.command(
+    name="delete",
+    epilog=examples("tailrace group delete old-billing", "tailrace group delete a b --yes"),
+)
+@click.argument("groups", nargs=-1, required=True, metavar="GROUP...")
+@click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@connection_option
+@output_option
+def delete_groups(
+    groups: tuple[str, ...], dry_run: bool, yes: bool, cluster: Cluster, output: Output
+) -> None:
+    """Delete groups that have no members, with their offsets."""
+    found = [cluster.run(lambda client, group=group: _describe(client, group)) for group in groups]  # type: ignore[misc]
+    if not dry_run:
+        confirm(f"Delete {', '.join(groups)} with their offsets?", yes=yes)
+        cluster.run(lambda client: _delete(client, groups))
+    if output.format != "table":
+        rows = [{"group": each["group"], "state": each["state"], "deleted": not dry_run} for each in found]
+        output.rows(rows, columns=())
+        return
+    click.echo(f"{'would delete' if dry_run else 'deleted'} {', '.join(groups)}")
+
+
+async def _delete(client: KafkaClient, groups: Iterable[str]) -> None:
+    from tailrace.client import admin
+
+    for group in groups:
+        await admin.delete_group(client, group)
+
+
+_LIST_COLUMNS = (
+    Column("group"),
+    Column("state"),
+    Column("members", right=True),
+    Column("topics", show=", ".join),
+    Column("lag", show=lambda lag: f"{lag:,}", right=True),
+)
+_MEMBER_COLUMNS = (
+    Column("client_id", "client"),
+    Column("host"),
+    Column("partitions", show=" ".join),
+    Column("member"),
+)
+_LAG_COLUMNS = (
+    Column("topic"),
+    Column("partition", right=True),
+    Column("committed", right=True),
+    Column("end_offset", "end", right=True),
+    Column("lag", show=lambda lag: f"{lag:,}", right=True),
+    Column("member"),
+)
+_RESET_COLUMNS = (
+    Column("topic"),
+    Column("partition", right=True),
+    Column("before", right=True),
+    Column("after", right=True),
+    Column("end_offset", "end", right=True),
+    Column("lag", right=True),
+)
