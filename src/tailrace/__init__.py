@@ -9,10 +9,7 @@ record batch), `wire` (the protocol without I/O), `client` and `storage` (the lo
 byte through them.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # as typing has it, which would be the first thing that this package imports
 if TYPE_CHECKING:
     from tailrace.server.embedded import AsyncBroker, Broker
 

@@ -154,7 +154,7 @@ class Topics:
             records = self._place(name, assignments, first, total - first, topic.replication_factor)
             if validate_only:
                 return
-            added = [self._partition(topic.name, topic.id, record, topic.settings) for record in records]
+            added = [self._partition(topic, record, topic.settings) for record in records]
             await self._create_logs(added)
             await self._metadata.add_partitions(topic.id, records)
             topic.partitions.extend(added)
@@ -293,20 +293,20 @@ class Topics:
 
     def _topic(self, record: TopicRecord) -> Topic:
         settings = self._settings(record.configs)
-        partitions = [self._partition(record.name, record.id, each, settings) for each in record.partitions]
+        partitions = [self._partition(record, each, settings) for each in record.partitions]
         return Topic(record, settings, partitions)
 
     def _partition(
-        self, topic: str, topic_id: UUID, record: PartitionRecord, settings: TopicSettings
+        self, topic: Topic | TopicRecord, record: PartitionRecord, settings: TopicSettings
     ) -> Partition:
         return Partition(
-            topic,
-            PartitionId(topic_id, record.index),
+            topic.name,
+            PartitionId(topic.id, record.index),
             record,
             node_id=self._node_id,
             settings=settings,
             clock=self._clock,
-            counters=self._counters,
+            counters=Counters() if topic.internal else self._counters,  # what users send is what counts
         )
 
     def _add(self, topic: Topic) -> None:

@@ -23,7 +23,7 @@ _EMPTY_STATES = ("Empty", "Dead", "")
 
 @click.group(name="group", no_args_is_help=True)
 def command() -> None:
-    """List, describe, reset and delete consumer groups, and show their lag."""
+    """List, describe, reset and delete consumer groups."""
 
 
 # ---- look

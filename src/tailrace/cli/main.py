@@ -25,10 +25,10 @@ NOUNS: Mapping[str, str] = {
     "produce": "Send records to a topic.",
     "tail": "Show a topic's records, and follow it.",
     "topic": "List, describe, create, change, empty and delete topics.",
-    "group": "List, describe, reset and delete consumer groups, and show their lag.",
+    "group": "List, describe, reset and delete consumer groups.",
     "bench": "Measure what this machine and its disk can do.",
     "config": "Show settings, what they mean, and where they come from.",
-    "doctor": "Look for what keeps a broker from running well; exit code 1 if something does.",
+    "doctor": "Look for what keeps a broker from running well.",
     "log": "Look into a data directory, and check every byte of it.",
 }
 

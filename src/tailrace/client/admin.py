@@ -64,6 +64,7 @@ ALL_RECORDS = -1
 _TOPIC = 2  # as resource type
 _SET, _DELETE = 0, 1  # as config operations
 _BROKER_DEFAULT = -1
+_NOT_DELETED = {ErrorCode.POLICY_VIOLATION: "records of a compacted topic go by key, not by offset"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +258,7 @@ async def delete_records(
         for topic in reply.topics:
             for each in topic.partitions:
                 target = TopicPartition(topic.name, each.partition_index)
-                check(each.error_code, f"deleting records of {target}")
+                check(each.error_code, f"deleting records of {target}", _NOT_DELETED.get(each.error_code))
                 starts[target] = each.low_watermark
     return starts
 

@@ -51,6 +51,7 @@ _HINTS: Mapping[ErrorCode, str] = {
     ErrorCode.TOPIC_ALREADY_EXISTS: "Try: tailrace topic alter, or another name",
     ErrorCode.INVALID_REPLICATION_FACTOR: "Ask for no more replicas than there are brokers",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "A name is 1 to 249 of a-z, A-Z, 0-9, dot, dash and underscore",
+    ErrorCode.INVALID_SESSION_TIMEOUT: "The broker takes 6 seconds to 30 minutes by default",
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "The broker is still reading its offsets; try again",
 }
 

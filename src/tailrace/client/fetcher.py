@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from tailrace.client.error import ClientError, broker_error, is_retriable
 from tailrace.client.kafka import KafkaClient
-from tailrace.client.pool import back_off_s
+from tailrace.client.pool import Channel, back_off_s
 from tailrace.client.reading import RecordReader
 from tailrace.client.transfer import Fetched, fetch_from
 from tailrace.model import BrokerError, ErrorCode, ProtocolError, TopicPartition
@@ -77,6 +77,7 @@ class Fetcher:
         self._config = config
         self._arrived = arrived
         self._loop = asyncio.get_running_loop()
+        self._channel = Channel("fetches")
         self._tasks: set[asyncio.Task[None]] = set()
         self._turn = 0
 
@@ -133,6 +134,7 @@ class Fetcher:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._client.close_channel(self._channel)
 
     # ---- one fetch
 
@@ -174,6 +176,7 @@ class Fetcher:
                 max_bytes=config.bytes_max,
                 partition_max_bytes=config.partition_bytes_max,
                 read_committed=config.read_committed,
+                channel=self._channel,
             )
         except (BrokerError, ClientError, ProtocolError) as error:
             for reading in readings.values():

@@ -39,7 +39,7 @@ from tailrace.client.error import (
 from tailrace.client.keys import FIND_COORDINATOR, METADATA
 from tailrace.client.metadata import Cluster, PartitionInfo, TopicInfo, topic_error
 from tailrace.client.offsets import Committed, FoundOffset
-from tailrace.client.pool import Pool, Use, back_off_s
+from tailrace.client.pool import REQUESTS, Channel, Pool, back_off_s
 from tailrace.client.transfer import Fetched, Produced, fetch_from, produce_to
 from tailrace.model import BrokerError, ErrorCode, ProtocolError, TopicPartition
 from tailrace.records import BytesLike
@@ -120,7 +120,7 @@ class KafkaClient:
         *,
         node: int | None = None,
         coordinator: str | None = None,
-        use: Use = Use.REQUESTS,
+        channel: Channel = REQUESTS,
         timeout_s: float | None = None,
     ) -> Any:
         """Send a request to a node, to the coordinator of a group, or to any node; the decoded reply."""
@@ -128,7 +128,7 @@ class KafkaClient:
         async def send(connection: Connection) -> Any:
             return await connection.request(key, message, timeout_s=timeout_s)
 
-        return await self.on_connection(send, node=node, coordinator=coordinator, use=use)
+        return await self.on_connection(send, node=node, coordinator=coordinator, channel=channel)
 
     async def on_connection(
         self,
@@ -136,18 +136,18 @@ class KafkaClient:
         *,
         node: int | None = None,
         coordinator: str | None = None,
-        use: Use = Use.REQUESTS,
+        channel: Channel = REQUESTS,
     ) -> T:
         """Run `send` on the connection that leads there; once more if that one was lost meanwhile."""
         if coordinator is not None:
             node = await self.find_coordinator(coordinator)
-        connection = await self.connection_to(node, use)
+        connection = await self.connection_to(node, channel)
         try:
             return await send(connection)
         except ConnectionLost:
-            return await send(await self.connection_to(node, use))
+            return await send(await self.connection_to(node, channel))
 
-    async def connection_to(self, node: int | None, use: Use = Use.REQUESTS) -> Connection:
+    async def connection_to(self, node: int | None, channel: Channel = REQUESTS) -> Connection:
         """The connection to a node, or to any, opened if need be."""
         if self._closed:
             raise ClientClosed("the client is closed")
@@ -156,7 +156,11 @@ class KafkaClient:
         address = self.cluster.nodes.get(node)
         if address is None:
             raise CannotConnect(f"node {node} is not in the cluster any more")
-        return await self._pool.get(address, use)
+        return await self._pool.get(address, channel)
+
+    async def close_channel(self, channel: Channel) -> None:
+        """Close the connections of a channel that is used no more."""
+        await self._pool.close_channel(channel)
 
     async def _any_connection(self) -> Connection:
         known = list(self.cluster.nodes.values())

@@ -28,7 +28,7 @@ from tailrace.client.assignor import (
 from tailrace.client.error import ClientError, check, is_retriable
 from tailrace.client.kafka import KafkaClient
 from tailrace.client.keys import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
-from tailrace.client.pool import Use, back_off_s
+from tailrace.client.pool import Channel, back_off_s
 from tailrace.model import BrokerError, ErrorCode, ProtocolError, TopicPartition
 from tailrace.wire.kafka import Message
 from tailrace.wire.kafka.messages.heartbeat import HeartbeatRequest
@@ -75,6 +75,7 @@ class Membership:
         self.failure: BrokerError | None = None
         """Why this member can never be one again: another took its instance id, or it is not allowed."""
         self._client = client
+        self._channel = Channel(f"member of {config.group}")
         self._changed = changed  # called when there is something new to do
         self._heartbeat: asyncio.Task[None] | None = None
         self._polled_at = asyncio.get_running_loop().time()
@@ -115,6 +116,12 @@ class Membership:
         await self._stop_heartbeat()
         member_id, self.member_id = self.member_id, ""
         self.generation, self.rejoin_needed = -1, True
+        try:
+            await self._say_goodbye(member_id)
+        finally:
+            await self._client.close_channel(self._channel)
+
+    async def _say_goodbye(self, member_id: str) -> None:
         # A static member stays one until its session ends: that is what it is for (KIP-345).
         if not member_id or self.config.instance_id is not None:
             return
@@ -242,5 +249,5 @@ class Membership:
 
     async def _request(self, key: int, request: Message, *, timeout_s: float) -> Any:
         return await self._client.request(
-            key, request, coordinator=self.config.group, use=Use.GROUP, timeout_s=timeout_s
+            key, request, coordinator=self.config.group, channel=self._channel, timeout_s=timeout_s
         )

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.client.error import RETRIABLE, broker_error, check, error_code
 from tailrace.client.keys import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH
-from tailrace.client.pool import Use
 from tailrace.model import BrokerError, TopicPartition
 from tailrace.wire.kafka.messages.list_offsets import (
     ListOffsetsPartition,
@@ -122,9 +121,7 @@ async def committed(
         ]
 
     async def attempt() -> dict[TopicPartition, Committed]:
-        reply: OffsetFetchResponse = await client.request(
-            OFFSET_FETCH, request, coordinator=group, use=Use.GROUP
-        )
+        reply: OffsetFetchResponse = await client.request(OFFSET_FETCH, request, coordinator=group)
         check(reply.error_code, f"offsets of group {group}")
         return _read_committed(reply)
 
@@ -170,9 +167,7 @@ async def commit(
     )
 
     async def attempt() -> None:
-        reply: OffsetCommitResponse = await client.request(
-            OFFSET_COMMIT, request, coordinator=group, use=Use.GROUP
-        )
+        reply: OffsetCommitResponse = await client.request(OFFSET_COMMIT, request, coordinator=group)
         raise_worst(
             [
                 broker_error(each.error_code, f"committing {topic.name}-{each.partition_index} for {group}")

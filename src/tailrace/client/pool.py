@@ -1,8 +1,8 @@
 """The connections of one client: opened when first needed, shared, and opened again when they were lost.
 
-A node has up to three connections, one per use, because a broker takes the requests of one connection one
-after the other: a fetch that waits for records, or a join that waits for the other members, would hold up
-everything behind it.
+A node has a connection per channel, because a broker takes the requests of one connection one after the
+other: a fetch that waits for records, or a join that waits for the other members, would hold up everything
+behind it. Ordinary requests share the channel REQUESTS; a fetcher and a group member have their own.
 
 After a failed attempt the next one waits, longer each time (RECONNECT_MAX_S at most, with some chance in it,
 so that the clients of a broker that comes back do not arrive in step). A connection that opened counts as a
@@ -12,7 +12,6 @@ fresh start.
 from __future__ import annotations
 
 import asyncio
-import enum
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,17 +24,25 @@ RECONNECT_MIN_S = 0.05
 RECONNECT_MAX_S = 1.0
 
 
-class Use(enum.Enum):
-    """What a connection is for."""
+class Channel:
+    """Requests that share their connections with nobody else's."""
 
-    REQUESTS = "requests"
-    FETCHES = "fetches"
-    GROUP = "group"
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<Channel {self.name}>"
+
+
+REQUESTS = Channel("requests")
+"""What is answered at once."""
 
 
 @dataclass(slots=True)
 class _Line:
-    """One (node, use): its connection, if any, and how its last attempts went."""
+    """One address on one channel: its connection, if any, and how its last attempts went."""
 
     connection: Connection | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -44,18 +51,18 @@ class _Line:
 
 
 class Pool:
-    """Connections by address and use."""
+    """Connections by address and channel."""
 
     def __init__(self, *, client_id: str, request_timeout_s: float, connect_timeout_s: float) -> None:
         self._client_id = client_id
         self._request_timeout_s = request_timeout_s
         self._connect_timeout_s = connect_timeout_s
-        self._lines: dict[tuple[Address, Use], _Line] = {}
+        self._lines: dict[tuple[Address, Channel], _Line] = {}
         self._closed = False
 
-    async def get(self, address: Address, use: Use = Use.REQUESTS) -> Connection:
+    async def get(self, address: Address, channel: Channel = REQUESTS) -> Connection:
         """The connection to an address, opened if need be. Whoever comes meanwhile gets the same one."""
-        line = self._lines.setdefault((address, use), _Line())
+        line = self._lines.setdefault((address, channel), _Line())
         if (connection := line.connection) is not None and not connection.closed:
             return connection
         async with line.lock:
@@ -69,7 +76,7 @@ class Pool:
         """A connection to whichever address answers first, in their order. Each is tried once, at once."""
         errors: list[CannotConnect] = []
         for address in addresses:
-            line = self._lines.setdefault((address, Use.REQUESTS), _Line())
+            line = self._lines.setdefault((address, REQUESTS), _Line())
             line.not_before = 0.0
             try:
                 return await self.get(address)
@@ -83,10 +90,18 @@ class Pool:
     async def close(self) -> None:
         """Close every connection, those that are being opened included."""
         self._closed = True
-        for line in list(self._lines.values()):
-            async with line.lock:
-                if line.connection is not None:
-                    await line.connection.close()
+        for _address, channel in list(self._lines):
+            await self.close_channel(channel)
+
+    async def close_channel(self, channel: Channel) -> None:
+        """Close the connections of a channel that is used no more."""
+        for address, each in list(self._lines):
+            line = self._lines.get((address, each))
+            if each is channel and line is not None:
+                async with line.lock:
+                    if line.connection is not None:
+                        await line.connection.close()
+                self._lines.pop((address, each), None)
 
     async def _open(self, line: _Line, address: Address) -> Connection:
         loop = asyncio.get_running_loop()

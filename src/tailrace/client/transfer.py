@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.client.error import check
 from tailrace.client.keys import FETCH, PRODUCE
-from tailrace.client.pool import Use
+from tailrace.client.pool import REQUESTS, Channel
 from tailrace.model import ProtocolError, TopicPartition
 from tailrace.records import BytesLike
 from tailrace.wire.kafka import (
@@ -101,6 +101,7 @@ async def fetch_from(
     max_bytes: int,
     partition_max_bytes: int,
     read_committed: bool,
+    channel: Channel = REQUESTS,
 ) -> dict[TopicPartition, Fetched]:
     """One fetch of partitions that a node leads; waits up to max_wait_ms for min_bytes."""
     topics: dict[str, list[FetchPartition]] = {}
@@ -115,7 +116,7 @@ async def fetch_from(
                 partition_max_bytes=partition_max_bytes,
             )
         )
-    connection = await client.connection_to(node, Use.FETCHES)
+    connection = await client.connection_to(node, channel)
     version = connection.version_of(FETCH)
     body = write_fetch_request(
         version,

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, cast
 
 from tailrace.kafka.call import ConnectionFacts, plain_address
 from tailrace.kafka.dispatch import dispatch
+from tailrace.kafka.errors import ANSWERABLE
 from tailrace.kafka.frames import FrameSplitter
 from tailrace.kafka.replies import Outbox
 from tailrace.model import ProtocolError
@@ -168,7 +169,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self.active = True
-        self._outbox.resume()
+        self._guarded(self._outbox.resume)
         if not self._outbox.paused:
             self._holds &= ~_WRITE
             self._settle()
@@ -184,7 +185,7 @@ class Connection(asyncio.BufferedProtocol):
         budget_bytes = self._splitter.abandon()
         if budget_bytes:
             budget.give(budget_bytes)
-        self._orphans = self._outbox.close()
+        self._outbox.close()
         for orphan in self._orphans:
             orphan.finish()
         self._settle_orphans()
@@ -217,17 +218,25 @@ class Connection(asyncio.BufferedProtocol):
 
     # ---- for handlers
 
+    def failed(self, error: Exception) -> None:
+        """A bug of ours was met on behalf of this client."""
+        logger.error("request failed: %s: %s", self.facts, error, exc_info=error)
+        self.abort()
+
     def ready(self, _future: object = None) -> None:
-        """A reply may be known now."""
+        """A reply may be known now. Of many that become known at once the first call sends them all."""
         if self._orphans:
             self._settle_orphans()
-        else:
+        elif self._outbox.queue:
             self._go_on()
 
     def unhold(self) -> None:
         """The reply that the next request waited for is known."""
         self._holds &= ~_BUSY
-        self.ready()
+        if self._orphans:
+            self._settle_orphans()
+        else:
+            self._go_on()
 
     def expire_at(self, deadline: float) -> None:
         """A reply must be known by then. One timer serves all, and most deadlines pass unnoticed."""
@@ -247,17 +256,19 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self._take_requests()
         except ProtocolError as error:
+            # What was asked before the breach is answered; then it ends.
             self.door.counters.protocol_errors += 1
-            self._refuse(str(error))
-        except Exception:
-            logger.exception("request failed: %s", self.facts)
-            self.abort()
+            logger.info("connection closed: %s: %s", self.facts, error)
+            self._holds |= _CLOSING
+            self._go_on()
+        except Exception as error:
+            self.failed(error)
         finally:
             self._consuming = False
         self._steer_reading()
 
     def _take_requests(self) -> None:
-        splitter, outbox = self._splitter, self._outbox
+        splitter, outbox, counters = self._splitter, self._outbox, self.door.counters
         queue = outbox.queue
         while not self._holds:
             frame = splitter.next_frame()
@@ -266,6 +277,7 @@ class Connection(asyncio.BufferedProtocol):
                     self._wait_for_budget()
                 break
             self._take(frame)
+            counters.requests += 1
             self._turn_requests += 1
             if len(queue) > 1 and self._has_too_much():
                 self._holds |= _UNANSWERED
@@ -296,7 +308,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             reply.request_bytes = size
             self._unanswered_bytes += size
-            if reply.holds and reply.take() is None:
+            if reply.holds and not reply.is_known():
                 self._holds |= _BUSY
         self._outbox.put(reply)
 
@@ -319,8 +331,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _go_on(self) -> None:
         """Send what is ready, and take what there is room for then."""
-        self._outbox.flush()
+        self._guarded(self._outbox.flush)
         self._settle()
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception as error:
+            self.failed(error)
 
     def _settle(self) -> None:
         """After a flush: clear the holds that are over, and take the next requests if none is left."""
@@ -329,7 +347,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._holds & _UNANSWERED and not self._has_too_much():
             self._holds &= ~_UNANSWERED
-        if not self._holds:
+        if not self._holds and not self._reading:  # else everything that came was taken
             self._consume()
 
     def _has_too_much(self) -> bool:
@@ -378,10 +396,10 @@ class Connection(asyncio.BufferedProtocol):
         """The client has gone; what it sent counts until it is dealt with."""
         left = []
         for reply in self._orphans:
-            if reply.take() is None:
-                left.append(reply)
-            else:
+            if reply.is_known():
                 self.door.budget.give(reply.request_bytes)
+            else:
+                left.append(reply)
         self._orphans = left
 
     def _expire(self) -> None:
@@ -398,6 +416,9 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def _broken(self, error: Exception) -> None:
+        if not isinstance(error, ANSWERABLE):
+            self.failed(error)
+            return
         logger.warning("reply cut off: %s: %s", self.facts, error)
         self.abort()
 

@@ -13,7 +13,6 @@ end the connection.
 
 from __future__ import annotations
 
-import logging
 import struct
 from collections.abc import Callable, Coroutine
 from importlib import import_module
@@ -44,13 +43,11 @@ if TYPE_CHECKING:
     from tailrace.kafka.connection import Connection
     from tailrace.kafka.replies import Reply
 
-logger = logging.getLogger(__name__)
-
 Serve = Callable[["Connection", RequestHeader, memoryview], "Reply | None"]
 Take = Callable[["Connection", int, int, memoryview, bool], "Reply | None"]
 
 _serving: dict[int, Serve] = {}  # by API key, filled as they are first asked for
-_taking: dict[int, Take] = {}  # Produce and Fetch, by key << 8 | version
+_taking: dict[int, tuple[Take, bool]] = {}  # Produce and Fetch, by key << 8 | version; whether flexible
 _HEAD = struct.Struct(">hhih")
 _CLIENT_ID_AT = 10
 
@@ -59,10 +56,10 @@ def dispatch(connection: Connection, frame: memoryview, *, owned: bool) -> Reply
     """Serve one request; None if it is not answered. ProtocolError if the client is to be let go."""
     if len(frame) > _CLIENT_ID_AT:
         key, version, correlation_id, length = _HEAD.unpack_from(frame)
-        take = _taking.get(key << 8 | version)
-        if take is not None:
+        hot = _taking.get(key << 8 | version)
+        if hot is not None:
+            take, flexible = hot
             at = _CLIENT_ID_AT + length  # who it is does not matter to them, and is not decoded
-            flexible = version >= APIS[key].flexible_from
             if length >= 0 and at < len(frame) and not (flexible and frame[at]):
                 return take(connection, version, correlation_id, frame[at + flexible :], owned)
     header, body = read_request_header(frame)
@@ -79,7 +76,8 @@ def served_apis() -> list[Api]:
 
 def _load_take(header: RequestHeader) -> Take:
     take: Take = _import(header.api_key).take
-    _taking[header.api_key << 8 | header.api_version] = take
+    flexible = APIS[header.api_key].flexible(header.api_version)
+    _taking[header.api_key << 8 | header.api_version] = take, flexible
     return take
 
 
@@ -161,9 +159,8 @@ async def _run(
     """Wait for a handler. A bug in it, and the end of the door, cost the connection its life."""
     try:
         answer = _frame(header, await body)
-    except Exception:
-        logger.exception("%s failed: %s", APIS[header.api_key].name, connection.facts)
-        connection.abort()
+    except Exception as error:
+        connection.failed(error)
         answer = b""
     except BaseException:
         connection.abort()

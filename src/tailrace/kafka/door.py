@@ -24,7 +24,6 @@ class DoorCounters:
     accepted: int = 0
     refused: int = 0
     requests: int = 0
-    bytes_in: int = 0
     protocol_errors: int = 0
 
 

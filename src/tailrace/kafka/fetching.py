@@ -168,10 +168,9 @@ class Fetch(HeldReply):
                 answers.append((wanted, await self._read_one(wanted)))
             except ANSWERABLE as error:
                 answers.append((wanted, self._failure(wanted, error)))
-            except BaseException:
-                self._connection.abort()
-                self.complete(b"")
-                raise
+            except BaseException as error:
+                self._give_up(error)
+                return
         if wait_ms > 0 and not self._is_enough():
             self._wait(answers, wait_ms)
         else:
@@ -238,6 +237,12 @@ class Fetch(HeldReply):
         self._moved.add(wanted)
 
     def _look_again(self) -> None:
+        try:
+            self._look_at_moved()
+        except Exception as error:
+            self._give_up(error)
+
+    def _look_at_moved(self) -> None:
         if self._timer is None:
             return
         moved, self._moved = self._moved, set()
@@ -262,11 +267,32 @@ class Fetch(HeldReply):
         """Answer with what there is: enough came, the time is up, or the connection ends."""
         if self._timer is None:
             return
-        self._timer.cancel()
-        self._timer = None
+        self._stop_waiting()
+        try:
+            self._answer_now()
+        except Exception as error:
+            self._give_up(error)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         for partition, callback in self._watched:
             partition.waiters.discard(callback)
         self._watched.clear()
+
+    def _give_up(self, error: BaseException) -> None:
+        """A bug, or the end of the door, while the client waited: it costs him his connection."""
+        self._stop_waiting()
+        if isinstance(error, Exception):
+            self._connection.failed(error)
+        else:
+            self._connection.abort()
+        self.complete(b"")
+        if not isinstance(error, Exception):
+            raise error
+
+    def _answer_now(self) -> None:
         answers = self._read_nowait()
         if answers is None:
             self._connection.door.start("kafka-Fetch", self._read_cold(0))

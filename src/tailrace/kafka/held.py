@@ -24,6 +24,9 @@ class HeldReply:
         self._reply = reply
         self._ready()
 
+    def is_known(self) -> bool:
+        return self._reply is not None
+
     def take(self) -> bytes | Pieces | None:
         return self._reply
 

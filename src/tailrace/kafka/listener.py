@@ -91,6 +91,8 @@ class KafkaListener:
         loop = asyncio.get_running_loop()
         self._door = Door(self._broker, self._config, self._budget)
         self._connections_max = min(self._config.connections_max, _descriptors())
+        if self._connections_max < self._config.connections_max:
+            logger.info("connections bounded: %d, by the limit on open files", self._connections_max)
         try:
             self._server = await loop.create_server(
                 self._connect, self._host or None, self._port, backlog=_BACKLOG

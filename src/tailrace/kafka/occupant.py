@@ -35,12 +35,13 @@ def _listening_inodes(table: Path, port: int) -> list[str]:
 
 def _has_open(directory: Path, wanted: set[str]) -> bool:
     try:
-        for entry in os.scandir(directory):
-            try:
-                if os.readlink(entry.path) in wanted:
-                    return True
-            except OSError:
-                continue  # closed in the meantime
+        names = os.listdir(directory)
     except OSError:
-        pass  # another user's process, or one that has just ended
+        return False  # another user's process, or one that has just ended
+    for name in names:
+        try:
+            if os.readlink(directory / name) in wanted:
+                return True
+        except OSError:
+            continue  # closed in the meantime
     return False

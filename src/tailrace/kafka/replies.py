@@ -22,7 +22,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
-from tailrace.kafka.errors import ANSWERABLE
 from tailrace.storage.api import Extent
 
 _JOIN_BYTES_MAX = 64 * 1024
@@ -55,6 +54,9 @@ class Pending(Protocol):
 
     request_bytes: int  # of the node's budget, given back when the reply is known
     holds: bool  # whether the connection's next request waits for it
+
+    def is_known(self) -> bool:
+        """Whether there is nothing left to wait for."""
 
     def take(self) -> bytes | Pieces | None:
         """The reply, once it is known; empty if the client expects none."""
@@ -242,7 +244,7 @@ class Outbox:
         """The bytes of an extent; None if they come later, or never."""
         try:
             view = extent.load_nowait()
-        except ANSWERABLE as error:
+        except Exception as error:
             self._break(records, error)
             return None
         if view is not None:
@@ -255,7 +257,7 @@ class Outbox:
         """Have an extent from the disk: it leaves by itself, and then things go on as usual."""
         try:
             view = await extent.load()
-        except ANSWERABLE as error:
+        except Exception as error:
             self._break(records, error)
             return
         finally:

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, Protocol, TypeVar
+from weakref import WeakSet
 
 Buffer = bytes | bytearray | memoryview
 
@@ -107,16 +108,19 @@ class RealDisk:
     def __init__(self, root: str, *, owns_loop: bool = False) -> None:
         self.root = root
         self.calls = DiskCalls(owns_loop=owns_loop)
+        self._files: WeakSet[RealFile] = WeakSet()
 
     def close(self) -> None:
-        """End the disk threads."""
+        """End the disk threads, and close every file."""
         self.calls.close()
+        for file in list(self._files):
+            file.close()
 
     async def open(self, path: str, *, fresh: bool = False) -> RealFile:
-        return await self.calls.in_thread(self._open, path, os.O_RDWR, fresh)
+        return await self._remember(path, os.O_RDWR, fresh)
 
     async def create(self, path: str) -> RealFile:
-        return await self.calls.in_thread(self._open, path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, False)
+        return await self._remember(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, False)
 
     async def list(self, path: str) -> list[str]:
         return await self.calls.in_thread(_list_names, self._at(path))
@@ -140,6 +144,11 @@ class RealDisk:
     def _at(self, path: str) -> str:
         return os.path.join(self.root, path)
 
+    async def _remember(self, path: str, flags: int, fresh: bool) -> RealFile:
+        file = await self.calls.in_thread(self._open, path, flags, fresh)
+        self._files.add(file)
+        return file
+
     def _open(self, path: str, flags: int, fresh: bool) -> RealFile:
         fd = os.open(self._at(path), flags | os.O_CLOEXEC, 0o644)
         if fresh and hasattr(os, "posix_fadvise"):
@@ -154,7 +163,7 @@ class RealFile:
     and the number must not become another file's before it ends.
     """
 
-    __slots__ = ("_calls", "_fd", "path")
+    __slots__ = ("__weakref__", "_calls", "_fd", "path")
 
     def __init__(self, path: str, fd: int, calls: DiskCalls) -> None:
         self.path = path

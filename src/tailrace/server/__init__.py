@@ -1,7 +1,8 @@
 """A node: its configuration, its assembly, and its life as a process or inside a program.
 
 `setting` `kind` `alias`   every setting in one table, what it accepts, and its older names
-`source` `config`          flags, environment and file; who wins; what a node is built from
+`source` `configuration`   flags, environment and file, and who wins
+`config`                   what a node is built from
 `explanation`              what `tailrace config` tells
 `assembly` `node`          what each part goes by; the only module that knows every concrete class
 `run` `loop`               a node as a process: signals, ports file, screen

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tailrace.broker import BrokerConfig, Node
 from tailrace.broker.configs import BROKER_CONFIGS, TOPIC_CONFIGS
 from tailrace.kafka import DoorConfig
 from tailrace.model import BrokerId
 from tailrace.server.config import ServerConfig
-from tailrace.storage.segment import DirectoryConfig
+
+if TYPE_CHECKING:
+    from tailrace.storage.segment import DirectoryConfig
 
 NODE_ID = BrokerId(1)
 METADATA_FILE = "metadata.sqlite"
@@ -19,6 +22,8 @@ METADATA_FILE = "metadata.sqlite"
 
 def storage_config(config: ServerConfig) -> DirectoryConfig:
     """What the segment engine goes by."""
+    from tailrace.storage.segment import DirectoryConfig
+
     return DirectoryConfig(fsync=config.fsync, free_bytes_min=_number(config.broker, "disk.free.min"))
 
 

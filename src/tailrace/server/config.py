@@ -1,27 +1,18 @@
-"""The configuration of a node: flags over environment over file over defaults.
+"""What a node is built from. Where the values come from is `configuration`'s business.
 
-`read_config` finds the values and remembers where each came from; `ServerConfig` is what `node` obeys. A
-wrong name or value refuses to start, and the message names the key and the fix. Without `--config` the
-file is the one that TAILRACE_CONFIG names, else `tailrace.toml` in the working directory if there is one.
+An embedded broker needs no more than this module of the configuration, and is meant to be ready at once: what
+only files and environments need is not imported here.
 """
 
 from __future__ import annotations
 
-import ipaddress
-import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from tailrace.model import ConfigError
-from tailrace.server.kind import Value
-from tailrace.server.setting import Setting, read_address, settings
-from tailrace.server.source import Given, Source, read_environment, read_file, read_flags
 from tailrace.storage.api import COMMIT, Fsync
-
-FILE_VARIABLE = "TAILRACE_CONFIG"
-FILE_NAME = "tailrace.toml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,93 +35,6 @@ class ServerConfig:
         check_exposure(self.host, allow_plaintext=self.allow_plaintext)
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
-    """Every value with where it came from, and what nobody obeys yet."""
-
-    values: Mapping[str, Given]
-    file: Path | None
-
-    def __getitem__(self, key: str) -> Value:
-        return self.values[key].value
-
-    def unheeded(self) -> list[tuple[Setting, Given]]:
-        """What was set on purpose and has no effect in this version."""
-        table = settings()
-        return [
-            (table[key], given)
-            for key, given in self.values.items()
-            if table[key].waits_for and given.source != DEFAULT
-        ]
-
-    def server(self) -> ServerConfig:
-        """What a node is built from; ConfigError if it would serve the world without encryption."""
-        advertised = str(self["server.advertised"])
-        return ServerConfig(
-            host=str(self["server.host"]),
-            kafka_port=int(self["server.kafka_port"]),
-            advertised=None if advertised == "auto" else read_address(advertised),
-            allow_plaintext=bool(self["server.allow_plaintext"]),
-            engine="memory" if self["storage.engine"] == "memory" else "segment",
-            data_dir=Path(str(self["storage.data_dir"])),
-            fsync=Fsync.parse(str(self["storage.fsync"])),
-            log_level=str(self["log.level"]),
-            log_format="json" if self["log.format"] == "json" else "text",
-            broker=self._table("broker."),
-            topic_defaults=self._table("topic_defaults."),
-        )
-
-    def _table(self, prefix: str) -> dict[str, str]:
-        """What was set in one of the tables with Kafka's names; the broker has its own defaults."""
-        return {
-            key.removeprefix(prefix): str(given.value)
-            for key, given in self.values.items()
-            if key.startswith(prefix) and given.source != DEFAULT
-        }
-
-
-DEFAULT = "default"
-
-
-def read_config(
-    *,
-    flags: Mapping[str, object] | None = None,
-    environment: Mapping[str, str],
-    file: Path | None = None,
-    directory: Path | None = None,
-) -> Configuration:
-    """Everything that is set, by rank; ConfigError names what is wrong and how to mend it."""
-    table = settings()
-    path = _find_file(file, environment, directory or Path())
-    from_file = Source() if path is None else read_file(table, path)
-    ranked = [read_flags(table, flags or {}), read_environment(table, environment), from_file]
-    refuse(problem for source in ranked for problem in source.problems)
-    values = {key: Given(value=setting.default, source=DEFAULT) for key, setting in table.items()}
-    for source in reversed(ranked):
-        values.update(source.values)
-    return Configuration(values, path)
-
-
-def refuse(problems: Iterable[str]) -> None:
-    """ConfigError with the first problem, and how many more there are."""
-    first, *others = [*problems, ""]
-    if first:
-        more = len(others) - 1
-        raise ConfigError(first + (f" (and {more} more: see tailrace config validate)" if more else ""))
-
-
-def check_file(path: Path) -> list[str]:
-    """Everything that is wrong with a file by itself."""
-    try:
-        source = read_file(settings(), path)
-        if not source.problems:
-            values = {key: Given(value=each.default, source=DEFAULT) for key, each in settings().items()}
-            Configuration({**values, **source.values}, path).server()
-    except ConfigError as error:
-        return [str(error)]
-    return source.problems
-
-
 def check_exposure(host: str, *, allow_plaintext: bool) -> None:
     """Nothing is served to other machines without encryption, unless somebody says that it may."""
     if allow_plaintext or is_loopback(host):
@@ -143,8 +47,11 @@ def check_exposure(host: str, *, allow_plaintext: bool) -> None:
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches an address; a name is looked up."""
-    if host.lower() == "localhost":
+    if host.lower() in ("127.0.0.1", "localhost"):
         return True
+    import ipaddress
+    import socket
+
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -156,12 +63,3 @@ def is_loopback(host: str) -> bool:
             f"server.host = {host!r} is no address of this machine: {error.strerror}"
         ) from error
     return all(ipaddress.ip_address(each[4][0]).is_loopback for each in found)
-
-
-def _find_file(file: Path | None, environment: Mapping[str, str], directory: Path) -> Path | None:
-    if file is not None:
-        return file
-    if named := environment.get(FILE_VARIABLE):
-        return Path(named)
-    usual = directory / FILE_NAME
-    return usual if usual.exists() else None

@@ -30,7 +30,6 @@ from tailrace.server.local import (
     records_in,
 )
 from tailrace.server.node import Node
-from tailrace.server.setting import settings
 from tailrace.storage.api import Fsync
 
 _T = TypeVar("_T")
@@ -50,27 +49,37 @@ def embedded_config(
     configs: Mapping[str, object],
 ) -> ServerConfig:
     """The configuration of an embedded node; `configs` are broker and topic settings by Kafka's names."""
-    broker: dict[str, str] = dict(_ONE_PARTITION)
-    topic_defaults: dict[str, str] = {}
-    for name, given in configs.items():
-        for prefix, target in (("broker.", broker), ("topic_defaults.", topic_defaults)):
-            if setting := settings().get(prefix + name):
-                try:
-                    target[name] = str(setting.kind.read(given))
-                except ValueError as error:
-                    raise ConfigError(str(error)) from error
-                break
-        else:
-            raise ConfigError(f"{name} is neither a broker nor a topic setting. Try: tailrace config show")
+    broker, topic_defaults = _sorted_settings(configs)
     return ServerConfig(
         host=host,
         kafka_port=port,
         engine="memory" if data_dir is None else "segment",
         data_dir=Path() if data_dir is None else Path(data_dir),
         fsync=Fsync.parse(fsync),
-        broker=broker,
+        broker={**_ONE_PARTITION, **broker},
         topic_defaults=topic_defaults,
     )
+
+
+def _sorted_settings(configs: Mapping[str, object]) -> tuple[dict[str, str], dict[str, str]]:
+    """Broker settings and topic settings, checked; Kafka has names for both, and they do not collide."""
+    broker: dict[str, str] = {}
+    topic_defaults: dict[str, str] = {}
+    if configs:  # the table is for those who need it: most embedded brokers set nothing
+        from tailrace.server.setting import settings
+
+        for name, given in configs.items():
+            setting = settings().get(f"broker.{name}") or settings().get(f"topic_defaults.{name}")
+            if setting is None:
+                raise ConfigError(
+                    f"{name} is neither a broker nor a topic setting. Try: tailrace config show"
+                )
+            try:
+                text = str(setting.kind.read(given))
+            except ValueError as error:
+                raise ConfigError(str(error)) from error
+            (broker if setting.key.startswith("broker.") else topic_defaults)[name] = text
+    return broker, topic_defaults
 
 
 class AsyncBroker:

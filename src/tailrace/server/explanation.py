@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tailrace.server.alias import aliases_of
-from tailrace.server.config import DEFAULT, Configuration
+from tailrace.server.configuration import DEFAULT, Configuration
 from tailrace.server.setting import Setting, settings
 
 _KAFKA_TABLES = ("broker", "topic_defaults")

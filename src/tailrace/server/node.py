@@ -29,7 +29,6 @@ from tailrace.server.config import ServerConfig
 from tailrace.server.ports import Ports
 from tailrace.storage.api import StorageEngine
 from tailrace.storage.memory import MemoryStorage
-from tailrace.storage.segment import SegmentStorage
 
 logger = logging.getLogger(__name__)
 
@@ -108,6 +107,9 @@ class Node:
         config = self.config
         if config.engine == "memory":
             return MemoryStorage(clock=self._clock)
+        # Half of what a broker imports, and an embedded one in memory does without it.
+        from tailrace.storage.segment import SegmentStorage
+
         try:
             return await SegmentStorage.open(
                 config.data_dir, config=storage_config(config), clock=self._clock, owns_loop=self._owns_loop

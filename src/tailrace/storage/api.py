@@ -77,6 +77,7 @@ class LogConfig:
     delete: bool = True  # remove what is past retention
     delete_retention_ms: int = _DAY_MS  # how long a tombstone stays visible
     min_compaction_lag_ms: int = 0
+    producer_idle_ms: int = _DAY_MS  # after which an idempotent producer is forgotten
     memory_bytes_max: int = 64 << 20
     memory_messages_max: int = NO_LIMIT
     memory_ttl_ms: int = NO_LIMIT

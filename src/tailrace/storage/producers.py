@@ -61,7 +61,7 @@ class _Sent(NamedTuple):
 class _Producer:
     """One producer as this log has seen it."""
 
-    __slots__ = ("epoch", "last_offset", "next_sequence", "recent", "timestamp_ms")
+    __slots__ = ("epoch", "idle_since_ms", "last_offset", "next_sequence", "recent", "timestamp_ms")
 
     def __init__(
         self, *, epoch: int, next_sequence: int, last_offset: int = -1, timestamp_ms: int = -1
@@ -70,6 +70,7 @@ class _Producer:
         self.next_sequence = next_sequence  # -1 while any is right
         self.last_offset = last_offset  # of its newest batch, control batches too
         self.timestamp_ms = timestamp_ms
+        self.idle_since_ms: int | None = None  # None: it sent something since somebody looked
         self.recent: deque[_Sent] = deque(maxlen=BATCHES_KEPT)
 
     def __eq__(self, other: object) -> bool:
@@ -160,6 +161,7 @@ class ProducerStates:
             next_sequence = _ANY_SEQUENCE if known is None else 0
             known = _Producer(epoch=batch.producer_epoch, next_sequence=next_sequence)
             self._producers[producer_id] = known
+        known.idle_since_ms = None
         sequence, delta, timestamp_ms = batch.base_sequence, batch.last_offset_delta, batch.max_timestamp
         known.last_offset = batch.base_offset + delta
         known.timestamp_ms = max(known.timestamp_ms, timestamp_ms)
@@ -172,9 +174,18 @@ class ProducerStates:
         """Whether anything applied ends at or after `offset`: then truncating there changes this state."""
         return any(known.last_offset >= offset for known in self._producers.values())
 
-    def expire(self, before_timestamp_ms: int) -> int:
-        """Forget producers whose newest timestamp lies before this one; returns how many."""
-        gone = [key for key, known in self._producers.items() if known.timestamp_ms < before_timestamp_ms]
+    def forget_idle(self, now_ms: int, *, idle_ms: int) -> int:
+        """Forget who has sent nothing for so long; returns how many. To be called every now and then.
+
+        Idle time counts from the first call that finds a producer quiet. The timestamps of its records say
+        nothing about that: whoever copies last year's records is busy today.
+        """
+        gone = []
+        for key, known in self._producers.items():
+            if known.idle_since_ms is None:
+                known.idle_since_ms = now_ms
+            elif now_ms - known.idle_since_ms >= idle_ms:
+                gone.append(key)
         for key in gone:
             del self._producers[key]
         return len(gone)

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.kafka.rig import TOPIC, Client, Rig, batch, fetch_body, play, produce_body
 
 from tailrace.kafka import DoorConfig
-from tailrace.kafka.handlers import metadata
+from tailrace.kafka.handlers import metadata, produce
 from tailrace.model import ErrorCode, StorageError
 from tailrace.wire.kafka import (
     FETCH,
@@ -22,7 +22,7 @@ from tailrace.wire.kafka import (
     write_request,
 )
 from tailrace.wire.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from tailrace.wire.kafka.messages.metadata import MetadataRequest, MetadataResponse
+from tailrace.wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 METADATA = 3
 API_VERSIONS = 18
@@ -145,12 +145,13 @@ def test_a_client_that_breaks_the_protocol_is_let_go_and_others_are_not(frame: b
     play(scenario)
 
 
-def test_what_was_asked_before_the_breach_is_still_applied() -> None:
+def test_what_was_asked_before_the_breach_is_answered() -> None:
     async def scenario(rig: Rig) -> None:
         client = await rig.connect()
         good = write_request(PRODUCE, 9, 1, "tests", produce_body({0: batch()}))
         client.writer.write(good + struct.pack(">i", -5))
-        await client.wait_closed()
+        assert (await client.receive(PRODUCE, 9))[0] == 1
+        assert await client.wait_closed() == b""
         assert rig.log(0).end_offset == 1
 
     play(scenario)
@@ -255,9 +256,7 @@ def test_a_bug_in_a_handler_that_waits_ends_that_connection_only(
 
         victim, neighbour = await rig.connect(), await rig.connect()
         monkeypatch.setattr(rig.broker.topics, "auto_create", fails)
-        victim.send(
-            METADATA, 1, encode(MetadataRequest(topics=[metadata.MetadataRequestTopic(name="new")]), 1)
-        )
+        victim.send(METADATA, 1, encode(MetadataRequest(topics=[MetadataRequestTopic(name="new")]), 1))
         assert await victim.wait_closed() == b""
         assert await is_alive(neighbour)
         assert rig.listener.budget.used == 0
@@ -435,7 +434,7 @@ def test_a_client_that_does_not_read_is_not_read_either(uv: bool) -> None:
             await feeder.produce(batch(b"x" * 1_000_000))
         client = await rig.connect()
         client.stop_reading()
-        for _ in range(30):
+        for _ in range(10):
             client.send(FETCH, 12, fetch_body({0: 0}, max_bytes=20_000_000, partition_max_bytes=20_000_000))
         connection = rig.connection_of(client)
         await rig.wait_until(lambda: connection.is_stalled)
@@ -443,7 +442,7 @@ def test_a_client_that_does_not_read_is_not_read_either(uv: bool) -> None:
         assert connection.buffered_bytes <= 8 << 20
         assert await is_alive(feeder)
         client.go_on_reading()
-        for _ in range(30):
+        for _ in range(10):
             body = (await client.receive(FETCH, 12))[1]
             records = read_fetch_response(body, 12).topics[0][1][0].records
             assert records is not None and len(records) > 15_000_000
@@ -478,3 +477,49 @@ def test_a_client_that_leaves_during_a_long_poll_is_noticed(uv: bool) -> None:
         assert len(partition.waiters) == 0 and rig.listener.budget.used == 0
 
     play(scenario, uv=uv)
+
+
+def test_a_bug_in_a_long_poll_ends_that_connection_only(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        def fails(*_: object, **__: object) -> None:
+            raise ZeroDivisionError("a bug while waiting")
+
+        victim, neighbour = await rig.connect(), await rig.connect()
+        victim.send(FETCH, 12, fetch_body({0: 0}, max_wait_ms=20_000))
+        partition = rig.broker.leader(TOPIC, 0)
+        await rig.wait_until(lambda: len(partition.waiters) == 1)
+        monkeypatch.setattr(rig.log(0), "read_nowait", fails)
+        await neighbour.produce(batch())
+        assert await victim.wait_closed() == b""
+        assert len(partition.waiters) == 0 and rig.listener.budget.used == 0
+        assert await is_alive(neighbour)
+
+    with caplog.at_level(logging.ERROR):
+        play(scenario)
+    assert "a bug while waiting" in caplog.text
+
+
+def test_a_bug_in_a_reply_ends_that_connection_only(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError("a bug while answering")
+
+    async def scenario(rig: Rig) -> None:
+        victim, neighbour = await rig.connect(), await rig.connect()
+        rig.log(0).hold()
+        victim.send(PRODUCE, 9, produce_body({0: batch()}))
+        await rig.wait_until(lambda: rig.log(0).end_offset == 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(produce, "_fill", fails)
+            rig.log(0).settle()
+            assert await victim.wait_closed() == b""
+        await rig.wait_until(lambda: rig.listener.counters.connections == 1)
+        assert rig.listener.budget.used == 0
+        assert await is_alive(neighbour)
+
+    with caplog.at_level(logging.ERROR):
+        play(scenario)
+    assert "a bug while answering" in caplog.text

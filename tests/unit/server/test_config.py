@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tailrace.model import ConfigError
-from tailrace.server.config import Configuration, ServerConfig, check_file, is_loopback, read_config
+from tailrace.server.config import ServerConfig, is_loopback
+from tailrace.server.configuration import Configuration, check_file, read_config
 from tailrace.server.setting import settings
 from tailrace.storage.api import COMMIT, OS, Fsync
 

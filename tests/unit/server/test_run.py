@@ -63,3 +63,16 @@ def test_the_second_signal_ends_a_node_that_does_not_stop(number: int) -> None:
         process.send_signal(number)
         process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 128 + number
+
+
+def test_a_process_knows_its_age() -> None:
+    code = "import time; from tailrace.server.run import process_age_s as age; time.sleep(0.2); print(age())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(Path(tailrace.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=True,
+    )
+    assert 0.2 <= float(done.stdout) < DEADLINE_S

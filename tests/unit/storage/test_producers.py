@@ -178,16 +178,17 @@ def test_check_changes_nothing() -> None:
     assert states == before
 
 
-def test_quiet_producers_expire() -> None:
+def test_quiet_producers_are_forgotten_whatever_the_age_of_their_records() -> None:
     states = states_of(
-        batch_of(0, producer_id=1, timestamp=100),
-        batch_of(0, producer_id=2, timestamp=200),
-        batch_of(0, producer_id=3, timestamp=300),
-        batch_of(1, producer_id=3, timestamp=50),  # an older timestamp does not age it
+        batch_of(0, producer_id=1, timestamp=10**12),
+        batch_of(0, producer_id=2, timestamp=0),
     )
-    assert states.expire(200) == 1
-    assert (1 in states, 2 in states, 3 in states) == (False, True, True)
-    assert states.expire(301) == 2
+    assert states.forget_idle(1000, idle_ms=100) == 0  # both were busy before this look
+    states.apply(batch_of(1, producer_id=2, timestamp=0, offset=9))
+    assert states.forget_idle(1099, idle_ms=100) == 0
+    assert states.forget_idle(1100, idle_ms=100) == 1
+    assert (1 in states, 2 in states) == (False, True)
+    assert states.forget_idle(1199, idle_ms=100) == 1
     assert len(states) == 0
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tailrace.broker.configs.key import ConfigEntry, ConfigKey, ConfigType, find_key, node_synonyms, table_of
-from tailrace.broker.configs.topic import TOPIC_CONFIGS
+from tailrace.broker.configs.topic import PRODUCER_IDLE, TOPIC_CONFIGS
 from tailrace.model import BrokerError, ErrorCode
 from tailrace.storage.api import Fsync
 
@@ -83,12 +83,7 @@ BROKER_CONFIGS: Mapping[str, ConfigKey] = table_of(
         at_least=0,
         type=ConfigType.LONG,
     ),
-    _number(
-        "producer.id.expiration.ms",
-        24 * 3600 * 1000,
-        doc="How long the state of an idempotent producer is kept after its last write.",
-        at_least=1,
-    ),
+    PRODUCER_IDLE,
     _number(
         "group.initial.rebalance.delay.ms",
         0,
@@ -133,7 +128,7 @@ BROKER_CONFIGS: Mapping[str, ConfigKey] = table_of(
     _number("socket.request.max.bytes", 100 << 20, doc="The largest request that is read.", at_least=1),
     _number(
         "queued.max.request.bytes",
-        256 << 20,
+        96 << 20,
         doc="How many bytes of requests wait at once in the whole node; at the bound, sockets are not read.",
         at_least=1,
         type=ConfigType.LONG,

@@ -28,6 +28,16 @@ _DAY_MS = 24 * 3600 * 1000
 _LONG_MAX = (1 << 63) - 1
 _NO_EFFECT = "Accepted for compatibility, without effect: "
 
+PRODUCER_IDLE = ConfigKey(
+    name="producer.id.expiration.ms",
+    type=ConfigType.INT,
+    default=str(_DAY_MS),
+    doc="How long the state of an idempotent producer is kept after its last write.",
+    at_least=1,
+    read_only=True,
+)
+"""A setting of the node alone, which storage gets with those of the topic."""
+
 _CLEANUP = ConfigKey(
     name="cleanup.policy",
     type=ConfigType.LIST,
@@ -341,6 +351,7 @@ def log_config(configs: Mapping[str, str], defaults: Mapping[str, str]) -> LogCo
         delete="delete" in cleanup,
         delete_retention_ms=_int(_DELETE_RETENTION, configs, defaults),
         min_compaction_lag_ms=_int(_COMPACTION_LAG, configs, defaults),
+        producer_idle_ms=int(defaults.get(PRODUCER_IDLE.name, PRODUCER_IDLE.default)),
         memory_bytes_max=_int(_MEMORY_BYTES, configs, defaults),
         memory_messages_max=_int(_MEMORY_MESSAGES, configs, defaults),
         memory_ttl_ms=_int(_MEMORY_TTL, configs, defaults),

@@ -34,7 +34,7 @@ class CommittedOffsets:
         return partition in self._durable or partition in self._coming
 
     def __iter__(self) -> Iterator[TopicPartition]:
-        return iter(self._durable.keys() | self._coming.keys())
+        return iter(dict.fromkeys([*self._durable, *self._coming]))
 
     def get(self, partition: TopicPartition) -> CommittedOffset | None:
         stored = self._durable.get(partition)

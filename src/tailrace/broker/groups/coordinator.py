@@ -61,7 +61,7 @@ class GroupCoordinator:
         self._new_id = new_id
         self._tasks = Supervisor(on_failure or _log_failure)
         self._directory = Directory(
-            log, clock=clock, config=self.config, tasks=self._tasks, moved_in=self._plan
+            log, clock=clock, config=self.config, tasks=self._tasks, attend=self._perform
         )
         self._positions = Positions(self._directory, clock=clock, config=self.config, tasks=self._tasks)
         self._alarm: Alarm[Resident | None] = Alarm(clock, self.tick)  # None: look for what has expired
@@ -85,8 +85,7 @@ class GroupCoordinator:
 
     def resign(self, partition: int) -> None:
         """Another node leads a partition now: whoever waits here is sent there."""
-        for resident in self._directory.resign(partition):
-            self._perform(resident)
+        self._directory.resign(partition)
 
     async def wait_loaded(self) -> None:
         """Return when no partition is being read."""

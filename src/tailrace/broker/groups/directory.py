@@ -27,7 +27,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Directory:
-    """The homes of this node. `moved_in` is called for every group that was read from the log."""
+    """The homes of this node. `attend` is called for groups with something to perform or to plan."""
 
     def __init__(
         self,
@@ -36,13 +36,13 @@ class Directory:
         clock: Clock,
         config: GroupConfig,
         tasks: Supervisor,
-        moved_in: Callable[[Resident], None],
+        attend: Callable[[Resident], None],
     ) -> None:
         self._log = log
         self._clock = clock
         self._config = config
         self._tasks = tasks
-        self._moved_in = moved_in
+        self._attend = attend
         self._homes: dict[int, Home] = {}
         self._closed = False
 
@@ -103,6 +103,7 @@ class Directory:
     def _home_of(self, group_id: str) -> Home:
         partition = self.partition_of(group_id)
         if not self._log.leads(partition):
+            self.resign(partition)
             raise BrokerError(
                 f"{OFFSETS_TOPIC}-{partition} is not led by this node", code=ErrorCode.NOT_COORDINATOR
             )
@@ -148,15 +149,15 @@ class Directory:
             home = self._open(partition)
             self._tasks.start(f"load {OFFSETS_TOPIC}-{partition}", self._load(home))
 
-    def resign(self, partition: int) -> list[Resident]:
-        """Another node leads a partition now; the groups that lived in it are dead."""
+    def resign(self, partition: int) -> None:
+        """Another node leads a partition now: whoever waits here is sent there."""
         home = self._homes.pop(partition, None)
         if home is None:
-            return []
+            return
         home.become(HomeStatus.FAILED)
         for resident in home.groups.values():
             resident.group.die(ErrorCode.NOT_COORDINATOR)
-        return list(home.groups.values())
+            self._attend(resident)
 
     async def wait_loaded(self) -> None:
         """Return when no partition is being read."""
@@ -199,7 +200,8 @@ class Directory:
 
     def _move_in(self, home: Home, loaded: Loaded) -> None:
         now_ms = self._clock.steady_ms()
-        for group_id in loaded.groups.keys() | {key for key, kept in loaded.offsets.items() if kept}:
+        with_offsets = (group_id for group_id, kept in loaded.offsets.items() if kept)
+        for group_id in dict.fromkeys([*loaded.groups, *with_offsets]):
             stored = loaded.groups.get(group_id)
             # Where only positions are known, their own times decide how long they are kept.
             group = self._new_group(group_id, 0 if stored is None else now_ms)
@@ -207,4 +209,4 @@ class Directory:
                 group.restore(stored, now_ms=now_ms)
             resident = Resident(group, CommittedOffsets(loaded.offsets.get(group_id)), home)
             home.groups[group_id] = resident
-            self._moved_in(resident)
+            self._attend(resident)

@@ -21,12 +21,10 @@ from collections.abc import Iterable, Mapping
 
 from tailrace.broker.groups.api import (
     GroupDescription,
-    JoinedMember,
     JoinRequest,
     JoinResult,
     LeaveResult,
     LeavingMember,
-    MemberDescription,
     SyncRequest,
     SyncResult,
 )
@@ -35,7 +33,7 @@ from tailrace.broker.groups.member import Member
 from tailrace.broker.groups.roster import Roster
 from tailrace.broker.groups.state import TRANSITIONS, GroupState
 from tailrace.broker.groups.stored import StoredGroup
-from tailrace.broker.groups.subscription import CONSUMER_PROTOCOL, read_topics
+from tailrace.broker.groups.subscription import leaves_shares_right, subscribed_topics
 from tailrace.broker.groups.waiting import Waiting
 from tailrace.model import BrokerError, ErrorCode
 
@@ -64,7 +62,7 @@ class Group:
         self._rebalance_deadline_ms: int | None = None  # set in PreparingRebalance
         self._initial_left_ms: int | None = None  # by how much the initial delay may grow; None: it is over
         self._newcomer = False  # somebody came during the initial delay
-        self._sync_deadline_ms: int | None = None  # set from the answered joins to the last sync
+        self._sync_deadline_ms: int | None = None  # when whoever has not synced by then is removed
         self._storing: Store | None = None  # the assignment on its way to the log
         self._waiting = Waiting()
 
@@ -124,7 +122,6 @@ class Group:
         self._waiting.park_sync(member, token)
         if self.state is GroupState.STABLE:
             self._waiting.answer_sync(member, self._share_of(member), now_ms)
-            self._end_syncing_if_all_did()
             return
         self._waiting.touch(member, now_ms)
         if member.member_id == self.roster.leader and self._storing is None:
@@ -177,38 +174,17 @@ class Group:
 
     def subscribed_topics(self) -> frozenset[str] | None:
         """The topics that the members of a consumer group read; None if that cannot be told."""
-        if not self.roster:
-            return frozenset()
-        if self.roster.protocol_type != CONSUMER_PROTOCOL or self.protocol_name is None:
-            return None
-        topics: set[str] = set()
-        for member in self.roster:
-            subscription = read_topics(member.metadata(self.protocol_name))
-            if subscription is None:
-                return None
-            topics |= subscription
-        return frozenset(topics)
+        return subscribed_topics(self.roster, self.protocol_name)
 
     def describe(self) -> GroupDescription:
         """The group as an administrator sees it."""
-        stable = self.state is GroupState.STABLE
-        members = [
-            MemberDescription(
-                member_id=member.member_id,
-                group_instance_id=member.instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                metadata=member.metadata(self.protocol_name) if stable else b"",
-                assignment=member.assignment if stable else b"",
-            )
-            for member in self.roster
-        ]
+        shown = self.protocol_name if self.state is GroupState.STABLE else None
         return GroupDescription(
             group_id=self.group_id,
             state=str(self.state),
             protocol_type=self.roster.protocol_type,
-            protocol_name=(self.protocol_name or "") if stable else "",
-            members=members,
+            protocol_name=shown or "",
+            members=self.roster.describe(shown),
         )
 
     # What else happens
@@ -224,16 +200,18 @@ class Group:
     def tick(self, now_ms: int) -> None:
         """Let happen what is due: sessions and given-out ids end, a rebalance stops waiting."""
         self.roster.expire_promises(now_ms)
-        gone = {member.member_id for member in self.roster if _is_due(member.deadline_ms, now_ms)}
-        stuck = False
-        if _is_due(self._sync_deadline_ms, now_ms):
-            self._sync_deadline_ms = None
-            gone |= self._unsynced
-            # All have synced, yet here we are: the log does not answer. Whoever waits is sent to join again.
-            stuck = self.state is GroupState.COMPLETING
+        too_late = _is_due(self._sync_deadline_ms, now_ms)
+        gone = [
+            member.member_id
+            for member in self.roster
+            if _is_due(member.deadline_ms, now_ms) or (too_late and member.member_id in self._unsynced)
+        ]
         for member_id in gone:
             self._remove(member_id)
-        if gone or stuck:
+        if too_late:
+            self._sync_deadline_ms = None
+        # All may have synced and still it is too late: the log does not answer. They are sent to join again.
+        if gone or (too_late and self.state is GroupState.COMPLETING):
             self._prepare_rebalance(now_ms)
         self._try_complete_join(now_ms)
         self._reset_wake()
@@ -315,7 +293,11 @@ class Group:
     ) -> None:
         """A static member is back under a new id (KIP-345); whoever still uses the old one is fenced."""
         leader_before = self.roster.leader
-        keeps_share = self.state is GroupState.STABLE and self._keeps_share(old, request)
+        keeps_share = self.state is GroupState.STABLE and leaves_shares_right(
+            old.metadata(self.protocol_name),
+            dict(request.protocols).get(self.protocol_name or ""),
+            protocol_type=self.roster.protocol_type,
+        )
         self._waiting.supersede(old, ErrorCode.FENCED_INSTANCE_ID)
         member = Member(new_member_id, old.instance_id)
         member.assignment, member.protocols, member.is_new = old.assignment, old.protocols, False
@@ -329,21 +311,6 @@ class Group:
         else:
             # Also in CompletingRebalance: the leader may be sharing out to the old id at this moment.
             self._prepare_rebalance(now_ms)
-
-    def _keeps_share(self, old: Member, request: JoinRequest) -> bool:
-        """Whether what a returning static member says now leaves the shares of everybody right.
-
-        A consumer's metadata also says what it owned when it joined, which differs after every restart: only
-        its topics count.
-        """
-        before = old.metadata(self.protocol_name)
-        after = next((metadata for name, metadata in request.protocols if name == self.protocol_name), None)
-        if after is None or before == after:
-            return before == after
-        if self.roster.protocol_type != CONSUMER_PROTOCOL:
-            return False
-        topics = read_topics(after)
-        return topics is not None and topics == read_topics(before)
 
     def _replacement_stored(self, store: Store, error: ErrorCode, now_ms: int) -> None:
         member = next((member for member in self.roster if member.join_token == store.token), None)
@@ -368,10 +335,9 @@ class Group:
         if self.state is GroupState.COMPLETING:
             self._fail_syncs(ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
         for member in self.roster:
+            # A returning static member's join may wait for the log: from now on it waits for the rebalance.
             if member.join_token is not None:
-                self._waiting.touch(
-                    member, now_ms
-                )  # a replaced member's join waits for the rebalance from now on
+                self._waiting.touch(member, now_ms)
         self._unsynced.clear()
         self._sync_deadline_ms = self._storing = None
         wait_ms = self.roster.rebalance_timeout_ms()
@@ -448,14 +414,9 @@ class Group:
             self._try_complete_join(now_ms)
             return
         self._become(GroupState.STABLE, now_ms)
-        self._end_syncing_if_all_did()
         for member in self.roster:
             if member.sync_token is not None:
                 self._waiting.answer_sync(member, self._share_of(member), now_ms)
-
-    def _end_syncing_if_all_did(self) -> None:
-        if not self._unsynced:
-            self._sync_deadline_ms = None
 
     def _become(self, state: GroupState, now_ms: int) -> None:
         assert state in TRANSITIONS[self.state], f"{self.state} does not lead to {state}"
@@ -475,7 +436,7 @@ class Group:
             protocol_name=self.protocol_name,
             leader=self.roster.leader,
             state_since_ms=self.state_since_ms if state_since_ms is None else state_since_ms,
-            members=tuple(member.write(self.protocol_name) for member in self.roster),
+            members=self.roster.write(self.protocol_name),
         )
         store = Store(reason=reason, group=stored, token=token, leader_before=leader_before)
         self._waiting.effects.append(store)
@@ -508,19 +469,13 @@ class Group:
     def _generation_for(self, member: Member) -> JoinResult:
         leader = self.roster.leader
         assert leader is not None
-        members: list[JoinedMember] = []
-        if member.member_id == leader:
-            members = [
-                JoinedMember(known.member_id, known.instance_id, known.metadata(self.protocol_name))
-                for known in self.roster
-            ]
         return JoinResult(
             generation_id=self.generation_id,
             protocol_type=self.roster.protocol_type,
             protocol_name=self.protocol_name,
             leader=leader,
             member_id=member.member_id,
-            members=members,
+            members=self.roster.joined(self.protocol_name) if member.member_id == leader else (),
         )
 
     def _share_of(self, member: Member) -> SyncResult:

@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from tailrace.broker.groups.api import JoinedMember, MemberDescription
 from tailrace.broker.groups.member import Member
+from tailrace.broker.groups.stored import StoredMember
 from tailrace.model import BrokerError, ErrorCode
 
 
@@ -137,6 +139,33 @@ class Roster:
     def rebalance_timeout_ms(self) -> int:
         """How long to wait for joins: as long as the slowest member asked for."""
         return max((member.rebalance_timeout_ms for member in self), default=0)
+
+    # As others need to see them
+
+    def joined(self, protocol_name: str | None) -> list[JoinedMember]:
+        """As the leader gets them."""
+        return [
+            JoinedMember(member.member_id, member.instance_id, member.metadata(protocol_name))
+            for member in self
+        ]
+
+    def describe(self, protocol_name: str | None) -> list[MemberDescription]:
+        """As an administrator sees them, with metadata and shares only if a protocol is named."""
+        return [
+            MemberDescription(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                metadata=member.metadata(protocol_name),
+                assignment=b"" if protocol_name is None else member.assignment,
+            )
+            for member in self
+        ]
+
+    def write(self, protocol_name: str | None) -> tuple[StoredMember, ...]:
+        """As they are kept."""
+        return tuple(member.write(protocol_name) for member in self)
 
     # Ids that were given out (KIP-394)
 

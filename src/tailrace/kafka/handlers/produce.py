@@ -94,6 +94,9 @@ class ProduceReply:
         self.deadline = 0.0
         self.request_bytes = 0
 
+    def is_known(self) -> bool:
+        return all(future.done() for future, _ in self._waits)
+
     def take(self) -> bytes | None:
         for future, _ in self._waits:
             if not future.done():

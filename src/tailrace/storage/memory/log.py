@@ -30,7 +30,6 @@ _APPEND_EXPIRED_MAX = 64
 """How many old batches one append drops: more than come in, so they do not pile up, yet no long wait."""
 _SLACK_BYTES = 4096
 _PURGE_AT_MIN = 64
-_PRODUCER_EXPIRY_MS = 24 * 3600 * 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,14 +205,14 @@ class MemoryLog:
         return None
 
     async def evict(self) -> None:
-        """Drop what has grown too old, and forget producers not heard of for a day."""
+        """Drop what has grown too old, and forget producers that have been quiet for long."""
         now_ms = self._clock.steady_ms()
         for _ in range(len(self._ring) // _SLICE_BATCHES + 1):
             if not self._evict_expired(now_ms, batches_max=_SLICE_BATCHES, spared=0):
                 break
             await asyncio.sleep(0)
-        self.producers.expire(now_ms - _PRODUCER_EXPIRY_MS)
-        self._dropped_producers.expire(now_ms - _PRODUCER_EXPIRY_MS)
+        self.producers.forget_idle(now_ms, idle_ms=self._config.producer_idle_ms)
+        self._dropped_producers.forget_idle(now_ms, idle_ms=self._config.producer_idle_ms)
 
     async def close(self) -> None:
         if not self._closed:

@@ -60,6 +60,8 @@ class Housekeeper:
             now_ms = self._directory.clock.steady_ms()
             for log in list(self._directory.serving.values()):
                 log.roll_by_age(now_ms)
+                for producers in (log.producers, log.applied_producers):
+                    producers.forget_idle(now_ms, idle_ms=log.config.producer_idle_ms)
                 if log.config.delete and log.accepts_changes:
                     await self._expire(log, now_ms)
                 if log.config.compact and log.accepts_changes:

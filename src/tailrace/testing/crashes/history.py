@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVarTuple, Unpack
 from uuid import UUID
 
-from tailrace.model import BrokerError, Epoch, Offset, PartitionId, StorageError
+from tailrace.model import BrokerError, Epoch, LogDamaged, Offset, PartitionId, StorageError
 from tailrace.records import build_batch, iter_batches, read_batch
 from tailrace.storage import COMMIT, OS, Fsync, LogConfig
 from tailrace.storage.segment import DirectoryConfig, SegmentLog, SegmentStorage
 from tailrace.storage.segment.entry import Append, Entry
+from tailrace.testing.crashes.forgery import forge_value, journal_ids
 from tailrace.testing.crashes.oracle import Content, Oracle, Wrong, derived_state
 from tailrace.testing.simulation import Crash, SimulatedClock, SimulatedDisk, SimulatedLoop
 
@@ -25,13 +26,17 @@ _Ts = TypeVarTuple("_Ts")
 _JOURNAL_FILE = 16 * 1024
 _LARGE = 900
 _PARTITIONS_MAX = 3
+_FORGERY_CHANCE = 0.06
+_SOON_CHANCE = 0.3
+_SOON_CALLS = 30
+_LOST_INDEXES_CHANCE = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What kind of history."""
 
-    crashes: int | None = None
+    crashes: int | None = None  # 0: one life, that ends in good order
     crash_at: int | None = None  # disk call of the first life
     operations: int = 60
     faults: bool = True
@@ -58,7 +63,7 @@ class History:
         self.rng = rng = random.Random(seed)
         self.trace: collections.deque[str] = collections.deque(maxlen=400)
         self.disk = SimulatedDisk(rng)
-        self.disk.log = self.trace.append
+        self.disk.log = self._hear_call
         self.oracle = Oracle(
             is_loose=lambda partition_id: self._fsync(partition_id) is not None,
             is_compacted=self._is_compacted,
@@ -72,6 +77,8 @@ class History:
         self._topics = 0
         self._sequences: dict[tuple[int, int], int] = {}
         self._bodies = 0
+        self._crash_in = ""  # the next call that is written so
+        self._known_ids: list[int] = []  # of the journal's files, as the last process left them
         self._tidy_often = rng.random() < 0.3
         if options.faults:
             self.disk.sync_error_chance = rng.choice([0, 0, 0.004, 0.02])
@@ -102,9 +109,10 @@ class History:
         """Live and die as often as the seed says; then recover twice, undisturbed."""
         rng, disk = self.rng, self.disk
         crashes = rng.choice([1, 2, 3, 5]) if self.options.crashes is None else self.options.crashes
-        for number in range(crashes):
-            disk.crash_at = disk.calls + self._next_crash(number)
+        for number in range(crashes or 1):
+            disk.crash_at = disk.calls + self._next_crash(number) if crashes else 0
             self._live(self._serve())
+            self._crash_in = ""
             self._die()
         disk.crash_at = 0
         disk.sync_error_chance = disk.write_error_chance = 0.0
@@ -114,6 +122,8 @@ class History:
             self._live(self._look())
             disk.kill()
             self._unsynced_may_be_lost = False
+            if not self.options.flip:
+                self._damage_indexes()
         self.counts["histories"] += 1
         self.counts["calls"] += disk.calls
         self.counts["faults"] += disk.faults
@@ -131,8 +141,8 @@ class History:
         try:
             self.loop.run(work)
         except (Crash, StorageError) as end:
-            if isinstance(end, StorageError) and self.disk.faults == faults:
-                raise
+            if isinstance(end, StorageError) and (self.disk.faults == faults or end.op == "serve"):
+                raise  # no fault explains it: the second is what a bug in a background task ends as
         finally:
             self.loop.abandon()
         again = [
@@ -150,9 +160,20 @@ class History:
             self.counts["power cuts"] += 1
             self._unsynced_may_be_lost = True
             self.disk.power_cut()
+        if self.rng.random() < _LOST_INDEXES_CHANCE:
+            self._damage_indexes()
+
+    def _damage_indexes(self) -> None:
+        """Between two lives some indexes come to harm. They are rebuildable: nothing must show of it."""
+        for path in self.disk.paths():
+            content = self.disk.content(path) if path.endswith("index") else b""
+            if content and self.rng.random() < 0.5:
+                self.disk.flip_bit(path, position=self.rng.randrange(len(content)), bit=self.rng.randrange(8))
+                self.counts["damaged indexes"] += 1
 
     async def _open(self) -> SegmentStorage:
         assert self.loop is not None
+        self._known_ids = journal_ids(self.disk)
         storage = self.options.storage(
             self.disk, "sim", config=self._config, clock=SimulatedClock(self.loop), rng=self.rng
         )
@@ -230,11 +251,18 @@ class History:
                 task = asyncio.ensure_future(work)
                 works[task] = None
                 task.add_done_callback(works.pop)
+                task.add_done_callback(self._hear_end)
             if self.rng.random() < 0.6:
                 await asyncio.sleep(self.rng.choice([0, 0, 0.0005, 0.002, 0.02]))
-        if self.rng.random() < 0.3:
+        if self.options.crashes == 0 or self.rng.random() < 0.3:
             await storage.close()
         raise Crash("the work is done")
+
+    def _hear_end(self, task: asyncio.Task[None]) -> None:
+        """Work that went wrong ends the life there and then: an error that nobody takes is lost otherwise."""
+        assert self.loop is not None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.loop.halt(error)
 
     def _choose_work(
         self, storage: SegmentStorage, busy: set[PartitionId]
@@ -249,12 +277,12 @@ class History:
         if draw < (0.07 if self._tidy_often else 0.13) and free:
             back = rng.randint(0, 3) if rng.random() < 0.6 else rng.randint(0, log.end_offset)
             offset = max(log.start_offset, log.end_offset - back)
-            return self._alone(log, busy, log.truncate, Offset(offset))
+            return self._alone(log, busy, self._replace_end, log, Offset(offset))
         if draw < 0.17 and free:
             offset = rng.randint(log.start_offset, rng.choice([log.start_offset, log.durable_offset]))
             return self._alone(log, busy, log.trim, Offset(offset))
         if draw < 0.19 and free:
-            return self._alone(log, busy, storage.delete, log.partition_id)
+            return self._alone(log, busy, self._delete, storage, log.partition_id)
         if draw < 0.22:
             return self._quietly(storage.checkpoint)
         if draw < 0.25:
@@ -266,6 +294,34 @@ class History:
         for _ in range(rng.choice([1, 1, 1, 4, 8 if self._tidy_often else 1])):
             self._append(log)
         return None
+
+    async def _replace_end(self, log: SegmentLog, offset: Offset) -> None:
+        """Truncate and, as a follower does, append something else at once: often more than was there."""
+        await log.truncate(offset)
+        for _ in range(self.rng.choice([0, 1, 3, 6])):
+            self._append(log)
+        self._crash_soon()
+
+    async def _delete(self, storage: SegmentStorage, partition_id: PartitionId) -> None:
+        """Delete, and often have a checkpoint forget the partition at once."""
+        await storage.delete(partition_id)
+        self._crash_soon()
+        if self.rng.random() < 0.5:
+            await storage.checkpoint()
+
+    def _crash_soon(self) -> None:
+        """What is rare is where a crash tells most: let some come right behind it, or just before a sync."""
+        disk = self.disk
+        if self.options.crash_at is not None or not disk.crash_at or self.rng.random() >= _SOON_CHANCE:
+            return
+        self._crash_in = self.rng.choice(["", " sync ", " sync directory /"])
+        if not self._crash_in:
+            disk.crash_at = min(disk.crash_at, disk.calls + self.rng.randrange(1, _SOON_CALLS))
+
+    def _hear_call(self, call: str) -> None:
+        self.trace.append(call)
+        if self._crash_in and self._crash_in in call:
+            self.disk.crash_at = self.disk.calls
 
     async def _tidy(self, storage: SegmentStorage) -> None:
         """Compaction finds something to do only below a checkpoint."""
@@ -303,24 +359,34 @@ class History:
     def _append(self, log: SegmentLog) -> None:
         rng = self.rng
         self._bodies += 1
-        size = rng.randrange(_LARGE, 2200) if rng.random() < 0.25 else rng.randrange(1, 500)
-        text = b"%08d|%d." % (self._bodies, self.seed)
-        value = (text * (size // len(text) + 1))[:size]
         producer_id = rng.choice([-1, -1, 0, 1])
         sequence = self._sequences.get((log.life, producer_id), 0) if producer_id >= 0 else -1
         self._sequences[log.life, producer_id] = sequence + 1
-        records = [(self._bodies * 10 - rng.randrange(50), b"k%d" % rng.randrange(5), value, ())]
-        data = build_batch(
-            records * rng.choice([1, 1, 2]),
-            producer_id=producer_id,
-            producer_epoch=min(producer_id, 0),
-            base_sequence=sequence,
-        )
-        batch = read_batch(data)
+        timestamp_ms, key = self._bodies * 10 - rng.randrange(50), b"k%d" % rng.randrange(5)
+        copies = rng.choice([1, 1, 2])
+
+        def build(value: bytes) -> bytearray:
+            return build_batch(
+                [(timestamp_ms, key, value, ())] * copies,
+                producer_id=producer_id,
+                producer_epoch=min(producer_id, 0),
+                base_sequence=sequence,
+            )
+
+        if self._known_ids and copies == 1 and rng.random() < _FORGERY_CHANCE:
+            value = forge_value(rng.choice(self._known_ids), build)
+        else:
+            value = self._value()
         try:
-            log.append(batch, leader_epoch=Epoch(self.disk.life))
+            log.append(read_batch(build(value)), leader_epoch=Epoch(self.disk.life))
         except (BrokerError, StorageError):
             self.counts["refused appends"] += 1
+
+    def _value(self) -> bytes:
+        rng = self.rng
+        size = rng.randrange(_LARGE, 2200) if rng.random() < 0.25 else rng.randrange(1, 500)
+        text = b"%08d|%d." % (self._bodies, self.seed)
+        return (text * (size // len(text) + 1))[:size]
 
     async def _alone(
         self,
@@ -339,6 +405,8 @@ class History:
         """Work that may be refused, or may find the directory fenced."""
         try:
             await work(*args)
+        except LogDamaged as error:
+            raise Wrong(f"damage where there is none: {error}") from error
         except (BrokerError, StorageError):
             self.counts["refused operations"] += 1
 
@@ -347,10 +415,14 @@ class History:
         expected = self.oracle.partitions[log.partition_id]
         wanted = next(iter(expected.states()))
         known = len(expected.entries)
+        if log.uncleanable:
+            raise Wrong(f"{log}: compaction set {log.uncleanable} aside as damaged")
         if wanted is not None and log.durable_offset > wanted.end:
             raise Wrong(f"{log} shows what is not durable: {wanted.end} is")
         try:
             content = await _content(log)
+        except LogDamaged as error:
+            raise Wrong(f"damage where there is none: {error}") from error
         except (BrokerError, StorageError):
             self.counts["refused reads"] += 1
             return
@@ -386,12 +458,12 @@ async def _content(log: SegmentLog) -> Content:
     """Everything that a reader can get out of a log."""
     start = log.start_offset
     offset, end, batches = start, log.durable_offset, {}
-    while offset < end:
+    while offset < min(end, log.durable_offset):  # which a truncation may bring back meanwhile
         piece = await log.read(offset, bytes_max=1500)
+        if piece.next_offset <= offset < log.durable_offset:
+            raise Wrong(f"{log}: a read at {offset} leads nowhere")
         for batch in iter_batches(await piece.load()):
             batches[int(batch.base_offset)] = bytes(batch.data)
-        if piece.next_offset <= offset:
-            raise Wrong(f"{log}: a read at {offset} leads nowhere")
         offset = piece.next_offset
     return Content(start, end, batches)
 

@@ -431,6 +431,9 @@ def test_a_partition_given_away_while_it_is_read_brings_no_groups() -> None:
         scene.log.release_reads()
         await settle()
         assert scene.groups.list_groups() == []
+        appends = scene.log.appends
+        await scene.advance(SESSION_MS)
+        assert scene.log.appends == appends  # nobody's session ends here, to be written down
 
     play(scenario)
 

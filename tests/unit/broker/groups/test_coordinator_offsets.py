@@ -281,6 +281,17 @@ def test_an_empty_group_can_be_deleted_with_all_it_kept() -> None:
     play(scenario)
 
 
+def test_a_group_that_had_members_stays_deleted_after_a_restart() -> None:
+    async def scenario(scene: Scene) -> None:
+        member = await scene.stable()
+        await scene.groups.leave("g", [LeavingMember(member.member_id)])
+        assert await scene.groups.delete(["g"]) == {"g": ErrorCode.NONE}
+        await scene.restart()
+        assert scene.groups.list_groups() == []
+
+    play(scenario)
+
+
 def test_a_group_with_members_cannot_be_deleted() -> None:
     async def scenario(scene: Scene) -> None:
         await scene.stable()

@@ -77,10 +77,13 @@ def test_a_join_taken_into_a_long_rebalance_does_not_lose_its_session() -> None:
     stage.stores_at_once = False
     token = stage.join(instance="i")
     stage.join(first)
+    stage.finish(stage.stores[-1])
     for _ in range(3):
         stage.advance(SESSION_MS - 1)
         stage.heartbeat(third)
     assert stage.is_waiting(token)
+    stage.join(third)
+    assert stage.joined(token).generation_id == stage.group.generation_id
 
 
 def test_the_old_id_is_fenced_wherever_it_turns_up() -> None:

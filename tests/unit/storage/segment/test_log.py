@@ -654,7 +654,7 @@ def test_trimming_everything_gives_all_files_back() -> None:
         await log.trim(Offset(10))
         await storage.checkpoint()
         assert list(log.segments) == [10]
-        assert log.bytes == 0
+        assert log.size_bytes == 0
         names = await storage.directory.disk.list(log.path)
         assert [name for name in names if name.endswith(".log")] == ["00000000000000000010.log"]
         await append(log, 2)

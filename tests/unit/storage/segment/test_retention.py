@@ -214,7 +214,7 @@ def test_a_log_that_expired_whole_is_empty_and_its_files_are_gone() -> None:
         await rig.maintain()
         assert (rig.log.start_offset, rig.log.end_offset) == (7, 7)
         assert rig.segments() == [7]
-        assert rig.log.bytes == 0
+        assert rig.log.size_bytes == 0
         await rig.fill(1)
         assert await rig.offsets() == [7]
 
@@ -241,7 +241,7 @@ def test_a_log_past_its_size_loses_its_oldest_segments() -> None:
         await rig.fill(20)
         segment_bytes = rig.log.segments[0].length
         await rig.maintain()
-        assert 500 <= rig.log.bytes < 500 + segment_bytes
+        assert 500 <= rig.log.size_bytes < 500 + segment_bytes
         assert await rig.offsets() == list(range(rig.log.start_offset, 20))
         assert rig.segments() == list(rig.log.segments)
 

@@ -99,21 +99,33 @@ def test_every_truncated_response_header_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "tail",
+    ("version", "tail"),
     [
-        struct.pack(">h", -2),
-        struct.pack(">h", -32768),
-        struct.pack(">h", 32767) + b"x",
-        struct.pack(">h", 2) + b"\xc3\x28" + b"\0",
-        struct.pack(">h", -1) + b"\xff\xff\xff\xff\x7f",
-        struct.pack(">h", -1) + b"\xff\xff\xff\xff\x0f",
-        struct.pack(">h", -1) + b"\x01\x00\x7f",
+        (8, struct.pack(">h", -2)),
+        (9, struct.pack(">h", -2) + b"\0"),
+        (9, struct.pack(">h", -32768) + b"\0"),
+        (8, struct.pack(">h", 2) + b"x"),
+        (9, struct.pack(">h", 32767) + b"x"),
+        (9, struct.pack(">h", 2) + b"\xc3\x28" + b"\0"),
+        (9, struct.pack(">h", -1) + b"\xff\xff\xff\xff\x7f"),
+        (9, struct.pack(">h", -1) + b"\xff\xff\xff\xff\x0f"),
+        (9, struct.pack(">h", -1) + b"\x01\x00\x7f"),
     ],
-    ids=["negative", "most negative", "too long", "not UTF-8", "wide varint", "many tags", "long tag"],
+    ids=[
+        "negative",
+        "negative, flexible",
+        "most negative",
+        "too long",
+        "too long, flexible",
+        "not UTF-8",
+        "wide varint",
+        "many tags",
+        "long tag",
+    ],
 )
-def test_a_bad_end_of_a_header_is_refused(tail: bytes) -> None:
+def test_a_bad_end_of_a_header_is_refused(version: int, tail: bytes) -> None:
     with pytest.raises(ProtocolError):
-        read_request_header(memoryview(struct.pack(">hhi", 3, 9, 1) + tail))
+        read_request_header(memoryview(struct.pack(">hhi", 3, version, 1) + tail))
 
 
 @given(st.binary(max_size=40))

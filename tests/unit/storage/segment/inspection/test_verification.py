@@ -138,9 +138,9 @@ def test_a_compacted_log_is_clean(workshop: Workshop) -> None:
         log.configure(LogConfig(segment_bytes=5000, compact=True, delete=False))
         await workshop.append(log, *[900] * 40)  # one key, again and again
         await storage.checkpoint()
-        before = log.bytes
+        before = log.size_bytes
         await storage.maintain()
-        assert log.bytes < before / 2
+        assert log.size_bytes < before / 2
 
     verification = verify_directory(workshop.closed(story))
     assert verification.problems == ()

@@ -1,0 +1,182 @@
+"""Metadata through its bytes: all, some, none, created on demand, and kept until something changes."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+from tests.unit.kafka.handlers.stage import CONNECTION, Stage, play, versions
+
+from tailrace.broker import NewTopic
+from tailrace.kafka.cache import ReplyCache
+from tailrace.kafka.call import Call
+from tailrace.kafka.handlers import metadata
+from tailrace.model import ErrorCode
+from tailrace.wire.kafka import ZERO_UUID, decode, encode
+from tailrace.wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+INT_MIN = -(2**31)
+
+
+async def ask(
+    stage: Stage, request: MetadataRequest, *, version: int = 11, replies: ReplyCache | None = None
+) -> MetadataResponse:
+    call = Call(stage.broker, version=version, client_id="tests", connection=CONNECTION, replies=replies)
+    said = metadata.answer(call, memoryview(encode(request, version)))
+    body = said if isinstance(said, bytes) else await said
+    return decode(MetadataResponse, version, body)
+
+
+def named(*names: str, create: bool = False) -> MetadataRequest:
+    topics = [MetadataRequestTopic(name=name) for name in names]
+    return MetadataRequest(topics=topics, allow_auto_topic_creation=create)
+
+
+@pytest.mark.parametrize("version", versions(3))
+def test_every_version_names_nodes_and_topics(version: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        topic = await stage.topic("orders", partitions=2)
+        response = await ask(stage, named("orders"), version=version)
+        (node,) = response.brokers
+        assert (node.node_id, node.host, node.port) == (1, "192.0.2.1", 9092)
+        assert node.rack == ("rack-1" if version >= 1 else None)
+        assert response.controller_id == (1 if version >= 1 else -1)
+        assert response.cluster_id == (stage.broker.cluster_id if version >= 2 else None)
+        (found,) = response.topics
+        assert (found.error_code, found.name, found.is_internal) == (0, "orders", False)
+        assert found.topic_id == (topic.id if version >= 10 else ZERO_UUID)
+        assert found.topic_authorized_operations == INT_MIN
+        assert [partition.partition_index for partition in found.partitions] == [0, 1]
+        for partition in found.partitions:
+            assert (partition.error_code, partition.leader_id) == (0, 1)
+            assert partition.replica_nodes == [1] and partition.isr_nodes == [1]
+            assert partition.leader_epoch == (0 if version >= 7 else -1)
+
+    play(scenario)
+
+
+def test_null_means_all_and_empty_means_none() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.topic("b")
+        await stage.topic("a")
+        everything = await ask(stage, MetadataRequest(topics=None))
+        assert [topic.name for topic in everything.topics] == ["a", "b"]
+        assert (await ask(stage, MetadataRequest(topics=[]))).topics == []
+        oldest = await ask(stage, MetadataRequest(topics=[]), version=0)
+        assert [topic.name for topic in oldest.topics] == ["a", "b"]
+
+    play(scenario)
+
+
+def test_internal_topics_are_marked() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.broker.topics.create(NewTopic(name="__inside", partitions=1, internal=True))
+        assert [topic.is_internal for topic in (await ask(stage, named("__inside"))).topics] == [True]
+
+    play(scenario)
+
+
+def test_an_unknown_topic_is_an_error_of_its_own() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.topic("known")
+        response = await ask(stage, named("unknown", "known", "no/good", "", "x" * 250, ".."))
+        codes = {topic.name: topic.error_code for topic in response.topics}
+        illegal = ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert codes == {
+            "unknown": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            "known": 0,
+            "no/good": illegal,
+            "": illegal,
+            "x" * 250: illegal,
+            "..": illegal,
+        }
+        assert len(stage.broker.topics) == 1
+
+    play(scenario)
+
+
+def test_a_topic_is_created_when_it_is_asked_for() -> None:
+    async def scenario(stage: Stage) -> None:
+        response = await ask(stage, named("new", "no/good", "__private", create=True))
+        found = {topic.name: (topic.error_code, len(topic.partitions)) for topic in response.topics}
+        assert found == {"new": (0, 3), "no/good": (17, 0), "__private": (3, 0)}
+        assert stage.broker.topics.get("new") is not None
+
+    play(scenario, values={"num.partitions": "3"})
+
+
+def test_before_version_4_everybody_may_create() -> None:
+    async def scenario(stage: Stage) -> None:
+        assert (await ask(stage, named("new", create=False), version=3)).topics[0].error_code == 0
+
+    play(scenario)
+
+
+def test_creation_may_be_switched_off() -> None:
+    async def scenario(stage: Stage) -> None:
+        assert (await ask(stage, named("new", create=True))).topics[0].error_code == 3
+        assert len(stage.broker.topics) == 0
+
+    play(scenario, values={"auto.create.topics.enable": "false"})
+
+
+def test_a_topic_named_twice_is_answered_once() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.topic("a")
+        assert len((await ask(stage, named("a", "a"))).topics) == 1
+
+    play(scenario)
+
+
+def test_a_topic_may_be_named_by_its_id() -> None:
+    async def scenario(stage: Stage) -> None:
+        topic = await stage.topic("a")
+        known = MetadataRequestTopic(topic_id=topic.id, name=None)
+        unknown = MetadataRequestTopic(topic_id=ZERO_UUID, name=None)
+        response = await ask(stage, MetadataRequest(topics=[known, unknown]))
+        codes = [(found.name, found.error_code) for found in response.topics]
+        assert codes == [("a", 0), ("", ErrorCode.UNKNOWN_TOPIC_ID)]
+
+    play(scenario)
+
+
+def test_a_leader_that_is_away_is_said_to_be() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.topic("a")
+        call = Call(stage.broker, version=11, client_id=None, connection=CONNECTION)
+        stage.broker.nodes = {2: stage.broker.nodes[1]}  # type: ignore[dict-item, index]
+        response = decode(MetadataResponse, 11, metadata.answer(call, memoryview(encode(named("a"), 11))))  # type: ignore[arg-type]
+        (partition,) = response.topics[0].partitions
+        assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+        assert partition.offline_replicas == [1]
+
+    play(scenario)
+
+
+def test_an_answer_is_kept_until_a_topic_changes() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.topic("a")
+        replies = ReplyCache()
+        call = Call(stage.broker, version=11, client_id=None, connection=CONNECTION, replies=replies)
+        body = memoryview(encode(MetadataRequest(topics=None), 11))
+        first = metadata.answer(call, body)
+        assert metadata.answer(call, body) is first
+        elsewhere = CONNECTION._replace(local_host="198.51.100.9")
+        other = Call(stage.broker, version=11, client_id=None, connection=elsewhere, replies=replies)
+        assert metadata.answer(other, body) != first  # it names the address that this client reached
+        await stage.topic("b")
+        again = metadata.answer(call, body)
+        assert not inspect.isawaitable(again) and again != first
+        assert len((await ask(stage, MetadataRequest(topics=None), replies=replies)).topics) == 2
+
+    play(scenario)
+
+
+def test_an_error_is_not_kept_past_the_creation_of_the_topic() -> None:
+    async def scenario(stage: Stage) -> None:
+        replies = ReplyCache()
+        assert (await ask(stage, named("a"), replies=replies)).topics[0].error_code == 3
+        await stage.topic("a")
+        assert (await ask(stage, named("a"), replies=replies)).topics[0].error_code == 0
+
+    play(scenario)

@@ -1,0 +1,210 @@
+"""ListOffsets, OffsetForLeaderEpoch, InitProducerId, FindCoordinator: every version, good and bad input."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.kafka.handlers.stage import Stage, play, versions
+
+from tailrace.model import ErrorCode
+from tailrace.records import build_batch, read_batch
+from tailrace.wire.kafka.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from tailrace.wire.kafka.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from tailrace.wire.kafka.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from tailrace.wire.kafka.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+
+EARLIEST, LATEST = -2, -1
+
+
+async def times(stage: Stage) -> int:
+    """A topic `t` whose records have the times 100, 300 | 200, 400, counted from now; returns now."""
+    topic = await stage.topic("t", partitions=2)
+    now = stage.broker.clock.now_ms()
+    for stamps in ((100, 300), (200, 400)):
+        batch = build_batch([(now + stamp, None, b"v", ()) for stamp in stamps])
+        topic.partitions[0].append(read_batch(batch))
+    return now
+
+
+async def offset_at(
+    stage: Stage, timestamp: int, *, version: int = 6, partition: int = 0, epoch: int = -1, isolation: int = 0
+) -> ListOffsetsPartitionResponse:
+    asked = ListOffsetsPartition(partition_index=partition, current_leader_epoch=epoch, timestamp=timestamp)
+    request = ListOffsetsRequest(
+        replica_id=-1, isolation_level=isolation, topics=[ListOffsetsTopic(name="t", partitions=[asked])]
+    )
+    response = await stage.ask(request, ListOffsetsResponse, version=version)
+    (found,) = response.topics[0].partitions
+    assert response.topics[0].name == "t" and found.partition_index == partition
+    return found
+
+
+@pytest.mark.parametrize("version", versions(2))
+def test_start_end_and_time(version: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        now = await times(stage)
+        epoch = 0 if version >= 4 else -1
+        for timestamp, offset, stamp in (
+            (EARLIEST, 0, -1),
+            (LATEST, 4, -1),
+            (now, 0, now + 100),
+            (now + 100, 0, now + 100),
+            (now + 101, 1, now + 300),  # the first in the log, not the earliest in time
+            (now + 301, 3, now + 400),
+        ):
+            found = await offset_at(stage, timestamp, version=version)
+            assert (found.error_code, found.offset, found.timestamp) == (0, offset, stamp)
+            assert found.leader_epoch == epoch
+
+    play(scenario)
+
+
+def test_a_time_after_everything_is_no_error() -> None:
+    async def scenario(stage: Stage) -> None:
+        now = await times(stage)
+        found = await offset_at(stage, now + 401)
+        assert (found.error_code, found.offset, found.timestamp, found.leader_epoch) == (0, -1, -1, -1)
+
+    play(scenario)
+
+
+def test_an_empty_partition_begins_and_ends_at_0() -> None:
+    async def scenario(stage: Stage) -> None:
+        await times(stage)
+        for timestamp, offset in ((EARLIEST, 0), (LATEST, 0), (0, -1)):
+            assert (await offset_at(stage, timestamp, partition=1)).offset == offset
+        assert (await offset_at(stage, LATEST, isolation=1)).offset == 4
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("timestamp", [EARLIEST, LATEST, 5])
+def test_errors_stand_with_their_partition(timestamp: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        await times(stage)
+        for partition, epoch, code in ((9, -1, 3), (-1, -1, 3), (0, 7, 75), (0, -2, 74)):
+            found = await offset_at(stage, timestamp, partition=partition, epoch=epoch)
+            assert (found.error_code, found.offset, found.timestamp) == (code, -1, -1)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("timestamp", [-3, -4, -(2**63)])
+def test_times_without_a_meaning_are_refused(timestamp: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        await times(stage)
+        assert (await offset_at(stage, timestamp)).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+    play(scenario)
+
+
+async def end_of(
+    stage: Stage, epoch: int, *, version: int = 4, partition: int = 0, known: int = -1
+) -> EpochEndOffset:
+    asked = OffsetForLeaderPartition(partition=partition, current_leader_epoch=known, leader_epoch=epoch)
+    request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=[asked])])
+    response = await stage.ask(request, OffsetForLeaderEpochResponse, version=version)
+    assert response.topics[0].topic == "t"
+    return response.topics[0].partitions[0]
+
+
+@pytest.mark.parametrize("version", versions(23))
+def test_the_current_epoch_ends_at_the_end(version: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        await times(stage)
+        found = await end_of(stage, 0, version=version, known=0)
+        assert (found.error_code, found.leader_epoch, found.end_offset) == (0, 0, 4)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("epoch", [5, -1])
+def test_an_unknown_epoch_has_no_end(epoch: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        await times(stage)
+        found = await end_of(stage, epoch)
+        assert (found.error_code, found.leader_epoch, found.end_offset) == (0, -1, -1)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("partition", "known", "code"), [(9, -1, 3), (0, 3, 75), (0, -2, 74)])
+def test_an_epoch_of_nowhere_is_an_error(partition: int, known: int, code: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        await times(stage)
+        found = await end_of(stage, 0, partition=partition, known=known)
+        assert (found.error_code, found.leader_epoch, found.end_offset) == (code, -1, -1)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("version", versions(22))
+def test_every_producer_gets_an_id_of_its_own(version: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        ids = set()
+        for _ in range(5):
+            answer = await stage.ask(InitProducerIdRequest(), InitProducerIdResponse, version=version)
+            assert (answer.error_code, answer.producer_epoch) == (0, 0)
+            ids.add(answer.producer_id)
+        assert len(ids) == 5 and min(ids) >= 0
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("version", versions(22))
+@pytest.mark.parametrize("name", ["payments", ""])
+def test_transactional_producers_are_refused(version: int, name: str) -> None:
+    async def scenario(stage: Stage) -> None:
+        request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000)
+        with pytest.raises(Exception, match="transactions") as caught:
+            await stage.ask(request, InitProducerIdResponse, version=version)
+        assert getattr(caught.value, "code", None) == ErrorCode.INVALID_REQUEST
+
+    play(scenario)
+
+
+def test_a_producer_id_without_its_epoch_is_refused() -> None:
+    async def scenario(stage: Stage) -> None:
+        with pytest.raises(Exception, match="together") as caught:
+            await stage.ask(InitProducerIdRequest(producer_id=4), InitProducerIdResponse)
+        assert getattr(caught.value, "code", None) == ErrorCode.INVALID_REQUEST
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("version", versions(10))
+def test_a_group_finds_its_coordinator(version: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        answer = await stage.ask(FindCoordinatorRequest(key="g"), FindCoordinatorResponse, version=version)
+        assert (answer.error_code, answer.node_id, answer.host, answer.port) == (0, 1, "192.0.2.1", 9092)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("key", "key_type", "code"),
+    [
+        ("", 0, ErrorCode.INVALID_GROUP_ID),
+        ("payments", 1, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ("g", 2, ErrorCode.INVALID_REQUEST),
+        ("g", -1, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_who_has_no_coordinator_is_told_why(key: str, key_type: int, code: ErrorCode) -> None:
+    async def scenario(stage: Stage) -> None:
+        answer = await stage.ask(FindCoordinatorRequest(key=key, key_type=key_type), FindCoordinatorResponse)
+        assert (answer.error_code, answer.node_id, answer.host) == (code, -1, "")
+        assert answer.error_message
+
+    play(scenario)

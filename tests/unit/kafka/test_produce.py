@@ -1,0 +1,195 @@
+"""Produce over a real connection: what is checked of a batch, what each partition answers, what is kept."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.unit.kafka.rig import NOW_MS, TOPIC, Rig, batch, only, play, produce_body
+
+from tailrace.broker import NewTopic
+from tailrace.model import ErrorCode
+from tailrace.records import build_batch, read_batch
+from tailrace.wire.kafka import PRODUCE, read_produce_response, write_produce_request
+
+
+def changed(data: bytes, at: int, value: bytes) -> bytes:
+    return data[:at] + value + data[at + len(value) :]
+
+
+def idempotent(*, transactional: bool = False) -> bytes:
+    """The first batch of a producer with an id."""
+    return bytes(
+        build_batch(
+            [(NOW_MS, None, b"v", ())],
+            producer_id=5,
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=transactional,
+        )
+    )
+
+
+@pytest.mark.parametrize("version", range(3, 10))
+@pytest.mark.parametrize("acks", [-1, 1])
+def test_every_version_is_answered_with_the_offset(version: int, acks: int) -> None:
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        for offset in (0, 2):
+            result = await client.produce(batch(b"a", b"b"), version=version, acks=acks)
+            assert (result.error_code, result.base_offset, result.log_append_time_ms) == (0, offset, -1)
+            assert result.log_start_offset == (0 if version >= 5 else -1)
+
+    play(scenario)
+
+
+def test_several_partitions_answer_for_themselves() -> None:
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        await client.produce(batch(), partition=1)
+        broken = changed(batch(), 61, b"\xff")
+        body = produce_body({0: broken, 1: batch(), 9: batch()})
+        answer = read_produce_response(await client.call(PRODUCE, 9, body), 9)
+        results = [(result.index, result.error_code, result.base_offset) for result in answer.topics[0][1]]
+        assert results == [
+            (0, ErrorCode.CORRUPT_MESSAGE, -1),
+            (1, ErrorCode.NONE, 1),
+            (9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
+        ]
+        assert answer.topics[0][1][0].error_message is not None
+
+    play(scenario)
+
+
+def test_several_topics_answer_in_the_order_of_the_request() -> None:
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        await rig.broker.topics.create(NewTopic(name="b-topic", partitions=1))
+        topics = {"b-topic": {0: batch()}, "nowhere": {0: batch()}, TOPIC: {0: batch(), 1: batch()}}
+        body = b"".join(
+            write_produce_request(9, transactional_id=None, acks=-1, timeout_ms=1000, topics=topics)
+        )
+        answer = read_produce_response(await client.call(PRODUCE, 9, body), 9)
+        found = [(name, [result.error_code for result in results]) for name, results in answer.topics]
+        assert found == [("b-topic", [0]), ("nowhere", [3]), (TOPIC, [0, 0])]
+
+    play(scenario)
+
+
+GOOD = batch(b"value")
+
+
+@pytest.mark.parametrize(
+    ("records", "code"),
+    [
+        (b"", ErrorCode.INVALID_RECORD),
+        (b"short", ErrorCode.CORRUPT_MESSAGE),
+        (GOOD[:-1], ErrorCode.CORRUPT_MESSAGE),
+        (GOOD + GOOD, ErrorCode.INVALID_RECORD),
+        (changed(GOOD, 16, b"\x01"), ErrorCode.INVALID_RECORD),  # an older format
+        (changed(GOOD, 16, b"\x07"), ErrorCode.CORRUPT_MESSAGE),
+        (changed(GOOD, 17, b"\0\0\0\0"), ErrorCode.CORRUPT_MESSAGE),  # its checksum
+        (batch(b"x" * 1_100_000), ErrorCode.MESSAGE_TOO_LARGE),
+    ],
+    ids=["none", "short", "cut", "two", "format 1", "format 7", "crc", "large"],
+)
+def test_a_bad_batch_is_refused_and_not_stored(records: bytes, code: ErrorCode) -> None:
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        result = await client.produce(records)
+        assert (result.error_code, result.base_offset) == (code, -1)
+        assert rig.log().end_offset == 0 and rig.listener.budget.used == 0
+        assert (await client.produce(GOOD)).base_offset == 0
+
+    play(scenario)
+
+
+def test_a_transactional_batch_is_refused_and_not_stored() -> None:
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        result = await client.produce(idempotent(transactional=True))
+        assert result.error_code == ErrorCode.INVALID_TXN_STATE
+        result = await client.produce(batch(), transactional_id="payments")
+        assert result.error_code == ErrorCode.INVALID_TXN_STATE
+        assert rig.log().end_offset == 0
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("acks", [2, -2, 32767])
+def test_acks_that_mean_nothing_are_refused(acks: int) -> None:
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        assert (await client.produce(batch(), acks=acks)).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+        assert rig.log().end_offset == 0
+
+    play(scenario)
+
+
+def test_a_repeated_batch_of_an_idempotent_producer_is_stored_once() -> None:
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        data = idempotent()
+        assert [(await client.produce(data)).base_offset for _ in range(3)] == [0, 0, 0]
+        assert rig.log().end_offset == 1
+
+    play(scenario)
+
+
+def test_a_repeated_batch_is_acknowledged_when_the_first_one_is_durable() -> None:
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        data = idempotent()
+        rig.log().hold()
+        for _ in range(2):
+            client.send(PRODUCE, 9, produce_body({0: data}))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(client.reader.read(1), 0.03)
+        rig.log().settle()
+        for _ in range(2):
+            body = (await client.receive(PRODUCE, 9))[1]
+            assert read_produce_response(body, 9).topics[0][1][0].base_offset == 0
+
+    play(scenario)
+
+
+def test_small_batches_own_their_memory_and_large_ones_share_the_frames() -> None:
+    """A batch must neither change under the log when the next request arrives nor pin a foreign buffer."""
+
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        small, large = batch(b"s" * 100), batch(b"L" * 300_000)
+        body = produce_body({0: small, 1: large})
+        await client.call(PRODUCE, 9, body)
+        await client.produce(batch(b"t" * 100))
+        for partition, sent in ((0, small), (1, large)):
+            (extent,) = rig.broker.leader(TOPIC, partition).read_nowait(0, bytes_max=1).extents  # type: ignore[arg-type, union-attr]
+            view = extent.load_nowait()
+            assert view is not None
+            assert bytes(view[21:]) == sent[21:]
+            assert memoryview(view.obj).nbytes <= 2 * len(sent) + 4096
+
+    play(scenario)
+
+
+def test_append_time_is_told() -> None:
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        stamped = NewTopic(name="stamped", configs={"message.timestamp.type": "LogAppendTime"})
+        await rig.broker.topics.create(stamped)
+        result = await client.produce(batch(timestamp=5), topic="stamped")
+        assert result.log_append_time_ms == rig.broker.clock.now_ms()
+        stored = read_batch(only(await client.fetch({0: 0}, topic="stamped")).records or b"")
+        assert stored.is_log_append_time and stored.check_crc()
+
+    play(scenario)
+
+
+def test_an_error_message_is_told_from_version_8_on() -> None:
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        told = await client.produce(batch(), partition=9, version=8)
+        assert told.error_message is not None and "9" in told.error_message
+        assert (await client.produce(batch(), partition=9, version=7)).error_message is None
+
+    play(scenario)
