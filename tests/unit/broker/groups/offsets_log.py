@@ -17,7 +17,8 @@ class MemoryOffsetsLog:
         self.led = set(range(partitions))
         self.appends = 0
         self.ensured = 0
-        self.append_error: Exception | None = None
+        self.append_error: Exception | None = None  # of every append
+        self.next_append_error: Exception | None = None  # of the next one only
         self.read_error: Exception | None = None
         self.ensure_error: Exception | None = None
         self._may_append = asyncio.Event()
@@ -47,8 +48,9 @@ class MemoryOffsetsLog:
         await self._may_append.wait()
         self.appending.clear()
         await asyncio.sleep(0)
-        if self.append_error is not None:
-            raise self.append_error
+        error, self.next_append_error = self.next_append_error or self.append_error, None
+        if error is not None:
+            raise error
         self.appends += 1
         self.batches.setdefault(partition, []).append(bytes(build_batch(records)))
 
