@@ -1,6 +1,7 @@
 """Messages to bytes and back. Codecs are compiled from the schema on first use, per class and version.
 
-`decode` takes what a stranger sent: it raises ProtocolError for anything that is not exactly one message.
+`decode` takes what a stranger sent: it raises ProtocolError for anything that is not a message. Bytes behind
+a request are let pass, as Kafka does: librdkafka asks for all topics with three too many (Metadata 9 and up).
 `encode` takes what we made: a value that does not fit its field is our mistake, and a ValueError.
 """
 
@@ -33,7 +34,7 @@ def encode(message: Message, version: int) -> bytes:
 
 
 def decode(message_type: type[M], version: int, data: bytes | memoryview) -> M:
-    """The message in a frame, behind its header. ProtocolError for anything else, a longer one included."""
+    """The message in a frame, behind its header. ProtocolError for anything else."""
     function: Decoder[M] = _decoders.get((message_type, version)) or decoder(message_type, version)
     return function(data)
 

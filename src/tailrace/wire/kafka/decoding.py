@@ -66,8 +66,9 @@ class _Decoding:
                 self._refuse("cut short", cause="error")
             with block("except UnicodeDecodeError as error:"):
                 self._refuse("a string is not UTF-8", cause="error")
-            with block("if p != n:"):
-                self._refuse("bytes are left over")
+            if not message_type.__name__.endswith("Request"):
+                with block("if p != n:"):
+                    self._refuse("bytes are left over")
             add("return m")
 
     def _refuse(self, reason: str, *, cause: str = "") -> None:

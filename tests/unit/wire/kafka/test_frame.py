@@ -92,6 +92,14 @@ def test_every_truncated_request_header_is_refused() -> None:
             read_request_header(whole[:size])
 
 
+@pytest.mark.parametrize(
+    "tags", [b"\x01\x00\x7f", b"\x02\x00\x00", b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\x7f"]
+)
+def test_bad_tags_of_a_response_header_are_refused(tags: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        read_response_head(3, 9, memoryview(b"\0\0\0\x01" + tags))
+
+
 def test_every_truncated_response_header_is_refused() -> None:
     for size in range(5):
         with pytest.raises(ProtocolError):

@@ -230,3 +230,11 @@ def test_a_negative_count_is_refused(count: int) -> None:
         read_produce_request(memoryview(struct.pack(">hhii", -1, 1, 5, count)), 3)
     with pytest.raises(ProtocolError, match="array"):
         read_produce_request(memoryview(struct.pack(">hhiih1si", -1, 1, 5, 1, 1, b"t", count)), 3)
+
+
+@pytest.mark.parametrize("length", [-2, -32768])
+def test_a_message_shorter_than_null_is_refused(length: int) -> None:
+    good = write_produce_response(8, [("t", [ProduceResult(0)])])
+    assert good[-6:] == b"\xff\xff" + bytes(4)
+    with pytest.raises(ProtocolError, match="length"):
+        read_produce_response(memoryview(good[:-6] + struct.pack(">hi", length, 0)), 8)

@@ -3,8 +3,6 @@
 Replaces the whole set of overrides of a resource.
 """
 
-# ruff: noqa: RUF012 - msgspec makes a new list for every message
-
 from __future__ import annotations
 
 from tailrace.wire.kafka.schema import Int8, Int16, Int32, Message

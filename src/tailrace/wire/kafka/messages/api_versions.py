@@ -3,8 +3,6 @@
 What a client may ask for; the first request of most connections. The features are tagged fields (KIP-584).
 """
 
-# ruff: noqa: RUF012 - msgspec makes a new list for every message
-
 from __future__ import annotations
 
 from typing import Annotated

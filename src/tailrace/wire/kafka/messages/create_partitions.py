@@ -3,8 +3,6 @@
 More partitions for existing topics; the count is the new total.
 """
 
-# ruff: noqa: RUF012 - msgspec makes a new list for every message
-
 from __future__ import annotations
 
 from tailrace.wire.kafka.schema import Int16, Int32, Message

@@ -3,8 +3,6 @@
 New topics, by counts or by an explicit assignment. From version 4, -1 stands for the default counts.
 """
 
-# ruff: noqa: RUF012 - msgspec makes a new list for every message
-
 from __future__ import annotations
 
 from typing import Annotated

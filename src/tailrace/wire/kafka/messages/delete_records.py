@@ -3,8 +3,6 @@
 Moves the log start offset of partitions forward; offset -1 stands for the high watermark.
 """
 
-# ruff: noqa: RUF012 - msgspec makes a new list for every message
-
 from __future__ import annotations
 
 from tailrace.wire.kafka.schema import Int16, Int32, Int64, Message

@@ -3,8 +3,6 @@
 Topics to delete: by name up to version 5, then by name or topic id.
 """
 
-# ruff: noqa: RUF012 - msgspec makes a new list for every message
-
 from __future__ import annotations
 
 from typing import Annotated

@@ -3,8 +3,6 @@
 The configs of topics (resource type 2) and brokers (4), with their sources; null keys ask for all of them.
 """
 
-# ruff: noqa: RUF012 - msgspec makes a new list for every message
-
 from __future__ import annotations
 
 from typing import Annotated

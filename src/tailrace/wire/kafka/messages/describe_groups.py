@@ -3,8 +3,6 @@
 The state, the members and the assignments of groups.
 """
 
-# ruff: noqa: RUF012 - msgspec makes a new list for every message
-
 from __future__ import annotations
 
 from typing import Annotated

@@ -3,8 +3,6 @@
 The log directories of a broker, and the size of every partition in them. Null asks for all topics.
 """
 
-# ruff: noqa: RUF012 - msgspec makes a new list for every message
-
 from __future__ import annotations
 
 from tailrace.wire.kafka.schema import Int16, Int32, Int64, Message

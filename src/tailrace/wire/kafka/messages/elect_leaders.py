@@ -3,8 +3,6 @@
 Asks for a leader election: preferred (0) or, from version 1, unclean (1). Null stands for all partitions.
 """
 
-# ruff: noqa: RUF012 - msgspec makes a new list for every message
-
 from __future__ import annotations
 
 from typing import Annotated

@@ -3,8 +3,6 @@
 Sets (0), deletes (1), appends to (2) or subtracts from (3) single configs (KIP-339).
 """
 
-# ruff: noqa: RUF012 - msgspec makes a new list for every message
-
 from __future__ import annotations
 
 from tailrace.wire.kafka.schema import Int8, Int16, Int32, Message

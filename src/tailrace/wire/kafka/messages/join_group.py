@@ -4,8 +4,6 @@ A member enters a group, and waits for the generation it will belong to. Static 
 with version 5.
 """
 
-# ruff: noqa: RUF012 - msgspec makes a new list for every message
-
 from __future__ import annotations
 
 from typing import Annotated

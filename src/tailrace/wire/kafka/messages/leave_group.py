@@ -3,8 +3,6 @@
 Members leave a group: one in versions 0-2, from version 3 several at once (KIP-345).
 """
 
-# ruff: noqa: RUF012 - msgspec makes a new list for every message
-
 from __future__ import annotations
 
 from typing import Annotated

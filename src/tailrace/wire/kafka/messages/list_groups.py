@@ -3,8 +3,6 @@
 The groups that this broker coordinates; from version 4 only those in some states.
 """
 
-# ruff: noqa: RUF012 - msgspec makes a new list for every message
-
 from __future__ import annotations
 
 from typing import Annotated

@@ -4,8 +4,6 @@ The offset at a time, or at the start (-2) or the end (-1) of a partition. Versi
 level, 4 the leader epochs.
 """
 
-# ruff: noqa: RUF012 - msgspec makes a new list for every message
-
 from __future__ import annotations
 
 from typing import Annotated

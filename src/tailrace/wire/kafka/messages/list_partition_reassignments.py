@@ -3,8 +3,6 @@
 The reassignments of replicas that are under way (KIP-455); null asks for all.
 """
 
-# ruff: noqa: RUF012 - msgspec makes a new list for every message
-
 from __future__ import annotations
 
 from tailrace.wire.kafka.schema import Int16, Int32, Message

@@ -4,8 +4,6 @@ The brokers of the cluster, its topics, and who leads which partition. No topics
 0; later null means all, and an empty list none. Topic ids come with version 10.
 """
 
-# ruff: noqa: RUF012 - msgspec makes a new list for every message
-
 from __future__ import annotations
 
 from typing import Annotated

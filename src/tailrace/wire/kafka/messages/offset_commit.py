@@ -4,8 +4,6 @@ A consumer group keeps the offsets it has reached. Up to version 4 the client se
 outside of a group has generation -1.
 """
 
-# ruff: noqa: RUF012 - msgspec makes a new list for every message
-
 from __future__ import annotations
 
 from typing import Annotated

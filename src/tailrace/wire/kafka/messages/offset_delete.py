@@ -3,8 +3,6 @@
 Deletes the committed offsets of a group for some partitions (KIP-496). It has no flexible version.
 """
 
-# ruff: noqa: RUF012 - msgspec makes a new list for every message
-
 from __future__ import annotations
 
 from tailrace.wire.kafka.schema import Int16, Int32, Message

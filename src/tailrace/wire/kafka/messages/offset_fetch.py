@@ -3,8 +3,6 @@
 The offsets that a consumer group has committed; from version 2, null asks for all of them.
 """
 
-# ruff: noqa: RUF012 - msgspec makes a new list for every message
-
 from __future__ import annotations
 
 from typing import Annotated

@@ -3,8 +3,6 @@
 Where a leader epoch ended, so that a follower or a consumer can find where it diverged (KIP-320).
 """
 
-# ruff: noqa: RUF012 - msgspec makes a new list for every message
-
 from __future__ import annotations
 
 from typing import Annotated

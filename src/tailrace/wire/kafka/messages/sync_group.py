@@ -3,8 +3,6 @@
 The leader hands in the assignment, and every member takes its own part.
 """
 
-# ruff: noqa: RUF012 - msgspec makes a new list for every message
-
 from __future__ import annotations
 
 from typing import Annotated
