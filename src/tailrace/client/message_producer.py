@@ -126,8 +126,11 @@ class MessageProducer:
         self._block_s = checked.seconds("max.block.ms", 60_000)
         self._inbox: deque[_Handed] = deque()
         self._handing_over = False
-        self._buffered = 0
+        # Two counters that grow, each written by one side, so that the loop takes no lock per record.
+        self._bytes_taken = 0  # by senders, under the lock
+        self._bytes_done = 0  # by the producer's thread alone
         self._room = threading.Condition()
+        self._waiting_for_room = 0
         self._closed = False
         self._thread = LoopThread("tailrace-producer")
         try:
@@ -168,9 +171,10 @@ class MessageProducer:
         self._wait_room(size)
 
         def done(future: concurrent.futures.Future[RecordMetadata]) -> None:
-            with self._room:
-                self._buffered -= size
-                self._room.notify_all()
+            self._bytes_done += size
+            if self._waiting_for_room:
+                with self._room:
+                    self._room.notify_all()
             if callback is not None:
                 error = future.exception()
                 callback(None if error else future.result(), error)
@@ -211,18 +215,24 @@ class MessageProducer:
 
     def _wait_room(self, size: int) -> None:
         limit = self._config.buffer_bytes_max
+
+        def fits() -> bool:
+            buffered = self._bytes_taken - self._bytes_done
+            return self._closed or not buffered or buffered + size <= limit
+
         with self._room:
-            fits = self._room.wait_for(
-                lambda: self._closed or not self._buffered or self._buffered + size <= limit, self._block_s
-            )
+            if not fits():
+                self._waiting_for_room += 1
+                self._room.wait_for(fits, self._block_s)
+                self._waiting_for_room -= 1
             if self._closed:
                 raise ClientClosed("the producer is closed")
-            if not fits:
+            if not fits():
                 raise BufferFull(
-                    f"{self._buffered} bytes still wait after max.block.ms, and buffer.memory is {limit}."
-                    " Is the broker slow or gone?"
+                    f"{self._bytes_taken - self._bytes_done} bytes still wait after max.block.ms, and"
+                    f" buffer.memory is {limit}. Is the broker slow or gone?"
                 )
-            self._buffered += size
+            self._bytes_taken += size
 
     def _hand_over(self) -> None:
         """In the producer's thread: take what the other threads sent, a bounded number at a time."""

@@ -6,6 +6,7 @@
 `replies`     replies as fast as they are read     `held`      one that the next request waits for
 `dispatch`    from a frame to a handler            `handlers/` one module per API
 `fetching`    one fetch: read, wait, answer        `session`   fetch sessions (KIP-227)
+`shape`       produce requests that are alike      `cache`     encoded replies that stay true
 `call`        what a handler is given              `errors`    our exceptions as Kafka's codes
 `config`      bounds and defaults
 

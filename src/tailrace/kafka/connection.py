@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tailrace.kafka.budget import Claim
     from tailrace.kafka.door import Door
     from tailrace.kafka.replies import Pending
+    from tailrace.kafka.shape import ProduceShape
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +74,7 @@ class Connection(asyncio.BufferedProtocol):
         "active",
         "door",
         "idle_ticks",
+        "produce_shape",
     )
 
     _transport: asyncio.Transport
@@ -84,6 +86,7 @@ class Connection(asyncio.BufferedProtocol):
         self.door = door
         self.active = True  # something happened since the last sweep
         self.idle_ticks = 0
+        self.produce_shape: ProduceShape | None = None  # of the last request; see shape.py
         self._on_made = on_made  # whether there is room for one more
         self._on_lost = on_lost
         self._config = door.config
@@ -185,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
         budget_bytes = self._splitter.abandon()
         if budget_bytes:
             budget.give(budget_bytes)
-        self._outbox.close()
+        self._orphans = self._outbox.close()
         for orphan in self._orphans:
             orphan.finish()
         self._settle_orphans()

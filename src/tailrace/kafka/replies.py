@@ -156,8 +156,10 @@ class Outbox:
                 return
             if self._lent:
                 self._release()
+            if not self._pieces and not self.queue:
+                return
             sent += size
-            if sent >= self._turn_bytes and (self._pieces or self.queue):
+            if sent >= self._turn_bytes:
                 self._loop.call_soon(self._go_on)
                 return
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 
 import tailrace
 from tailrace.cli.main import main
+
+TIME_MS = int(time.time()) * 1000 - 60_000  # recent: retention must not take the records meanwhile
 
 
 @pytest.fixture(scope="module")
@@ -99,14 +102,14 @@ def test_json_lines_carry_everything(
         "key": "k",
         "value": "/w==",
         "value_encoding": "base64",
-        "timestamp": 77,
+        "timestamp": TIME_MS,
         "partition": 9,
         "headers": {"h": "x"},
     }
     give(monkeypatch, json.dumps(row).encode())
     assert main(["produce", topic, "--input", "jsonl", "-H", "more=1"]) == 0
     record = only(broker, topic)
-    assert (record.key, record.value, record.timestamp) == (b"k", b"\xff", 77)
+    assert (record.key, record.value, record.timestamp) == (b"k", b"\xff", TIME_MS)
     assert record.headers == (("h", b"x"), ("more", b"1"))
 
 

@@ -18,6 +18,8 @@ from tailrace.wire.kafka import API_VERSIONS, encode
 from tailrace.wire.kafka.messages.api_versions import ApiVersion, ApiVersionsResponse
 from tailrace.wire.kafka.messages.metadata import MetadataRequest, MetadataResponse
 
+SOUND = encode(MetadataResponse(), 11)
+
 
 async def connect(fake: FakeBroker, **settings: Any) -> Connection:
     limits = {"request_timeout_s": 5.0, "connect_timeout_s": 5.0, **settings}
@@ -214,9 +216,9 @@ def reply_raw(data: bytes) -> Callable[[FakeBroker, Connection], Awaitable[None]
         struct.pack(">i", 3) + b"abc",
         struct.pack(">i", 2**31 - 1),
         struct.pack(">ii", 4, 99),
-        struct.pack(">iib", 5, 99, 0),
+        struct.pack(">iib", 5 + len(SOUND), 99, 0) + SOUND,
     ],
-    ids=["negative size", "no size", "size of no header", "huge size", "wrong id", "another wrong id"],
+    ids=["negative size", "no size", "size of no header", "huge size", "no room for an id", "wrong id"],
 )
 def test_a_frame_that_breaks_the_rules_ends_the_connection(data: bytes) -> None:
     with_connection(reply_raw(data))

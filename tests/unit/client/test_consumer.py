@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
+from tests.unit.client.conftest import FakeBroker
 
 import tailrace
 from tailrace.client.admin import add_partitions, create_topic, delete_records
@@ -18,9 +19,19 @@ from tailrace.client.kafka import KafkaClient
 from tailrace.client.membership import GroupConfig
 from tailrace.client.producer import Producer
 from tailrace.model import BrokerError, TopicPartition
+from tailrace.records import build_batch
+from tailrace.wire.kafka import FETCH, FetchRequest, FetchResult, write_fetch_response
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 DEADLINE_S = 20.0
+
+
+class Piece:
+    """Record bytes as a broker hands them over."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.size = len(data)
 
 
 def with_client(test: Callable[[KafkaClient], Awaitable[None]], *, partitions: int = 2) -> None:
@@ -200,6 +211,32 @@ def test_a_poll_without_time_still_gets_records_in_the_end() -> None:
                     found += sum(map(len, (await consumer.poll(0)).values()))
 
     with_client(test)
+
+
+def test_a_reply_to_a_fetch_from_before_a_seek_is_dropped() -> None:
+    async def run() -> None:
+        async with FakeBroker() as fake, fake.client() as client:
+            release = asyncio.Event()
+            batch = bytes(build_batch([(0, None, b"%d" % index, ()) for index in range(10)]))
+
+            async def fetch(version: int, request: FetchRequest) -> bytes:
+                if request.topics[0].partitions[0].fetch_offset == 0:
+                    await release.wait()
+                result: FetchResult[Any] = FetchResult(0, high_watermark=10, records=Piece(batch))
+                pieces = write_fetch_response(version, topics=[("t", [result])])
+                return b"".join(each.data if isinstance(each, Piece) else each for each in pieces)
+
+            fake.handlers[FETCH] = fetch
+            async with Consumer(client, ConsumerConfig()) as consumer:
+                consumer.assign([P0])
+                consumer.seek(P0, 0)
+                while not fake.requested():
+                    assert await consumer.poll(0.01) == {}
+                consumer.seek(P0, 5)
+                release.set()
+                assert await read(consumer, 5) == [5, 6, 7, 8, 9]
+
+    asyncio.run(run())
 
 
 # ---- groups

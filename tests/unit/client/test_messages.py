@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import re
 import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -23,6 +24,8 @@ from tailrace.client import (
 from tailrace.client.error import BufferFull, CannotConnect, ClientClosed
 from tailrace.client.serialization import SerializationError
 from tailrace.model import BrokerError, ConfigError
+
+TIME_MS = int(time.time()) * 1000 - 60_000  # recent: retention must not take the records meanwhile
 
 
 @pytest.fixture(scope="module")
@@ -85,11 +88,11 @@ def test_a_future_and_a_callback_tell_where_a_record_went(broker: tailrace.Broke
     heard: list[tuple[RecordMetadata | None, BaseException | None]] = []
     with MessageProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
         future = producer.send(
-            ProducerRecord("told", 0, 1234, b"k", b"v"), lambda done, error: heard.append((done, error))
+            ProducerRecord("told", 0, TIME_MS, b"k", b"v"), lambda done, error: heard.append((done, error))
         )
         place = future.result(timeout=10)
         producer.flush()
-    assert (place.topic, place.partition, place.offset, place.timestamp) == ("told", 0, 0, 1234)
+    assert (place.topic, place.partition, place.offset, place.timestamp) == ("told", 0, 0, TIME_MS)
     assert heard == [(place, None)]
 
 
@@ -142,6 +145,20 @@ def test_sending_waits_for_room_and_then_gives_up(broker: tailrace.Broker) -> No
             producer.send(ProducerRecord("room", bytes(900)))
         producer.flush()
         producer.send(ProducerRecord("room", bytes(900)))
+
+
+def test_a_send_can_be_cancelled_until_it_is_on_its_way(broker: tailrace.Broker) -> None:
+    with MessageProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+        producer.send(ProducerRecord("cancelled", "first")).result(timeout=10)
+        held = threading.Event()
+        producer._thread.loop.call_soon_threadsafe(held.wait, 10)
+        future = producer.send(ProducerRecord("cancelled", "second"))
+        assert future.cancel()
+        held.set()
+        last = producer.send(ProducerRecord("cancelled", "third"))
+        last.result(timeout=10)
+        assert not last.cancel()
+    assert [record.value for record in broker.read("cancelled")] == [b"first", b"third"]
 
 
 def test_a_value_that_does_not_serialize_is_refused_at_once(broker: tailrace.Broker) -> None:
@@ -235,7 +252,7 @@ def test_a_listener_may_use_the_consumer(broker: tailrace.Broker) -> None:
 
 
 def test_records_can_be_looked_at_by_partition(broker: tailrace.Broker) -> None:
-    broker.produce("looked", b"v", key=b"k", headers=[("h", None)], timestamp=77)
+    broker.produce("looked", b"v", key=b"k", headers=[("h", None)], timestamp=TIME_MS)
     target = TopicPartition("looked", 0)
     with MessageConsumer({"bootstrap.servers": broker.bootstrap_servers}) as consumer:
         consumer.assign([target])
@@ -245,9 +262,9 @@ def test_records_can_be_looked_at_by_partition(broker: tailrace.Broker) -> None:
         assert records.partitions() == {target}
         assert records.count() == len(records) == 1
         assert records.records(target) == records.records("looked") == list(records)
-        assert records[0] == ConsumerRecord("looked", 0, 0, 77, b"k", b"v", (("h", None),))
-        assert consumer.offsets_for_times({target: 77}) == {target: (0, 77)}
-        assert consumer.offsets_for_times({target: 78}) == {target: None}
+        assert records[0] == ConsumerRecord("looked", 0, 0, TIME_MS, b"k", b"v", (("h", None),))
+        assert consumer.offsets_for_times({target: TIME_MS}) == {target: (0, TIME_MS)}
+        assert consumer.offsets_for_times({target: TIME_MS + 1}) == {target: None}
         consumer.seek_to_beginning()
         assert consumer.position(target) == 0
 

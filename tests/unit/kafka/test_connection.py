@@ -119,7 +119,7 @@ def test_a_large_request_is_stored_as_it_was_sent(uv: bool) -> None:
         struct.pack(">ihhih", 10, PRODUCE, 9, 1, 30_000),  # a client id past the end
         write_request(PRODUCE, 9, 1, "tests", b"\x00\x00"),
         write_request(FETCH, 12, 1, "tests", b"\xff" * 40),
-        write_request(METADATA, 9, 1, "tests", metadata_body() + b"more"),
+        write_request(METADATA, 9, 1, "tests", b"\xff\xff\xff\xff\x0f"),
         write_request(
             PRODUCE,
             9,
@@ -134,6 +134,7 @@ def test_a_client_that_breaks_the_protocol_is_let_go_and_others_are_not(frame: b
         neighbour, offender = await rig.connect(), await rig.connect()
         rig.log(0).hold()
         neighbour.send(PRODUCE, 9, produce_body({0: batch()}))
+        await rig.wait_until(lambda: rig.log(0).end_offset == 1)
         offender.writer.write(frame)
         assert await offender.wait_closed() == b""
         rig.log(0).settle()

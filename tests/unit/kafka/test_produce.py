@@ -9,7 +9,7 @@ from tests.unit.kafka.rig import NOW_MS, TOPIC, Rig, batch, only, play, produce_
 
 from tailrace.broker import NewTopic
 from tailrace.model import ErrorCode
-from tailrace.records import build_batch, read_batch
+from tailrace.records import build_batch, iter_batches, read_batch
 from tailrace.wire.kafka import PRODUCE, read_produce_response, write_produce_request
 
 
@@ -168,6 +168,20 @@ def test_small_batches_own_their_memory_and_large_ones_share_the_frames() -> Non
             assert view is not None
             assert bytes(view[21:]) == sent[21:]
             assert memoryview(view.obj).nbytes <= 2 * len(sent) + 4096
+
+    play(scenario)
+
+
+def test_a_batch_stays_as_it_was_when_the_next_one_is_received() -> None:
+    """Batches of half the receive buffer: too large for the engine to copy them for reasons of its own."""
+
+    async def scenario(rig: Rig) -> None:
+        client, other = await rig.connect(), await rig.connect()
+        sent = [batch(bytes([letter]) * 31_000) for letter in b"abc"]
+        for data, sender in zip(sent, (client, other, client), strict=True):
+            await sender.produce(data)
+        records = only(await client.fetch({0: 0})).records or b""
+        assert [found.data[21:] for found in iter_batches(records)] == [data[21:] for data in sent]
 
     play(scenario)
 

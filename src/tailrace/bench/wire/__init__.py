@@ -10,8 +10,9 @@
 `broker`      a handful of loads against one broker that already runs
 `bare`        the least that a broker could do: what the driver reaches against it is the driver's own limit
 
-A request is never built while the clock runs. Its correlation id is its place in the ring, and a place is used
-again only when its reply has come, so ids stay unique among the requests in flight and nothing is patched.
+A request is never built while the clock runs. Its correlation id is its place in the ring, and a place is
+used again only when its reply has come, so ids stay unique among the requests in flight and nothing is
+patched.
 """
 
 from tailrace.bench.wire.accounting import Usage, tree_usage

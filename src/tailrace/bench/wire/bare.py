@@ -1,7 +1,8 @@
-"""The least that a broker could do with Produce: find the end of each request and send a reply made beforehand.
+"""The least that a broker could do with Produce: find the end of each request and send a reply made
+beforehand.
 
-What the driver reaches against it is the driver's own limit. `python -m tailrace.bench.wire.bare TOPIC` serves on
-a free port of the loopback address, prints the port, and ends with its standard input.
+What the driver reaches against it is the driver's own limit. `python -m tailrace.bench.wire.bare` serves on a
+free port of the loopback address, prints the port, and ends with its standard input.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from typing import cast
 from tailrace.bench.wire.kafka import PRODUCE_VERSION
 from tailrace.wire.kafka import PRODUCE, ProduceResult, write_produce_response, write_response_head
 
+TOPIC = "bench-part0"
+"""The one topic that it answers for, partition 0 of it."""
+
 _SIZE = struct.Struct(">i")
 _SIZE_AND_CORRELATION = struct.Struct(">ihhi")  # with the API and its version in between
 
@@ -22,7 +26,7 @@ _SIZE_AND_CORRELATION = struct.Struct(">ihhi")  # with the API and its version i
 class BareHandler(asyncio.BufferedProtocol):
     """One connection."""
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str = TOPIC) -> None:
         body = write_produce_response(PRODUCE_VERSION, [(topic, [ProduceResult(0, 0, 0, -1, 0)])])
         head = write_response_head(PRODUCE, PRODUCE_VERSION, 0, len(body))
         self._before, self._behind = head[:4], head[8:] + body  # around the correlation id
@@ -62,22 +66,22 @@ class BareHandler(asyncio.BufferedProtocol):
             self._transport.write(b"".join(replies))
 
 
-async def serve(topic: str) -> None:
+async def serve() -> None:
     """Serve until standard input ends."""
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: BareHandler(topic), "127.0.0.1", 0)
+    server = await loop.create_server(BareHandler, "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     await loop.run_in_executor(None, sys.stdin.read)
     server.close()
 
 
-def main(topic: str) -> None:
+def main() -> None:
     with contextlib.suppress(ImportError):
         import uvloop
 
         asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
-    asyncio.run(serve(topic))
+    asyncio.run(serve())
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

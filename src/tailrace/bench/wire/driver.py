@@ -1,9 +1,9 @@
 """Sends rings over many connections with a window each, and times every reply.
 
-A closed loop: a connection keeps its window full and sends the next request when a reply has come. A latency is
-the time from handing a request to the socket to reading the last byte of its reply; replies come in the order of
-the requests. Figures count from the end of the warm-up to the end of the window; what is still in flight then is
-drained, so that nothing is cut off in the middle of the peer's work.
+A closed loop: a connection keeps its window full and sends the next request when a reply has come. A latency
+is the time from handing a request to the socket to reading the last byte of its reply; replies come in the
+order of the requests. Figures count from the end of the warm-up to the end of the window; what is still in
+flight then is drained, so that nothing is cut off in the middle of the peer's work.
 
 One thread, plain non-blocking sockets, one preallocated buffer for reading: what it costs itself is in the
 result, and `bare` shows how far it reaches.

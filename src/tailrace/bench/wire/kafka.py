@@ -1,7 +1,8 @@
-"""Rings and readers for Kafka's Produce (version 9) and Fetch (version 12): one topic, one partition a request.
+"""Rings and readers for Kafka's Produce (version 9) and Fetch (version 12): one topic, one partition a
+request.
 
-Both are the newest versions that name topics instead of numbering them, and every broker of the last years speaks
-them. With one topic and one partition the place of the error code is known beforehand:
+Both are the newest versions that name topics instead of numbering them, and every broker of the last years
+speaks them. With one topic and one partition the place of the error code is known beforehand:
 
     Produce   size:4 | correlation:4 | tags:1 | topics:1 | length:1 | name | partitions:1 | index:4 | error:2
     Fetch     size:4 | correlation:4 | tags:1 | throttle:4 | error:2 | session:4

@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tailrace.kafka.errors import ANSWERABLE, error_of
+from tailrace.kafka.shape import ProduceShape, shape_of
 from tailrace.model import BrokerError, ErrorCode, ProtocolError
 from tailrace.records import TRANSACTIONAL_BIT, validate_batch
 from tailrace.wire.kafka import (
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 KEY = 0
 
+_KNOWN_ACKS = (-1, 0, 1)
 _TIMEOUT_MS_MAX = 600_000
 _SLACK_BYTES = 4096
 _CORRELATION_ID = struct.Struct(">i")
@@ -51,9 +53,19 @@ def take(
     connection: Connection, version: int, correlation_id: int, body: memoryview, owned: bool
 ) -> Reply | None:
     """Append every batch; the answer, or something that becomes it when they are durable."""
-    request = read_produce_request(body, version)
     waits: Waits = []
-    results = _append_all(connection.door.broker, request, waits, len(body) if owned else None)
+    broker = connection.door.broker
+    frame_bytes = len(body) if owned else None
+    request: ProduceRequest | ProduceShape
+    shape = connection.produce_shape
+    if shape is not None and (records := shape.match(version, body)) is not None:
+        request = shape
+        results = [(shape.topic, [_answer(broker, shape.topic, shape.index, records, waits, frame_bytes)])]
+    else:
+        request = read_produce_request(body, version)
+        results = _append_all(broker, request, waits, frame_bytes)
+        if request.acks in _KNOWN_ACKS:
+            connection.produce_shape = shape_of(version, body, request)
     if request.acks == 0:
         _check_unanswered(results)
         if not waits:
@@ -124,24 +136,39 @@ def _append_all(broker: Broker, request: ProduceRequest, waits: Waits, frame_byt
     refusal = _refusal(request)
     results: Results = []
     for topic in request.topics:
-        answers: list[ProduceResult] = []
-        for partition in topic.partitions:
-            try:
-                if refusal is not None:
-                    raise refusal
-                answers.append(
-                    _append(broker, topic.name, partition.index, partition.records, waits, frame_bytes)
-                )
-            except ANSWERABLE as error:
-                code, message = error_of(error)
-                answers.append(ProduceResult(partition.index, code, error_message=message))
+        if refusal is not None:
+            answers = [_failure(partition.index, refusal) for partition in topic.partitions]
+        else:
+            answers = [
+                _answer(broker, topic.name, partition.index, partition.records, waits, frame_bytes)
+                for partition in topic.partitions
+            ]
         results.append((topic.name, answers))
     return results
 
 
+def _answer(
+    broker: Broker,
+    topic: str,
+    index: int,
+    records: memoryview | None,
+    waits: Waits,
+    frame_bytes: int | None,
+) -> ProduceResult:
+    try:
+        return _append(broker, topic, index, records, waits, frame_bytes)
+    except ANSWERABLE as error:
+        return _failure(index, error)
+
+
+def _failure(index: int, error: Exception) -> ProduceResult:
+    code, message = error_of(error)
+    return ProduceResult(index, code, error_message=message)
+
+
 def _refusal(request: ProduceRequest) -> BrokerError | None:
     """What is wrong with the whole request, if anything is."""
-    if request.acks not in (-1, 0, 1):
+    if request.acks not in _KNOWN_ACKS:
         return BrokerError(f"acks is {request.acks}, not -1, 0 or 1", code=ErrorCode.INVALID_REQUIRED_ACKS)
     if request.transactional_id is not None:
         return _no_transactions()

@@ -27,7 +27,7 @@ _JOURNAL_FILE = 16 * 1024
 _LARGE = 900
 _PARTITIONS_MAX = 3
 _FORGERY_CHANCE = 0.06
-_SOON_CHANCE = 0.3
+_SOON_CHANCE = 0.5
 _SOON_CALLS = 30
 _LOST_INDEXES_CHANCE = 0.2
 
@@ -254,6 +254,7 @@ class History:
                 task.add_done_callback(self._hear_end)
             if self.rng.random() < 0.6:
                 await asyncio.sleep(self.rng.choice([0, 0, 0.0005, 0.002, 0.02]))
+        await asyncio.sleep(self.rng.choice([0, 0.005, 0.5]))  # so that some see what they began come true
         if self.options.crashes == 0 or self.rng.random() < 0.3:
             await storage.close()
         raise Crash("the work is done")
@@ -300,23 +301,22 @@ class History:
         await log.truncate(offset)
         for _ in range(self.rng.choice([0, 1, 3, 6])):
             self._append(log)
-        self._crash_soon()
+        self._crash_soon(" sync ")
 
     async def _delete(self, storage: SegmentStorage, partition_id: PartitionId) -> None:
         """Delete, and often have a checkpoint forget the partition at once."""
         await storage.delete(partition_id)
-        self._crash_soon()
-        if self.rng.random() < 0.5:
+        self._crash_soon(" sync directory /")
+        if self.rng.random() < 0.7:
             await storage.checkpoint()
 
-    def _crash_soon(self) -> None:
+    def _crash_soon(self, *calls: str) -> None:
         """What is rare is where a crash tells most: let some come right behind it, or just before a sync."""
         disk = self.disk
-        if self.options.crash_at is not None or not disk.crash_at or self.rng.random() >= _SOON_CHANCE:
-            return
-        self._crash_in = self.rng.choice(["", " sync ", " sync directory /"])
-        if not self._crash_in:
-            disk.crash_at = min(disk.crash_at, disk.calls + self.rng.randrange(1, _SOON_CALLS))
+        if self.options.crash_at is None and disk.crash_at and self.rng.random() < _SOON_CHANCE:
+            self._crash_in = self.rng.choice(["", *calls])
+            if not self._crash_in:
+                disk.crash_at = min(disk.crash_at, disk.calls + self.rng.randrange(1, _SOON_CALLS))
 
     def _hear_call(self, call: str) -> None:
         self.trace.append(call)

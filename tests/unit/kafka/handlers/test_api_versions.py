@@ -60,6 +60,6 @@ def test_garbage_is_a_breach_of_the_protocol() -> None:
         with pytest.raises(ProtocolError):
             ask(stage, 3, b"\xff\xff\xff\xff\xff\xff")
         with pytest.raises(ProtocolError):
-            ask(stage, 0, b"more")
+            ask(stage, 4, b"\x02")
 
     play(scenario)
