@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
+
+_LATENCIES_KEPT = 1024
 
 
 @dataclass(slots=True)
 class Counters:
-    """Grows only. Records out are counted by offsets, since nobody decodes a batch to count it."""
+    """Numbers grow only. Records out are counted by offsets, since nobody decodes a batch to count it."""
 
     records_in: int = 0
     bytes_in: int = 0
     batches_in: int = 0
     records_out: int = 0
     bytes_out: int = 0
+    produce_ms: deque[float] = field(default_factory=lambda: deque(maxlen=_LATENCIES_KEPT))
+    """How long the newest Produce requests waited for durability."""

@@ -1,4 +1,4 @@
-"""Topics for a load: made, waited for, filled, deleted. Over a connection of its own, one request at a time."""
+"""Topics for a load: made, waited for, filled, deleted; on one connection, one request at a time."""
 
 from __future__ import annotations
 
@@ -9,10 +9,19 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
-from tailrace.bench.wire.kafka import CLIENT_ID, produce_reader, produce_ring
+from tailrace.bench.wire.kafka import CLIENT_ID, PRODUCE_VERSION
 from tailrace.bench.wire.reader import LoadError
 from tailrace.model import ErrorCode
-from tailrace.wire.kafka import Message, decode, encode, read_response_head, write_request
+from tailrace.wire.kafka import (
+    PRODUCE,
+    Message,
+    decode,
+    encode,
+    read_produce_response,
+    read_response_head,
+    write_produce_request,
+    write_request,
+)
 from tailrace.wire.kafka.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -48,11 +57,7 @@ class Admin:
         self._correlation_id += 1
         frame = write_request(key, version, self._correlation_id, CLIENT_ID, encode(request, version))
         self.sock.sendall(frame)
-        (size,) = _SIZE.unpack(read_exactly(self.sock, _SIZE.size))
-        if not 0 < size <= _REPLY_BYTES_MAX:
-            raise LoadError(f"a reply of {size} bytes")
-        reply = memoryview(read_exactly(self.sock, size))
-        return decode(answer, version, read_response_head(key, version, reply)[1])
+        return decode(answer, version, read_reply(self.sock, key, version))
 
     def create(self, name: str, *, partitions: int, configs: Mapping[str, str]) -> None:
         """Make a topic, and wait until each partition has its leader."""
@@ -98,23 +103,35 @@ def admin(host: str, port: int) -> Iterator[Admin]:
         opened.close()
 
 
-def fill(host: str, port: int, *, topic: str, batch: bytes, batches: int) -> None:
-    """Put so many copies of a batch into partition 0, each acknowledged."""
-    ring = produce_ring(batch, topic=topic, partition=0, in_flight=1)
-    reader = produce_reader(ring, topic=topic)
+def fill(host: str, port: int, *, topic: str, batch: bytes, batches: int) -> int:
+    """Put so many copies of a batch into partition 0, each acknowledged; the offset of the first."""
+    firsts = []
     with connect(host, port) as sock:
-        buffer = memoryview(bytearray(1 << 16))
-        for place in range(batches):
-            at = place % ring.count * ring.request_bytes
-            sock.sendall(memoryview(ring.data)[at : at + ring.request_bytes])
-            filled = replies = 0
-            while not replies:
-                arrived = sock.recv_into(buffer[filled:])
-                if not arrived:
-                    raise LoadError("the broker closed the connection")
-                filled += arrived
-                replies, used = reader.feed(buffer[:filled])
-                filled = 0 if used else filled
+        for _ in range(batches):
+            body = b"".join(
+                write_produce_request(
+                    PRODUCE_VERSION,
+                    transactional_id=None,
+                    acks=-1,
+                    timeout_ms=30_000,
+                    topics={topic: {0: batch}},
+                )
+            )
+            sock.sendall(write_request(PRODUCE, PRODUCE_VERSION, 0, CLIENT_ID, body))
+            reply = read_reply(sock, PRODUCE, PRODUCE_VERSION)
+            result = read_produce_response(reply, PRODUCE_VERSION).topics[0][1][0]
+            if result.error_code:
+                raise LoadError(f"topic {topic}: {ErrorCode(result.error_code).name}")
+            firsts.append(result.base_offset)
+    return firsts[0]
+
+
+def read_reply(sock: socket.socket, key: int, version: int) -> memoryview:
+    """The body of the next reply."""
+    (size,) = _SIZE.unpack(read_exactly(sock, _SIZE.size))
+    if not 0 < size <= _REPLY_BYTES_MAX:
+        raise LoadError(f"a reply of {size} bytes")
+    return read_response_head(key, version, memoryview(read_exactly(sock, size)))[1]
 
 
 def connect(host: str, port: int) -> socket.socket:

@@ -34,6 +34,7 @@ from tailrace.wire.kafka import (
 if TYPE_CHECKING:
     from tailrace.broker import Broker
     from tailrace.kafka.connection import Connection
+    from tailrace.kafka.door import Door
     from tailrace.kafka.replies import Reply
 
 KEY = 0
@@ -72,10 +73,11 @@ def take(
             return None
     elif not waits:
         return _write(results, version, correlation_id)
-    reply = ProduceReply(results, waits, version, correlation_id, silent=request.acks == 0)
+    door = connection.door
+    reply = ProduceReply(results, waits, version, correlation_id, silent=request.acks == 0, door=door)
     for future, _ in waits:
         future.add_done_callback(connection.ready)
-    reply.deadline = connection.door.loop.time() + min(max(request.timeout_ms, 0), _TIMEOUT_MS_MAX) / 1000
+    reply.deadline = door.loop.time() + min(max(request.timeout_ms, 0), _TIMEOUT_MS_MAX) / 1000
     connection.expire_at(reply.deadline)
     return reply
 
@@ -85,8 +87,10 @@ class ProduceReply:
 
     __slots__ = (
         "_correlation_id",
+        "_door",
         "_results",
         "_silent",
+        "_started",
         "_version",
         "_waits",
         "deadline",
@@ -96,8 +100,17 @@ class ProduceReply:
     holds = False
 
     def __init__(
-        self, results: Results, waits: Waits, version: int, correlation_id: int, *, silent: bool
+        self,
+        results: Results,
+        waits: Waits,
+        version: int,
+        correlation_id: int,
+        *,
+        silent: bool,
+        door: Door,
     ) -> None:
+        self._door = door
+        self._started = door.broker.clock.monotonic()  # the loop's own clock counts milliseconds
         self._results = results
         self._waits = waits
         self._version = version
@@ -116,6 +129,8 @@ class ProduceReply:
         for future, result in self._waits:
             _conclude(future, result)
         self._waits = []
+        broker = self._door.broker
+        broker.counters.produce_ms.append((broker.clock.monotonic() - self._started) * 1000)
         return b"" if self._silent else _write(self._results, self._version, self._correlation_id)
 
     def expire(self, now: float) -> float | None:
