@@ -5,13 +5,13 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install packages up test test-full check bench build clean fmt vet all
+.PHONY: help install packages up test test-full check bench bench-quick build clean fmt vet all
 
 BIN := .venv/bin
 export PYTHON
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: ## make .venv with Tailrace and its test tools in it; a second call does nothing
 	@scripts/install
@@ -41,8 +41,11 @@ fmt: install ## format the code and fix what the linter can fix
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-bench: install ## measure the log on this disk
-	$(BIN)/tailrace bench log
+bench: install ## measure Tailrace beside its peers, as far as they can be had; about half an hour
+	$(BIN)/python -m bench
+
+bench-quick: install ## the same in a few minutes, and less to be trusted
+	$(BIN)/python -m bench --quick
 
 build: install ## wheel and source archive into dist/
 	rm -rf build dist

@@ -2,6 +2,7 @@
 
 `log`         every load of `tailrace bench log`, one after the other, into one report
 `report`      what was measured, beside the goals
+`page`        the same as one HTML page
 `compare`     our log and the bare system calls in turns, so that both meet the same disk at the same time
 `batch`       batches of an exact size
 `appending` `reading` `committing` `recovering` `coding`  one load each
@@ -13,7 +14,8 @@ ones from minute to minute, and two loads that take turns share that.
 """
 
 from tailrace.bench.log import FULL, QUICK, STEPS, Sizes, run_log_bench
-from tailrace.bench.report import GOALS, Goal, LogReport, Verdict, judge
+from tailrace.bench.page import write_page
+from tailrace.bench.report import GOALS, Goal, LogReport, Verdict, judge, write_figure
 
 __all__ = [
     "FULL",
@@ -26,4 +28,6 @@ __all__ = [
     "Verdict",
     "judge",
     "run_log_bench",
+    "write_figure",
+    "write_page",
 ]

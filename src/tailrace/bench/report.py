@@ -84,3 +84,8 @@ def judge(report: LogReport) -> Iterator[Verdict]:
     for goal in GOALS:
         value = goal.value_in(report)
         yield Verdict(goal=goal, value=value, met=None if value is None else goal.is_met(value))
+
+
+def write_figure(value: float) -> str:
+    """As a person reads it: large ones whole, small ones with two places."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"

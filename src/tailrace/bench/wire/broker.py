@@ -1,7 +1,7 @@
 """A handful of loads against one broker that already runs, wherever it came from.
 
-They share one topic with a name of its own, which is deleted at the end whatever happens. Figures are what this
-one process sees; processor time is told only of a broker on this machine whose process id is given.
+They share one topic with a name of its own, which is deleted at the end whatever happens. Figures are what
+this one process sees; processor time is told only of a broker on this machine whose process id is given.
 """
 
 from __future__ import annotations
@@ -100,8 +100,7 @@ def _run(shape: Shape, address: Address, topic: str, seconds: float) -> ShapeRes
         usages.append(None if address.pid is None else tree_usage(address.pid))
 
     try:
-        for lane in _lanes(shape, address, topic):
-            lanes.append(lane)
+        lanes.extend(_lanes(shape, address, topic))
         outcome = drive(lanes, Window(warm_s=seconds / 5, seconds=seconds, mark=mark))
     finally:
         for lane in lanes:

@@ -12,12 +12,13 @@ speaks them. With one topic and one partition the place of the error code is kno
 from __future__ import annotations
 
 import struct
+import time
 
 from tailrace.bench.batch import batch_of
 from tailrace.bench.wire.reader import LoadError
 from tailrace.bench.wire.ring import Ring, ring_of
 from tailrace.model import ErrorCode
-from tailrace.records import build_batch
+from tailrace.records import UNCHECKED_BYTES, build_batch, crc32c
 from tailrace.wire.kafka import (
     FETCH,
     PRODUCE,
@@ -34,18 +35,27 @@ TOPIC_NAME_BYTES_MAX = 125  # then the length takes one byte, as the diagrams sa
 _PRODUCE_NAME_AT, _FETCH_NAME_AT = 11, 21
 _RING_BYTES = 1 << 16
 _TIMEOUT_MS = 30_000
-_TIMESTAMP_MS = 1_700_000_000_000
 _SIZE = struct.Struct(">i")
+_CRC, _CRC_AT = struct.Struct(">I"), 17
+_TIMESTAMPS, _TIMESTAMPS_AT = struct.Struct(">qq"), 27  # base and max; see tailrace.records
 
 
 def one_record(value_bytes: int) -> bytes:
     """A batch with a single record: what a producer sends that does not wait for more."""
-    return bytes(build_batch([(_TIMESTAMP_MS, None, bytes(value_bytes), ())]))
+    return bytes(build_batch([(_now_ms(), None, bytes(value_bytes), ())]))
 
 
 def batch_bytes(size: int) -> bytes:
-    """A batch of exactly `size` bytes, of records of 100 bytes."""
-    return batch_of(size)
+    """A batch of exactly `size` bytes, of records of 100 bytes, dated now: an old one is soon deleted."""
+    batch = bytearray(batch_of(size))
+    now_ms = _now_ms()
+    _TIMESTAMPS.pack_into(batch, _TIMESTAMPS_AT, now_ms, now_ms)
+    _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[UNCHECKED_BYTES:]))
+    return bytes(batch)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def produce_ring(batch: bytes, *, topic: str, partition: int, in_flight: int, acks: int = -1) -> Ring:
@@ -121,12 +131,12 @@ class KafkaReader:
         return replies, at
 
     def _refuse(self, size: int, place: int, error: int) -> None:
-        if size < self._size_min:
-            raise LoadError(f"a reply of {size} bytes, where the least is {self._size_min}")
         if place != self._place:
             raise LoadError(f"correlation id {place} where {self._place} was due")
-        name = ErrorCode(error).name if error in ErrorCode._value2member_map_ else "unknown"
-        raise LoadError(f"the broker answered with error {error} ({name})")
+        if error:
+            name = ErrorCode(error).name if error in ErrorCode._value2member_map_ else "unknown"
+            raise LoadError(f"the broker answered with error {error} ({name})")
+        raise LoadError(f"a reply of {size} bytes, where the least is {self._size_min}")
 
 
 def produce_reader(ring: Ring, *, topic: str) -> KafkaReader:

@@ -29,10 +29,15 @@ from tailrace.wire.kafka.messages.create_topics import (
     CreateTopicsResponse,
 )
 from tailrace.wire.kafka.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from tailrace.wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tailrace.wire.kafka.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 
-CREATE_TOPICS, DELETE_TOPICS, METADATA = 19, 20, 3
-_VERSIONS = {CREATE_TOPICS: 5, DELETE_TOPICS: 4, METADATA: 5}
+CREATE_TOPICS, DELETE_TOPICS, LIST_OFFSETS, METADATA = 19, 20, 2, 3
+_VERSIONS = {CREATE_TOPICS: 5, DELETE_TOPICS: 4, LIST_OFFSETS: 1, METADATA: 5}
 _TIMEOUT_S = 30.0
 _LEADER_POLL_S = 0.02
 _REPLY_BYTES_MAX = 1 << 24
@@ -76,17 +81,17 @@ class Admin:
             DELETE_TOPICS, DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000), DeleteTopicsResponse
         )
 
-    def leaders(self, name: str) -> list[int]:
-        """Who leads each partition; empty while the topic is unknown."""
-        asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
-        topic = self.ask(METADATA, asked, MetadataResponse).topics[0]
-        return [part.leader_id for part in topic.partitions if not part.error_code]
+    def led(self, name: str, *, partitions: int) -> bool:
+        """Whether the broker answers for each partition: metadata may name a leader before it leads."""
+        asked = [ListOffsetsPartition(partition_index=each, timestamp=-1) for each in range(partitions)]
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=asked)])
+        (topic,) = self.ask(LIST_OFFSETS, request, ListOffsetsResponse).topics
+        return not any(part.error_code for part in topic.partitions)
 
     def _wait_led(self, name: str, partitions: int) -> None:
         deadline = time.monotonic() + _TIMEOUT_S
         while True:
-            leaders = self.leaders(name)
-            if len(leaders) == partitions and min(leaders) >= 0:
+            if self.led(name, partitions=partitions):
                 return
             if time.monotonic() > deadline:
                 raise LoadError(f"topic {name} has no leader after {_TIMEOUT_S:.0f} s")

@@ -1,0 +1,113 @@
+"""The report as one HTML page: goals, servers, a chart and a table for every load. It loads nothing."""
+
+from __future__ import annotations
+
+from html import escape
+
+from bench.plot import Bar, bars
+from bench.report import Report, number
+from bench.table import COLUMNS, figure, machine_line, notes
+
+_STYLE = """
+:root { color-scheme: light dark; --ours: #0a7f78; --theirs: #9aa5b1; --line: #8884; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2.2rem; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .9rem; }
+th, td { text-align: right; padding: .25rem .5rem; border-bottom: 1px solid var(--line); }
+th:first-child, td:first-child { text-align: left; }
+.met { color: #0a7f38; } .missed { color: #c0392b; } .quiet { opacity: .7; }
+svg { width: 100%; height: auto; margin: .6rem 0; } svg text { font-size: 12px; fill: currentColor; }
+svg .title { font-weight: 600; } svg .unit { font-weight: 400; opacity: .7; }
+svg .ours { fill: var(--ours); } svg .theirs { fill: var(--theirs); }
+svg .range { stroke: currentColor; stroke-width: 1.5; opacity: .6; }
+"""
+_CHARTS = (
+    ("per_s", "how many", "per second"),
+    ("mb_per_s", "how much", "MB/s"),
+    ("p99_ms", "p99 latency", "ms"),
+)
+_SMALL_MB_PER_S = 20.0  # of loads of single records megabytes say nothing
+
+
+def as_page(report: Report) -> str:
+    """The whole page."""
+    body = [
+        "<h1>Tailrace beside its peers</h1>",
+        f'<p class="quiet">{escape(machine_line(report))}</p>',
+        _goals(report),
+        "<h2>Servers</h2>",
+        _servers(report),
+        *(_load(report, name, title) for name, title in report.loads.items()),
+        _missing(report),
+    ]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>Tailrace beside its peers</title><style>{_STYLE}</style></head>\n<body>\n"
+        + "\n".join(part for part in body if part)
+        + "\n</body></html>\n"
+    )
+
+
+def _table(header: list[str], rows: list[list[str]]) -> str:
+    """Cells are HTML already."""
+    head = "".join(f"<th>{cell}</th>" for cell in header)
+    lines = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
+
+
+def _goals(report: Report) -> str:
+    rows = []
+    for goal in report.goals:
+        value, met = number(goal["value"]), goal["met"]
+        mark = "" if met is None else '<b class="met">✓</b>' if met else '<b class="missed">✗</b>'
+        reached = "not measured" if value is None else f"{figure(value)} {escape(str(goal['unit']))}"
+        rows.append([escape(str(goal["text"])), escape(str(goal["bound"])), reached, mark])
+    return _table(["Goal, against Kafka in the same run", "goal", "reached", ""], rows)
+
+
+def _servers(report: Report) -> str:
+    rows = []
+    for name, facts in report.servers.items():
+        ready = report.fact(name, "ready_s")
+        idle_cpu = None if facts.idle_cpu is None else facts.idle_cpu * 100
+        cells = (ready, facts.idle_rss_mb, facts.loaded_rss_mb, idle_cpu)
+        rows.append([escape(name), escape(facts.version), *map(figure, cells)])
+    return _table(["server", "version", "ready s", "idle MB", "loaded MB", "idle CPU %"], rows)
+
+
+def _load(report: Report, load: str, title: str) -> str:
+    measured = [target for target in report.targets if report.values(load, target, "count")]
+    if not measured:
+        return ""
+    parts = [f"<h2>{escape(title)}</h2>"]
+    parts += [_chart(report, load, measured, *chart) for chart in _CHARTS]
+    columns = [
+        (key, name) for key, name in COLUMNS if any(report.values(load, each, key) for each in measured)
+    ]
+    rows = [
+        [escape(report.targets[each]), *(figure(report.value(load, each, key)) for key, _ in columns)]
+        for each in measured
+    ]
+    parts.append(_table(["", *(escape(name) for _, name in columns)], rows))
+    return "\n".join(part for part in parts if part)
+
+
+def _chart(report: Report, load: str, targets: list[str], key: str, title: str, unit: str) -> str:
+    rows = []
+    for target in targets:
+        seen = report.values(load, target, key)
+        value = report.value(load, target, key)
+        if value is not None:
+            label, ours = report.targets[target], target.startswith("tailrace")
+            rows.append(Bar(label=label, value=value, low=min(seen), high=max(seen), ours=ours))
+    if key == "mb_per_s" and max((bar.value for bar in rows), default=0) < _SMALL_MB_PER_S:
+        return ""
+    return bars(title, rows, unit=unit)
+
+
+def _missing(report: Report) -> str:
+    lines = notes(report)
+    if not lines:
+        return ""
+    return "<h2>What is missing</h2><ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>"
