@@ -1,7 +1,8 @@
 """The broker: topics, partitions, producers, groups. Free of wire types and sockets; the doors stand on it.
 
 `broker`       the gate: what a door asks first; start and end
-`topics`       the registry: how topics come, change and go; `placement` says where their partitions live
+`topics`       the registry: how topics come, change and go; `topic` is one of them
+`placement`    where the partitions of a topic live
 `partition`    one partition: append, wait until durable, read below the high watermark
 `waiters`      who wants to be called when a partition moves
 `groups/`      consumer groups: a pure state machine, its coordinator, the records of committed offsets
@@ -17,7 +18,8 @@ from tailrace.broker.config import BrokerConfig
 from tailrace.broker.counters import Counters
 from tailrace.broker.partition import UP_TO_HIGH_WATERMARK, Appended, Partition
 from tailrace.broker.ports import MetadataImage, MetadataStore, PartitionRecord, TopicRecord
-from tailrace.broker.topics import DEFAULT, NewTopic, Topic, Topics, check_name, unknown_topic
+from tailrace.broker.topic import DEFAULT, NewTopic, Topic, check_name, unknown_topic
+from tailrace.broker.topics import Topics
 from tailrace.broker.waiters import Waiters
 
 __all__ = [

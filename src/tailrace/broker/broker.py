@@ -18,8 +18,9 @@ from tailrace.broker.offsets_topic import OffsetsTopic
 from tailrace.broker.partition import Partition
 from tailrace.broker.ports import MetadataStore
 from tailrace.broker.producer_ids import ProducerIds
-from tailrace.broker.topics import Topics, unknown_topic
-from tailrace.model import BrokerError, BrokerId, ErrorCode
+from tailrace.broker.topic import unknown_topic
+from tailrace.broker.topics import Topics
+from tailrace.model import BrokerError, BrokerId, ErrorCode, StorageError
 from tailrace.runtime import Clock, Supervisor
 from tailrace.storage.api import StorageEngine
 
@@ -65,6 +66,7 @@ class Broker:
             config=config,
             clock=clock,
             counters=self.counters,
+            on_failure=self._fail,
         )
         self.groups = GroupCoordinator(
             OffsetsTopic(self.topics, partitions=config.offsets_partitions),
@@ -92,6 +94,7 @@ class Broker:
     async def close(self) -> None:
         """Stop what runs by itself; what is stored stays."""
         await self.groups.close()
+        await self.topics.close()
         await self._tasks.stop()
         for topic in self.topics:
             for partition in topic.partitions:
@@ -125,7 +128,11 @@ class Broker:
 
     async def next_producer_id(self) -> int:
         """An id that no producer had before."""
-        return await self._producer_ids.take()
+        try:
+            return await self._producer_ids.take()
+        except StorageError as error:
+            self._fail(error)
+            raise
 
     # ---- inside
 

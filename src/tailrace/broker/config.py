@@ -25,6 +25,7 @@ class BrokerConfig:
     auto_create_topics: bool
     maintenance_interval_ms: int
     offsets_partitions: int
+    partitions_total_max: int  # of all topics but internal ones
     groups: GroupConfig
     partitions_max: int = 10_000  # of one topic
 
@@ -46,6 +47,7 @@ class BrokerConfig:
             auto_create_topics=bool(number("auto.create.topics.enable")),
             maintenance_interval_ms=number("retention.check.interval.ms"),
             offsets_partitions=number("offsets.topic.num.partitions"),
+            partitions_total_max=number("max.partitions"),
             groups=GroupConfig(
                 session_timeout_ms_min=number("group.min.session.timeout.ms"),
                 session_timeout_ms_max=number("group.max.session.timeout.ms"),

@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Sequence
 
 from tailrace.broker.groups.ports import OFFSETS_TOPIC
 from tailrace.broker.partition import Partition
-from tailrace.broker.topics import NewTopic, Topics
+from tailrace.broker.topic import NewTopic
+from tailrace.broker.topics import Topics
 from tailrace.model import BrokerError, ErrorCode
 from tailrace.records import Batch, NewRecord, build_batch, iter_batches, read_batch
 

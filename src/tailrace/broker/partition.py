@@ -26,7 +26,7 @@ from tailrace.model import (
     PartitionId,
     TopicPartition,
 )
-from tailrace.records import Batch
+from tailrace.records import LOG_APPEND_TIME_BIT, Batch
 from tailrace.runtime import Clock
 from tailrace.storage.api import PartitionLog, Slice, TimestampedOffset
 
@@ -156,6 +156,8 @@ class Partition:
         if settings.append_time:
             time_ms = self._clock.now_ms()
             batch.stamp_append_time(time_ms)
+        elif batch.attributes & LOG_APPEND_TIME_BIT:
+            raise BrokerError("log append time is the broker's own to set", code=ErrorCode.INVALID_TIMESTAMP)
         base_offset = log.append(batch, leader_epoch=self.record.leader_epoch)
         counters = self._counters
         counters.batches_in += 1

@@ -1,17 +1,20 @@
 """The topics of the cluster, as this node knows them, and how they come and go.
 
-One change at a time. A topic is created logs first, record second: what a crash leaves is an empty log that
-nobody knows, and a start removes it. It is deleted record first (marked), logs second: a start goes on where
-a crash stopped. So a log that the metadata knows and the disk does not is never an accident of ours.
+One change at a time, and each to its end, also where whoever wanted it has stopped waiting. A topic is
+created logs first, record second: what a crash leaves is an empty log that nobody knows, and a start removes
+it. It is deleted record first (marked), logs second: a start goes on where a crash stopped. So a log that the
+metadata knows and the disk does not is never an accident of ours.
+
+A StorageError in the middle of a change ends the broker: nobody knows whether the record was stored, and what
+is served must be what a start would find.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 from tailrace.broker.config import BrokerConfig
@@ -20,49 +23,15 @@ from tailrace.broker.counters import Counters
 from tailrace.broker.partition import Partition
 from tailrace.broker.placement import Assignment, check_assignment, plan_placement
 from tailrace.broker.ports import MetadataStore, PartitionRecord, TopicRecord
-from tailrace.model import BrokerError, BrokerId, Epoch, ErrorCode, PartitionId
+from tailrace.broker.topic import DEFAULT, NewTopic, Topic, check_name, unknown_topic
+from tailrace.model import BrokerError, BrokerId, Epoch, ErrorCode, PartitionId, StorageError
 from tailrace.runtime import Clock
 from tailrace.storage.api import StorageEngine
 
 logger = logging.getLogger(__name__)
 
-_LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_T = TypeVar("_T")
 _FIRST_EPOCH = Epoch(0)
-DEFAULT = -1
-"""For a number of partitions or replicas: what the broker is set to."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewTopic:
-    """A topic that somebody wants."""
-
-    name: str
-    partitions: int = DEFAULT
-    replication_factor: int = DEFAULT
-    configs: Mapping[str, str] = field(default_factory=dict)
-    assignments: Assignment | None = None
-    internal: bool = False
-
-
-class Topic:
-    """A topic that exists."""
-
-    __slots__ = ("configs", "id", "internal", "name", "partitions", "settings")
-
-    def __init__(self, record: TopicRecord, settings: TopicSettings, partitions: list[Partition]) -> None:
-        self.id = record.id
-        self.name = record.name
-        self.internal = record.internal
-        self.configs: Mapping[str, str] = record.configs  # what differs from the defaults
-        self.settings = settings
-        self.partitions = partitions
-
-    def __repr__(self) -> str:
-        return f"<Topic {self.name} {self.id} with {len(self.partitions)} partitions>"
-
-    @property
-    def replication_factor(self) -> int:
-        return len(self.partitions[0].replicas)
 
 
 class Topics:
@@ -78,6 +47,7 @@ class Topics:
         config: BrokerConfig,
         clock: Clock,
         counters: Counters,
+        on_failure: Callable[[BaseException], None],
     ) -> None:
         self._node_id = node_id
         self._nodes = nodes
@@ -88,7 +58,9 @@ class Topics:
         self._counters = counters
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
+        self._on_failure = on_failure
         self._changing = asyncio.Lock()
+        self._changes: set[asyncio.Task[Any]] = set()  # under way, or waiting for their turn
         self.version = 0  # grows with every change
 
     def __len__(self) -> int:
@@ -108,30 +80,18 @@ class Topics:
 
     async def create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
         """Make a topic; with `validate_only` the one that would be made."""
-        async with self._changing:
-            return await self._create(new, validate_only=validate_only)
+        return await self._change(self._create(new, validate_only=validate_only))
 
     async def auto_create(self, name: str) -> Topic:
         """The topic, made if need be and allowed."""
         check_name(name)
         if not self._config.auto_create_topics or name.startswith("__"):
             raise unknown_topic(name)
-        async with self._changing:
-            return self._by_name.get(name) or await self._create(NewTopic(name=name))
+        return await self._change(self._get_or_create(name))
 
     async def delete(self, name: str) -> None:
-        async with self._changing:
-            topic = self._known(name)
-            if topic.internal:
-                raise BrokerError(f"{name} is internal and stays", code=ErrorCode.INVALID_TOPIC_EXCEPTION)
-            await self._metadata.mark_deleted(topic.id)
-            del self._by_name[name], self._by_id[topic.id]
-            self.version += 1
-            for partition in topic.partitions:
-                partition.close()
-            await self._remove_logs(topic.id, [partition.index for partition in topic.partitions])
-            await self._metadata.forget_topic(topic.id)
-        logger.info("topic deleted: %s %s", name, topic.id)
+        """Remove a topic; who reads or writes it is told."""
+        await self._change(self._delete(name))
 
     async def add_partitions(
         self,
@@ -142,23 +102,7 @@ class Topics:
         validate_only: bool = False,
     ) -> None:
         """Grow a topic to `total` partitions."""
-        async with self._changing:
-            topic = self._known(name)
-            first = len(topic.partitions)
-            most = self._config.partitions_max
-            if not first < total <= most:
-                raise BrokerError(
-                    f"{name} has {first} partitions and may have {most}; it cannot be given {total}",
-                    code=ErrorCode.INVALID_PARTITIONS,
-                )
-            records = self._place(name, assignments, first, total - first, topic.replication_factor)
-            if validate_only:
-                return
-            added = [self._partition(topic, record, topic.settings) for record in records]
-            await self._create_logs(added)
-            await self._metadata.add_partitions(topic.id, records)
-            topic.partitions.extend(added)
-            self.version += 1
+        await self._change(self._add_partitions(name, total, assignments, validate_only=validate_only))
 
     async def alter_configs(
         self,
@@ -168,19 +112,11 @@ class Topics:
         validate_only: bool = False,
     ) -> None:
         """Give a topic the settings that `plan` makes of its present ones; no other change comes between."""
-        async with self._changing:
-            topic = self._known(name)
-            configs = plan(topic.configs)
-            check_topic_configs(configs)
-            settings = self._settings(configs)
-            if validate_only:
-                return
-            await self._metadata.set_configs(topic.id, configs)
-            topic.configs, topic.settings = dict(configs), settings
-            for partition in topic.partitions:
-                partition.settings = settings
-                if partition.log is not None:
-                    self._storage.configure(partition.id, settings.log)
+        await self._change(self._alter_configs(name, plan, validate_only=validate_only))
+
+    async def close(self) -> None:
+        """Return when the changes under way have come to their end."""
+        await asyncio.gather(*self._changes, return_exceptions=True)
 
     # ---- the start
 
@@ -188,7 +124,7 @@ class Topics:
         """Serve what the metadata knows, finish deletions, and look for logs that nobody knows."""
         for record in records:
             if record.deleted:
-                await self._remove_logs(record.id, [each.index for each in record.partitions])
+                await self._remove_logs(record.id, record.partitions)
                 await self._metadata.forget_topic(record.id)
                 continue
             topic = self._topic(record)
@@ -224,7 +160,22 @@ class Topics:
                     log.end_offset,
                 )
 
-    # ---- inside
+    # ---- the changes themselves, one at a time
+
+    async def _change(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Do it when its turn has come. A caller who is cancelled leaves it running, never half done."""
+        task = asyncio.get_running_loop().create_task(self._alone(work), name="topic-change")
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+        return await asyncio.shield(task)
+
+    async def _alone(self, work: Coroutine[Any, Any, _T]) -> _T:
+        async with self._changing:
+            try:
+                return await work
+            except StorageError as error:
+                self._on_failure(error)
+                raise
 
     async def _create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
         check_name(new.name)
@@ -242,14 +193,82 @@ class Topics:
         if validate_only:
             return topic
         await self._create_logs(topic.partitions)
-        try:
-            await self._metadata.create_topic(record)
-        except BaseException:
-            await self._remove_logs(topic.id, [partition.index for partition in topic.partitions])
-            raise
+        await self._store(self._metadata.create_topic(record), topic.id, topic.partitions)
         self._add(topic)
         logger.info("topic created: %s %s, %d partitions", new.name, topic.id, len(topic.partitions))
         return topic
+
+    async def _get_or_create(self, name: str) -> Topic:
+        return self._by_name.get(name) or await self._create(NewTopic(name=name))
+
+    async def _delete(self, name: str) -> None:
+        topic = self._known(name)
+        if topic.internal:
+            raise BrokerError(f"{name} is internal and stays", code=ErrorCode.INVALID_TOPIC_EXCEPTION)
+        await self._metadata.mark_deleted(topic.id)
+        del self._by_name[name], self._by_id[topic.id]
+        self.version += 1
+        for partition in topic.partitions:
+            partition.close()
+        try:
+            await self._remove_logs(topic.id, topic.partitions)
+            await self._metadata.forget_topic(topic.id)
+        except BrokerError as error:
+            # It is gone for everybody; the next start sees to the rest.
+            logger.warning("deleted topic is not cleared away yet: %s %s: %s", name, topic.id, error)
+        logger.info("topic deleted: %s %s", name, topic.id)
+
+    async def _add_partitions(
+        self, name: str, total: int, assignments: Assignment | None, *, validate_only: bool
+    ) -> None:
+        topic = self._known(name)
+        first = len(topic.partitions)
+        most = self._config.partitions_max
+        if not first < total <= most:
+            raise BrokerError(
+                f"{name} has {first} partitions and may have {most}; it cannot be given {total}",
+                code=ErrorCode.INVALID_PARTITIONS,
+            )
+        self._check_room(total - first)
+        records = self._place(name, assignments, first, total - first, topic.replication_factor)
+        if validate_only:
+            return
+        added = [self._partition(topic, record, topic.settings) for record in records]
+        await self._create_logs(added)
+        await self._store(self._metadata.add_partitions(topic.id, records), topic.id, added)
+        topic.partitions.extend(added)
+        self.version += 1
+
+    async def _alter_configs(
+        self, name: str, plan: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool
+    ) -> None:
+        topic = self._known(name)
+        configs = plan(topic.configs)
+        check_topic_configs(configs)
+        settings = self._settings(configs)
+        if validate_only:
+            return
+        await self._metadata.set_configs(topic.id, configs)
+        topic.configs, topic.settings = dict(configs), settings
+        for partition in topic.partitions:
+            partition.settings = settings
+            if partition.log is not None:
+                self._storage.configure(partition.id, settings.log)
+
+    async def _store(
+        self, storing: Coroutine[Any, Any, None], topic_id: UUID, partitions: Sequence[Partition]
+    ) -> None:
+        """Store the record of new partitions; a store that refused it wants their logs gone.
+
+        After a StorageError they stay: it may have been stored all the same, and then a start needs them.
+        """
+        try:
+            await storing
+        except BrokerError:
+            await self._remove_logs(topic_id, partitions)
+            raise
+
+    # ---- inside
 
     def _first_partitions(self, new: NewTopic) -> list[PartitionRecord]:
         if new.assignments is not None and (new.partitions, new.replication_factor) != (DEFAULT, DEFAULT):
@@ -263,10 +282,23 @@ class Topics:
                 f"{count} partitions is not between 1 and {self._config.partitions_max}",
                 code=ErrorCode.INVALID_PARTITIONS,
             )
+        if not new.internal:  # groups must not be lost to a crowd of topics
+            self._check_room(count if new.assignments is None else len(new.assignments))
         factor = new.replication_factor
         if factor == DEFAULT:
             factor = min(self._config.replication_factor, len(self._nodes))
         return self._place(new.name, new.assignments, 0, count, factor)
+
+    def _check_room(self, wanted: int) -> None:
+        """Every partition costs memory and files, and a client makes topics by asking for them."""
+        known = sum(len(topic.partitions) for topic in self._by_name.values() if not topic.internal)
+        most = self._config.partitions_total_max
+        if known + wanted > most:
+            raise BrokerError(
+                f"{known} partitions exist and {wanted} more would be over {most}. Delete topics that nobody "
+                "needs, or raise max.partitions",
+                code=ErrorCode.POLICY_VIOLATION,
+            )
 
     def _place(
         self, name: str, assignments: Assignment | None, first: int, count: int, factor: int
@@ -337,21 +369,8 @@ class Topics:
             assert not isinstance(log, BaseException)
             partition.open(log)
 
-    async def _remove_logs(self, topic_id: UUID, indexes: Sequence[int]) -> None:
-        held = [PartitionId(topic_id, index) for index in indexes]
+    async def _remove_logs(self, topic_id: UUID, partitions: Sequence[Partition | PartitionRecord]) -> None:
+        held = [PartitionId(topic_id, partition.index) for partition in partitions]
         await asyncio.gather(
             *(self._storage.delete(each) for each in held if self._storage.get(each) is not None)
         )
-
-
-def check_name(name: str) -> None:
-    """Whether a topic may have this name."""
-    if not _LEGAL_NAME.fullmatch(name) or name in (".", ".."):
-        raise BrokerError(
-            f"{name!r} is not a legal topic name: up to 249 of A-Z a-z 0-9 . _ -, and not . or ..",
-            code=ErrorCode.INVALID_TOPIC_EXCEPTION,
-        )
-
-
-def unknown_topic(name: str) -> BrokerError:
-    return BrokerError(f"topic {name!r} does not exist", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +30,7 @@ def command() -> None:
         "tailrace bench log --quick",
         "tailrace bench log --dir /var/lib/tailrace",
         "tailrace bench log -o json > before.json",
+        "tailrace bench log --html report.html",
     ),
 )
 @click.option("--quick", is_flag=True, help="Less data and fewer runs: under 20 seconds, and less exact.")
@@ -38,8 +42,15 @@ def command() -> None:
     show_default="here",
     help="A directory on the disk to measure; nothing is left in it.",
 )
+@click.option(
+    "--html",
+    "page",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    metavar="FILE",
+    help="Also write a page with the figures, their goals and the machine; it needs nothing but itself.",
+)
 @output_option
-def bench_log(quick: bool, directory: Path, output: Output) -> None:
+def bench_log(quick: bool, directory: Path, page: Path | None, output: Output) -> None:
     """Measure the log against the bare system calls on the same disk.
 
     Both take turns, and the figures are ratios of their medians: 1 is as fast as the bare calls. Other work
@@ -47,12 +58,23 @@ def bench_log(quick: bool, directory: Path, output: Output) -> None:
     """
     from tailrace.bench import FULL, QUICK, STEPS, run_log_bench
 
+    if page is not None and not page.parent.is_dir():  # before the work, not after it
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(page.parent))
     with _steps(STEPS) as note:
         report = run_log_bench(directory, QUICK if quick else FULL, note=note)
+    if page is not None:
+        _write_page(report, page)
     if output.format == "table":
         _show(report, output)
     else:
         output.record(report.as_row())
+
+
+def _write_page(report: LogReport, page: Path) -> None:
+    from tailrace.bench import write_page
+
+    page.write_text(write_page(report, measured_at=datetime.now().astimezone()), encoding="utf-8")
+    click.echo(f"wrote {page}", err=True)
 
 
 def _show(report: LogReport, output: Output) -> None:
@@ -70,17 +92,15 @@ def _show(report: LogReport, output: Output) -> None:
 
 
 def _row(verdict: Verdict) -> Row:
+    from tailrace.bench import write_figure
+
     goal = verdict.goal
     return {
         "figure": goal.text,
-        "measured": "not there" if verdict.value is None else _number(verdict.value),
-        "goal": ("at most " if goal.at_most else "at least ") + _number(goal.limit),
+        "measured": "not there" if verdict.value is None else write_figure(verdict.value),
+        "goal": ("at most " if goal.at_most else "at least ") + write_figure(goal.limit),
         "met": _mark(verdict.met),
     }
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"
 
 
 def _mark(met: bool | None) -> str:

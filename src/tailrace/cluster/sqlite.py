@@ -4,6 +4,9 @@ All calls run one after the other in a thread of their own: no SQLite call is ma
 durable when its method returns (synchronous=FULL, in WAL mode). The schema carries a version; a file of a
 newer one is refused, never guessed at.
 
+A full disk, and somebody else who has locked the file, are BrokerErrors: the change was not made, and may be
+tried again. Everything else that SQLite complains of is a StorageError, after which nothing is certain.
+
     meta(key, value)                                            schema version, cluster id, next producer id
     topics(id, name, configs, internal, deleted)                configs as JSON
     partitions(topic_id, number, leader, leader_epoch, replicas, isr)     node ids separated by commas
@@ -22,12 +25,13 @@ from typing import TypeVar
 from uuid import UUID
 
 from tailrace.broker.ports import MetadataImage, PartitionRecord, TopicRecord
-from tailrace.model import BrokerError, BrokerId, Epoch, ErrorCode, StorageError
+from tailrace.model import BrokerError, BrokerId, Epoch, ErrorCode, StorageError, TailraceError
 
 _T = TypeVar("_T")
 
 _SCHEMA_VERSION = 1
 _SCHEMA = """
+BEGIN;
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE topics (
     id BLOB PRIMARY KEY, name TEXT NOT NULL, configs TEXT NOT NULL, internal INTEGER NOT NULL,
@@ -39,6 +43,11 @@ CREATE TABLE partitions (
     replicas TEXT NOT NULL, isr TEXT NOT NULL, PRIMARY KEY (topic_id, number)
 ) WITHOUT ROWID;
 """
+_PASSING = {
+    sqlite3.SQLITE_FULL: "Free some space on the disk, then try again",
+    sqlite3.SQLITE_BUSY: "Another program has locked it: let that one end, then try again",
+}
+"""Errors after which nothing has changed, by SQLite's own numbers, and the way out."""
 
 
 class SqliteMetadata:
@@ -80,7 +89,7 @@ class SqliteMetadata:
         if self._database is not None:
             await self._in_thread(self._database.close)
             self._database = None
-        self._thread.shutdown(wait=False)
+        self._thread.shutdown()  # it has nothing left to do, and is gone when we say so
 
     # ---- inside
 
@@ -101,29 +110,46 @@ class SqliteMetadata:
             with self._database:
                 return work(self._database)
         except sqlite3.Error as error:
-            raise StorageError(
-                "keep metadata in", self._path, str(error), hint="Check the disk, then start again"
-            ) from error
+            raise self._trouble(error) from error
+
+    def _trouble(self, error: sqlite3.Error) -> TailraceError:
+        number = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if number in _PASSING:
+            return BrokerError(
+                f"{self._path} cannot be written: {error}. {_PASSING[number]}",
+                code=ErrorCode.KAFKA_STORAGE_ERROR,
+            )
+        return StorageError(
+            "keep metadata in", self._path, str(error), hint="Check the disk, then start again"
+        )
 
 
 def _open(path: str) -> sqlite3.Connection:
     database = sqlite3.connect(path, check_same_thread=False)
+    try:
+        _prepare(database, path)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _prepare(database: sqlite3.Connection, path: str) -> None:
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("PRAGMA synchronous = FULL")
     tables = database.execute("SELECT count(*) FROM sqlite_master WHERE name = 'meta'").fetchone()[0]
     if not tables:
-        database.executescript(_SCHEMA)
+        # One transaction, begun in the script: a crash leaves all of it or an empty file.
         with database:
+            database.executescript(_SCHEMA)
             _set(database, "schema", str(_SCHEMA_VERSION))
             _set(database, "cluster_id", _new_cluster_id())
             _set(database, "next_producer_id", "1")
     version = int(_get(database, "schema"))
     if version != _SCHEMA_VERSION:
-        database.close()
         raise StorageError(
             "read", path, f"its schema has version {version}", hint=f"This program knows {_SCHEMA_VERSION}"
         )
-    return database
 
 
 def _new_cluster_id() -> str:

@@ -4,6 +4,12 @@ A connection takes what a frame needs before it buffers it, and gives it back wh
 the budget is exhausted nobody's socket is read further; who waits gets his turn in the order of asking, and
 nobody overtakes, so that one with a large frame is not starved by many with small ones.
 
+Small requests have a reserve on top, and need not wait for large ones: else a few clients that announce large
+frames and send them slowly would keep the node from hearing a heartbeat.
+
+A request that waits for other clients (a long poll, a join) does not count once it is read: else a crowd that
+waits for records would keep those who bring them from being heard.
+
 A frame larger than the whole budget waits until it is alone.
 """
 
@@ -27,11 +33,13 @@ class Claim:
 class RequestBudget:
     """Counts bytes; plain arithmetic, because it is asked for every request."""
 
-    __slots__ = ("_waiting", "bytes_max", "used")
+    __slots__ = ("_reserve_end", "_small_bytes", "_waiting", "bytes_max", "used")
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, *, reserve_bytes: int = 0, small_bytes: int = 0) -> None:
         self.bytes_max = bytes_max
-        self.used = 0  # may exceed bytes_max by one frame that is larger than the budget
+        self.used = 0  # may exceed bytes_max by the reserve, and by one frame that is larger than the budget
+        self._reserve_end = bytes_max + reserve_bytes
+        self._small_bytes = small_bytes  # what counts as small
         self._waiting: deque[Claim] = deque()
 
     def __repr__(self) -> str:
@@ -43,9 +51,12 @@ class RequestBudget:
         return bool(self._waiting)
 
     def take_nowait(self, size: int) -> bool:
-        """Take bytes if they are there and nobody waits for some."""
+        """Take bytes if they are there and, unless they are few, nobody waits for some."""
         used = self.used
-        if self._waiting or (used and used + size > self.bytes_max):
+        if size <= self._small_bytes:
+            if used + size > self._reserve_end:
+                return False
+        elif self._waiting or (used and used + size > self.bytes_max):
             return False
         self.used = used + size
         return True

@@ -32,6 +32,8 @@ class DoorConfig:
     frame_bytes_max: int = 100 * _MIB
     frame_timeout_s: float = 30.0
     request_bytes_max: int = 96 * _MIB  # of all connections together: read and not yet answered
+    small_request_bytes: int = 64 * _KIB  # one up to this size may use a reserve besides,
+    small_requests_bytes_max: int = 32 * _MIB  # of this size
     unanswered_requests_max: int = 1_000  # of one connection; then it is not read
     unanswered_bytes_max: int = 32 * _MIB  # likewise, but for a single larger request
 
@@ -47,7 +49,7 @@ class DoorConfig:
     fetch_bytes_max: int = 55 * _MIB  # of one reply, whatever the client would take
     fetch_wait_ms_max: int = 300_000
     sessions_max: int = 1_000  # fetch sessions (KIP-227)
-    session_partitions_max: int = 200_000  # of all sessions together
+    session_partitions_max: int = 200_000  # of all sessions together, and of one request
     session_idle_s: float = 120.0  # a session that was used since is not evicted for a new one
 
     def __post_init__(self) -> None:

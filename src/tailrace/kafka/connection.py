@@ -28,6 +28,7 @@ from tailrace.kafka.errors import ANSWERABLE
 from tailrace.kafka.frames import FrameSplitter
 from tailrace.kafka.replies import Outbox
 from tailrace.model import ProtocolError
+from tailrace.wire.kafka import APIS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +48,7 @@ _TURN = 16
 _CLOSING = 32
 _NEVER = float("inf")
 _MIB = 1 << 20
+_SMALL_BYTES_MAX = min(api.request_bytes_max for api in APIS.values())
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -94,6 +96,8 @@ class Connection(asyncio.BufferedProtocol):
             door.receive_buffer,
             door.budget,
             frame_bytes_max=door.config.frame_bytes_max,
+            small_bytes_max=_SMALL_BYTES_MAX,
+            bytes_max_of=_request_bytes_max,
             read_bytes=max(door.config.turn_bytes // 2, 1),
         )
         self._holds = 0
@@ -226,8 +230,10 @@ class Connection(asyncio.BufferedProtocol):
         logger.error("request failed: %s: %s", self.facts, error, exc_info=error)
         self.abort()
 
-    def ready(self, _future: object = None) -> None:
+    def ready(self, future: asyncio.Future[None]) -> None:
         """A reply may be known now. Of many that become known at once the first call sends them all."""
+        if not future.cancelled():
+            future.exception()  # seen, also where nobody waits any more: the client left, or its time was up
         if self._orphans:
             self._settle_orphans()
         elif self._outbox.queue:
@@ -309,8 +315,11 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(reply, bytes | list):
             budget.give(size)
         else:
-            reply.request_bytes = size
-            self._unanswered_bytes += size
+            if reply.waits_for_others:
+                budget.give(size)
+            else:
+                reply.request_bytes = size
+                self._unanswered_bytes += size
             if reply.holds and not reply.is_known():
                 self._holds |= _BUSY
         self._outbox.put(reply)
@@ -428,3 +437,8 @@ class Connection(asyncio.BufferedProtocol):
     def _refuse(self, reason: str) -> None:
         logger.info("connection closed: %s: %s", self.facts, reason)
         self.abort()
+
+
+def _request_bytes_max(key: int) -> int:
+    api = APIS.get(key)
+    return _SMALL_BYTES_MAX if api is None else api.request_bytes_max

@@ -50,6 +50,7 @@ _serving: dict[int, Serve] = {}  # by API key, filled as they are first asked fo
 _taking: dict[int, tuple[Take, bool]] = {}  # Produce and Fetch, by key << 8 | version; whether flexible
 _HEAD = struct.Struct(">hhih")
 _CLIENT_ID_AT = 10
+_PARKED = frozenset({11, 14})  # JoinGroup and SyncGroup wait for the other members
 
 
 def dispatch(connection: Connection, frame: memoryview, *, owned: bool) -> Reply | None:
@@ -148,7 +149,7 @@ def _call(connection: Connection, header: RequestHeader) -> Call:
 
 
 def _hold(connection: Connection, header: RequestHeader, body: Coroutine[Any, Any, bytes]) -> HeldReply:
-    reply = HeldReply(connection.unhold)
+    reply = HeldReply(connection.unhold, waits_for_others=header.api_key in _PARKED)
     connection.door.start(f"kafka-{APIS[header.api_key].name}", _run(connection, header, body, reply))
     return reply
 

@@ -33,7 +33,11 @@ class Door:
     def __init__(self, broker: Broker, config: DoorConfig, budget: RequestBudget | None = None) -> None:
         self.broker = broker
         self.config = config
-        self.budget = budget or RequestBudget(config.request_bytes_max)
+        self.budget = budget or RequestBudget(
+            config.request_bytes_max,
+            reserve_bytes=config.small_requests_bytes_max,
+            small_bytes=config.small_request_bytes,
+        )
         self.loop = asyncio.get_running_loop()
         self.counters = DoorCounters()
         self.receive_buffer = memoryview(bytearray(_RECEIVE_BYTES))

@@ -89,6 +89,7 @@ class Fetch(HeldReply):
         "_correlation_id",
         "_failed",
         "_found_bytes",
+        "_hurried",
         "_isolation_level",
         "_min_bytes",
         "_moved",
@@ -106,7 +107,7 @@ class Fetch(HeldReply):
         version: int,
         correlation_id: int,
     ) -> None:
-        super().__init__(connection.unhold)
+        super().__init__(connection.unhold, waits_for_others=True)
         self._connection = connection
         self._context = context
         self._version = version
@@ -116,6 +117,7 @@ class Fetch(HeldReply):
         self._bytes_max = min(request.max_bytes, connection.door.config.fetch_bytes_max)
         self._found_bytes = 0  # by the last pass over all partitions
         self._failed = False  # whether that pass met an error
+        self._hurried = False  # nobody should be waited for any more
         # While it waits:
         self._watched: list[tuple[Partition, partial[None]]] = []
         self._available: dict[Wanted, int] = {}  # bytes, by partition
@@ -171,7 +173,7 @@ class Fetch(HeldReply):
             except BaseException as error:
                 self._give_up(error)
                 return
-        if wait_ms > 0 and not self._is_enough():
+        if wait_ms > 0 and not self._hurried and not self._is_enough():
             self._wait(answers, wait_ms)
         else:
             self.complete(self._encode(answers))
@@ -265,6 +267,7 @@ class Fetch(HeldReply):
 
     def finish(self) -> None:
         """Answer with what there is: enough came, the time is up, or the connection ends."""
+        self._hurried = True
         if self._timer is None:
             return
         self._stop_waiting()

@@ -1,26 +1,30 @@
 """Size-prefixed frames out of a byte stream, without I/O.
 
-    size: int32 | size bytes
+    size: int32 | size bytes, of which the first two are the API's key
 
 Bytes are received into one buffer that all connections of a loop share, because what arrives is dealt with
 before anybody receives again. A frame that lies in it whole is handed out as a view, and is gone with the
 next read: who keeps any of it copies it. A frame of which only a part has arrived gets a buffer of its own,
 the rest is received straight into that, and whoever gets the frame may keep it.
 
-A size that is not positive or over the limit is refused before anything is buffered, and bytes are taken from
-the node's budget before a frame is: one client cannot make us hold gigabytes.
+A size that is not positive or over the limit is refused before anything is buffered, one over the limit of
+its API as soon as its key is seen, and bytes are taken from the node's budget before a frame is buffered: one
+client cannot make us hold gigabytes.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 from tailrace.kafka.budget import RequestBudget
 from tailrace.model import ProtocolError
 
 _SIZE = struct.Struct(">i")
 _read_size = _SIZE.unpack_from
+_KEY = struct.Struct(">h")
 SIZE_BYTES = 4
+_SIZE_AND_KEY_BYTES = SIZE_BYTES + _KEY.size
 _FRUGAL_BYTES = 1024
 """What is read at most while the budget is exhausted: enough to see the next frame's size."""
 
@@ -31,6 +35,7 @@ class FrameSplitter:
     __slots__ = (
         "_begin",
         "_budget",
+        "_bytes_max_of",
         "_end",
         "_filled",
         "_frame",
@@ -38,17 +43,27 @@ class FrameSplitter:
         "_granted",
         "_read_bytes",
         "_shared",
+        "_small_bytes_max",
         "_view",
         "owned",
         "wanted",
     )
 
     def __init__(
-        self, shared: memoryview, budget: RequestBudget, *, frame_bytes_max: int, read_bytes: int
+        self,
+        shared: memoryview,
+        budget: RequestBudget,
+        *,
+        frame_bytes_max: int,
+        small_bytes_max: int,
+        bytes_max_of: Callable[[int], int],
+        read_bytes: int,
     ) -> None:
         self._shared = shared
         self._budget = budget
         self._frame_bytes_max = frame_bytes_max
+        self._small_bytes_max = small_bytes_max  # allowed whatever it asks for; above it the key decides
+        self._bytes_max_of = bytes_max_of
         self._read_bytes = read_bytes  # into a frame's own buffer, at a time
         self._view = shared  # what _begin and _end are places in: the shared buffer, or bytes that were kept
         self._begin = 0
@@ -110,6 +125,10 @@ class FrameSplitter:
         size: int = _read_size(view, begin)[0]
         if not 0 < size <= self._frame_bytes_max:
             raise ProtocolError(f"a frame of {size} bytes is not between 1 and {self._frame_bytes_max}")
+        if size > self._small_bytes_max:
+            if end - begin < _SIZE_AND_KEY_BYTES:
+                return None
+            self._check_size(size, _KEY.unpack_from(view, begin + SIZE_BYTES)[0])
         if self._granted:
             self._granted = 0
         elif not self._budget.take_nowait(size):
@@ -126,6 +145,11 @@ class FrameSplitter:
         frame[: self._filled] = view[begin:end]
         self._begin = self._end = 0
         return None
+
+    def _check_size(self, size: int, key: int) -> None:
+        most = self._bytes_max_of(key)
+        if size > most:
+            raise ProtocolError(f"a request of {size} bytes to API {key} is over {most}")
 
     def grant(self) -> None:
         """The bytes that were wanted are taken from the budget for us."""

@@ -10,12 +10,13 @@ from tailrace.kafka.replies import Pieces
 class HeldReply:
     """Known when `complete` was called."""
 
-    __slots__ = ("_ready", "_reply", "request_bytes")
+    __slots__ = ("_ready", "_reply", "request_bytes", "waits_for_others")
 
     holds = True
 
-    def __init__(self, ready: Callable[[], None]) -> None:
+    def __init__(self, ready: Callable[[], None], *, waits_for_others: bool = False) -> None:
         self.request_bytes = 0
+        self.waits_for_others = waits_for_others
         self._ready = ready
         self._reply: bytes | Pieces | None = None
 

@@ -180,9 +180,9 @@ class KafkaListener:
 
 
 def _descriptors() -> int:
-    """How many connections this process may have open."""
+    """How many connections this process may have open: half of its files are the partitions'."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 1 << 30 if soft == resource.RLIM_INFINITY else max(soft - _SPARE_DESCRIPTORS, 16)
+    return 1 << 30 if soft == resource.RLIM_INFINITY else max(soft // 2 - _SPARE_DESCRIPTORS, 16)
 
 
 def _cannot_bind(host: str, port: int, error: OSError) -> ConfigError:

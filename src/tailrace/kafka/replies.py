@@ -54,6 +54,7 @@ class Pending(Protocol):
 
     request_bytes: int  # of the node's budget, given back when the reply is known
     holds: bool  # whether the connection's next request waits for it
+    waits_for_others: bool  # whether it may become known only by what other clients do
 
     def is_known(self) -> bool:
         """Whether there is nothing left to wait for."""

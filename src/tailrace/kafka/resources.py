@@ -8,17 +8,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from tailrace.broker import Topic
+from tailrace.broker import Topic, check_name, unknown_topic
 from tailrace.broker.configs import ConfigChange, check_broker_change, plan_topic_configs
-from tailrace.broker.topics import check_name, unknown_topic
 from tailrace.kafka.call import Call
+from tailrace.kafka.errors import ANSWERABLE, error_of
 from tailrace.model import BrokerError, ErrorCode
 
 TOPIC = 2
 BROKER = 4
 ALL_BROKERS = ""
+
+CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+"""CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS and IDEMPOTENT_WRITE, by their ACL
+numbers: all that can be done to a cluster."""
+TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+"""READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS: all of a topic."""
 
 T = TypeVar("T", bound=Hashable)
 
@@ -49,27 +55,49 @@ def check_node(call: Call, name: str) -> None:
         )
 
 
+class Resource(NamedTuple):
+    """What has settings."""
+
+    type: int
+    name: str
+
+
 async def alter(
     call: Call,
-    *,
-    resource_type: int,
-    resource_name: str,
+    resource: Resource,
     changes: Sequence[ConfigChange],
+    *,
+    named: Counter[Resource],
     replace: bool,
     validate_only: bool,
+) -> tuple[ErrorCode, str | None]:
+    """Change the settings of a resource; with `replace`, what is not named goes back to its default.
+
+    `named` says how often each resource is named in the request. Returns what its answer says.
+    """
+    try:
+        if named[resource] > 1:
+            raise invalid_request("the resource is named more than once")
+        await _alter(call, resource, changes, replace=replace, validate_only=validate_only)
+    except ANSWERABLE as error:
+        return error_of(error)
+    return ErrorCode.NONE, None
+
+
+async def _alter(
+    call: Call, resource: Resource, changes: Sequence[ConfigChange], *, replace: bool, validate_only: bool
 ) -> None:
-    """Change the settings of a resource; with `replace`, what is not named goes back to its default."""
-    if resource_type == TOPIC:
-        topic = find_topic(call, resource_name)
+    if resource.type == TOPIC:
+        topic = find_topic(call, resource.name)
         defaults = call.broker.config.values
         await call.broker.topics.alter_configs(
             topic.name,
             lambda current: plan_topic_configs({} if replace else current, changes, defaults=defaults),
             validate_only=validate_only,
         )
-    elif resource_type == BROKER:
-        check_node(call, resource_name)
+    elif resource.type == BROKER:
+        check_node(call, resource.name)
         for change in changes:
             check_broker_change(change.name, change.value)
     else:
-        raise invalid_request(f"resources of type {resource_type} have no settings here")
+        raise invalid_request(f"resources of type {resource.type} have no settings here")

@@ -303,7 +303,12 @@ class _LoopThread:
         if threading.current_thread() is self._thread:
             work.close()
             raise TailraceError("this would wait for itself. Use AsyncBroker inside an event loop")
-        running = asyncio.run_coroutine_threadsafe(work, self._loop.result())
+        try:
+            loop = self._loop.result()
+        except BaseException:
+            work.close()
+            raise
+        running = asyncio.run_coroutine_threadsafe(work, loop)
         try:
             return running.result(deadline_s)
         except BaseException:
@@ -311,16 +316,20 @@ class _LoopThread:
             raise
 
     def end(self) -> None:
-        loop = self._loop.result()
-        assert self._ended is not None
-        loop.call_soon_threadsafe(self._ended.set)
+        if self._ended is not None:
+            self._loop.result().call_soon_threadsafe(self._ended.set)
         self._thread.join()
 
     def _run(self) -> None:
         from tailrace.server.loop import loop_factory
 
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(self._stay())
+        try:
+            with asyncio.Runner(loop_factory=loop_factory()) as runner:
+                runner.run(self._stay())
+        except BaseException as error:
+            if self._loop.done():
+                raise
+            self._loop.set_exception(error)  # there is no loop: whoever wanted one hears why
 
     async def _stay(self) -> None:
         self._ended = asyncio.Event()

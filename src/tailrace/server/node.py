@@ -10,13 +10,15 @@ import asyncio
 import logging
 import os
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
-from tailrace.broker import Broker
+from tailrace.broker import Broker, BrokerConfig
 from tailrace.cluster import SqliteMetadata
 from tailrace.kafka import KafkaListener
 from tailrace.model import ConfigError, StorageError, TailraceError
 from tailrace.runtime import SystemClock
+from tailrace.server import descriptors
 from tailrace.server.assembly import (
     NODE_ID,
     broker_config,
@@ -83,12 +85,14 @@ class Node:
                 nodes=nodes(self.config),
                 storage=storage,
                 metadata=metadata,
-                config=broker_config(self.config),
+                config=self._broker_config(),
                 clock=self._clock,
             )
             self._opened.push_async_callback(self._broker.close)
             await self._broker.start()
             await self._open_doors(self._broker)
+            # First of all: members that wait for others would keep the doors open for nothing.
+            self._opened.push_async_callback(self._broker.groups.close)
         except BaseException:
             await self.close()
             raise
@@ -102,6 +106,15 @@ class Node:
         await self._opened.aclose()
         self._broker = None
         self._kafka = None
+
+    def _broker_config(self) -> BrokerConfig:
+        config = broker_config(self.config)
+        if self.config.engine == "memory":
+            return config
+        most = min(config.partitions_total_max, descriptors.partitions_max())
+        if most < config.partitions_total_max:
+            logger.info("partitions bounded: %d, by the limit on open files", most)
+        return replace(config, partitions_total_max=most)
 
     async def _open_storage(self) -> StorageEngine:
         config = self.config

@@ -22,6 +22,7 @@ from tailrace.records import ACCELERATED
 from tailrace.runtime import DirectoryLock, Supervisor, wait_at_most
 from tailrace.server.config import ServerConfig
 from tailrace.server.demo import Demo
+from tailrace.server.descriptors import raise_limit
 from tailrace.server.logs import LineHandler, end_logs, set_up_logs
 from tailrace.server.loop import loop_factory
 from tailrace.server.node import Node, cannot_use, wait_failed_or
@@ -44,6 +45,7 @@ def run_server(config: ServerConfig, *, demo: bool = False, screen: Screen | Non
     """Serve until a signal comes; raises what made the node fail."""
     began = time.monotonic() - process_age_s()
     screen = screen or Screen()
+    raise_limit()
     with _logs(config, screen), asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve(config, screen, began=began, demo=demo))
 

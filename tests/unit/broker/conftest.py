@@ -30,6 +30,7 @@ class Rig:
         self.config = BrokerConfig.read(values)
         self.counters = Counters()
         self.nodes = [BrokerId(node) for node in nodes]
+        self.failures: list[BaseException] = []
         self.topics = self._new()
 
     def _new(self) -> Topics:
@@ -41,6 +42,7 @@ class Rig:
             config=self.config,
             clock=self.clock,
             counters=self.counters,
+            on_failure=self.failures.append,
         )
 
     async def restart(self) -> Topics:

@@ -172,3 +172,17 @@ def test_who_waits_for_a_partition_is_called_when_the_broker_closes(tmp_path: Pa
         assert calls
 
     run(scenario)
+
+
+def test_trouble_with_the_metadata_ends_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def failing(*_: object) -> int:
+        raise StorageError("keep metadata in", "here", "the disk is gone")
+
+    async def scenario() -> None:
+        monkeypatch.setattr(SqliteMetadata, "reserve_producer_ids", failing)
+        async with running(tmp_path) as broker:
+            with pytest.raises(StorageError):
+                await broker.next_producer_id()
+            assert "the disk is gone" in str(await broker.wait_failed())
+
+    run(scenario)

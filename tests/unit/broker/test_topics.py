@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from tailrace.broker import NewTopic
-from tailrace.model import BrokerError, BrokerId, Epoch, ErrorCode, PartitionId
+from tailrace.broker import NewTopic, TopicRecord
+from tailrace.model import BrokerError, BrokerId, Epoch, ErrorCode, PartitionId, StorageError
 from tailrace.records import build_batch, read_batch
 from tailrace.storage.api import LogConfig
 from tailrace.storage.memory import MemoryStorage
@@ -269,3 +271,121 @@ def test_topics_are_listed_by_name(play: Play) -> None:
         assert [topic.name for topic in rig.topics] == ["a", "b", "c"]
 
     play(scenario)
+
+
+@pytest.mark.parametrize("change", ["create", "add_partitions", "delete"])
+def test_a_change_is_made_to_its_end_though_its_caller_gave_up(
+    play: Play, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """What the metadata says afterwards is what is served, before and after the next start."""
+
+    async def scenario(rig: Rig) -> None:
+        began, go_on = asyncio.Event(), asyncio.Event()
+        in_thread = rig.metadata._in_thread
+
+        async def slow(work: object) -> object:
+            began.set()
+            await go_on.wait()
+            return await in_thread(work)  # type: ignore[arg-type]
+
+        if change != "create":
+            await rig.topics.create(NewTopic(name="a", partitions=1))
+        monkeypatch.setattr(rig.metadata, "_in_thread", slow)
+        works: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {
+            "create": lambda: rig.topics.create(NewTopic(name="a", partitions=2)),
+            "add_partitions": lambda: rig.topics.add_partitions("a", 2),
+            "delete": lambda: rig.topics.delete("a"),
+        }
+        caller = asyncio.ensure_future(works[change]())
+        await began.wait()
+        caller.cancel()
+        await asyncio.gather(caller, return_exceptions=True)
+        go_on.set()
+        await rig.topics.close()
+        monkeypatch.setattr(rig.metadata, "_in_thread", in_thread)
+        served = {topic.name: len(topic.partitions) for topic in rig.topics}
+        assert served == ({} if change == "delete" else {"a": 2})
+        found = await rig.restart()
+        assert {topic.name: len(topic.partitions) for topic in found} == served
+        assert len(rig.storage.logs()) == sum(served.values())
+
+    play(scenario)
+
+
+def test_a_store_that_refuses_more_partitions_leaves_the_topic_as_it_was(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        topic = await rig.topics.create(NewTopic(name="a", partitions=1))
+
+        async def full(*_: object) -> None:
+            raise BrokerError("the disk is full", code=ErrorCode.KAFKA_STORAGE_ERROR)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(rig.metadata, "add_partitions", full)
+            assert await refused(rig.topics.add_partitions("a", 3)) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert len(topic.partitions) == len(rig.storage.logs()) == 1
+        await rig.topics.add_partitions("a", 3)
+        assert len(topic.partitions) == 3
+        assert not rig.failures
+
+    play(scenario)
+
+
+def test_a_failing_store_ends_the_broker_and_the_logs_stay_for_the_next_start(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        store = rig.metadata.create_topic
+
+        async def stored_and_then_failed(record: TopicRecord) -> None:
+            await store(record)
+            raise StorageError("sync", "metadata", "the disk is gone")
+
+        monkeypatch.setattr(rig.metadata, "create_topic", stored_and_then_failed)
+        with pytest.raises(StorageError, match="disk is gone"):
+            await rig.topics.create(NewTopic(name="a", partitions=2))
+        assert [str(error) for error in rig.failures] == ["sync metadata: the disk is gone"]
+        topic = (await rig.restart()).get("a")
+        assert topic is not None
+        assert all(partition.log is not None for partition in topic.partitions)
+        assert len(rig.storage.logs()) == 2
+
+    play(scenario)
+
+
+def test_a_topic_is_gone_though_its_record_cannot_be_removed_yet(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topics.create(NewTopic(name="a"))
+
+        async def full(*_: object) -> None:
+            raise BrokerError("the disk is full", code=ErrorCode.KAFKA_STORAGE_ERROR)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(rig.metadata, "forget_topic", full)
+            await rig.topics.delete("a")
+        await rig.topics.create(NewTopic(name="a", partitions=1))
+        [topic] = await rig.restart()
+        assert len(topic.partitions) == 1
+
+    play(scenario)
+
+
+def test_all_topics_together_have_a_bound_of_partitions(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topics.create(NewTopic(name="__inside", partitions=5, internal=True))
+        await rig.topics.create(NewTopic(name="a", partitions=3))
+        too_many = NewTopic(name="b", partitions=3)
+        assert await refused(rig.topics.create(too_many)) == ErrorCode.POLICY_VIOLATION
+        assert await refused(rig.topics.create(too_many, validate_only=True)) == ErrorCode.POLICY_VIOLATION
+        placed = NewTopic(name="b", assignments={index: [NODE] for index in range(3)})
+        assert await refused(rig.topics.create(placed)) == ErrorCode.POLICY_VIOLATION
+        assert await refused(rig.topics.add_partitions("a", 6)) == ErrorCode.POLICY_VIOLATION
+        await rig.topics.add_partitions("a", 5)
+        await rig.topics.create(NewTopic(name="__more", partitions=1, internal=True))
+        await rig.topics.delete("a")
+        await rig.topics.create(too_many)
+
+    play(scenario, values={"max.partitions": "5"})

@@ -182,3 +182,34 @@ def test_a_full_disk_is_an_error_that_names_the_way_out(
 @pytest.mark.parametrize("args", [["bench", "lgo"], ["bench", "log", "--fast"], ["bench", "log", "extra"]])
 def test_wrong_usage_is_an_error_with_code_2(args: list[str]) -> None:
     assert main(args) == 2
+
+
+@pytest.mark.parametrize("options", [[], ["-o", "json"]])
+def test_a_page_is_written_beside_what_is_printed(
+    fake: FakeBench, capsys: pytest.CaptureFixture[str], tmp_path: Path, options: list[str]
+) -> None:
+    path = tmp_path / "report.html"
+    assert main(["bench", "log", *options]) == 0
+    plain = capsys.readouterr().out
+    assert main(["bench", "log", *options, "--html", str(path)]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == plain
+    assert shown.err == f"wrote {path}\n"
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("<!doctype html>")
+    assert "append 16 KiB batches, against write" in text
+    assert "Abacus 3" in text
+
+
+def test_a_page_that_cannot_be_written_is_told_before_the_work(
+    fake: FakeBench, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "nowhere" / "report.html"
+    assert main(["bench", "log", "--html", str(path)]) == 3
+    assert capsys.readouterr().err == f"error: No such file or directory: {path.parent}\n"
+    assert fake.asked is None
+
+
+def test_a_directory_is_no_page(fake: FakeBench, tmp_path: Path) -> None:
+    assert main(["bench", "log", "--html", str(tmp_path)]) == 2
+    assert fake.asked is None

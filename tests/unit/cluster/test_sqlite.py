@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from uuid import UUID
@@ -11,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from tailrace.broker.ports import MetadataImage, PartitionRecord, TopicRecord
-from tailrace.cluster import SqliteMetadata
+from tailrace.cluster import SqliteMetadata, sqlite
 from tailrace.model import BrokerError, BrokerId, Epoch, ErrorCode, StorageError
 
 NODE = BrokerId(1)
@@ -147,3 +148,61 @@ def test_closing_twice_is_harmless(path: Path) -> None:
         await store.close()
 
     use(path, work)
+
+
+def test_a_first_start_that_is_cut_short_leaves_a_file_for_the_next_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def begin() -> MetadataImage:
+        store = SqliteMetadata(str(path))
+        try:
+            return await store.begin(NODE)
+        finally:
+            await store.close()
+
+    def cut_short() -> str:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite, "_new_cluster_id", cut_short)
+        with pytest.raises(KeyboardInterrupt):
+            sqlite._open(str(path))
+    assert asyncio.run(begin()).cluster_id
+
+
+def test_a_full_disk_refuses_a_change_and_the_next_one_succeeds(path: Path) -> None:
+    async def work(store: SqliteMetadata) -> None:
+        await store.begin(NODE)
+        assert store._database is not None
+        pages = store._database.execute("PRAGMA page_count").fetchone()[0]
+        store._database.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(BrokerError, match="full") as refused:
+            await store.create_topic(topic(partitions=2000))
+        assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        store._database.execute("PRAGMA max_page_count = 100000")
+        await store.create_topic(topic(partitions=3))
+
+    image = use(path, work)
+    assert [len(each.partitions) for each in image.topics] == [3]
+
+
+def test_a_file_that_somebody_else_has_locked_refuses_a_change(path: Path) -> None:
+    async def work(store: SqliteMetadata) -> None:
+        await store.begin(NODE)
+        assert store._database is not None
+        store._database.execute("PRAGMA busy_timeout = 1")
+        other = sqlite3.connect(path)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(BrokerError, match="locked") as refused:
+            await store.create_topic(topic())
+        assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        other.rollback()
+        other.close()
+        await store.create_topic(topic())
+
+    assert len(use(path, work).topics) == 1
+
+
+def test_closing_leaves_no_thread(path: Path) -> None:
+    use(path, lambda store: store.begin(NODE))
+    assert not [each for each in threading.enumerate() if each.name.startswith("tailrace-metadata")]

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast
 
-import uvloop
+import pytest
 
 from tailrace.broker import Broker, BrokerConfig, NewTopic, Node
 from tailrace.cluster import SqliteMetadata
@@ -237,7 +237,8 @@ def play(
     async def bounded() -> None:
         await asyncio.wait_for(main(), DEADLINE_S)
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop if uv else None) as runner:
+    factory = pytest.importorskip("uvloop").new_event_loop if uv else None
+    with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(bounded())
 
 

@@ -71,3 +71,17 @@ def test_giving_back_more_than_was_taken_is_a_bug() -> None:
     assert budget.take_nowait(10)
     with pytest.raises(AssertionError, match="given back"):
         budget.give(11)
+
+
+def test_small_requests_have_a_reserve_and_need_not_wait_for_large_ones() -> None:
+    budget = RequestBudget(100, reserve_bytes=20, small_bytes=10)
+    granted: list[str] = []
+    assert budget.take_nowait(95)
+    budget.wait(50, lambda: granted.append("large"))
+    assert not budget.take_nowait(11)
+    assert budget.take_nowait(10)
+    assert budget.take_nowait(10)
+    assert not budget.take_nowait(10), "the reserve has an end"
+    assert granted == []
+    budget.give(95)
+    assert granted == ["large"] and budget.used == 70

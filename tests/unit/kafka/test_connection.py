@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import struct
 
@@ -13,6 +14,7 @@ from tailrace.kafka import DoorConfig
 from tailrace.kafka.handlers import metadata, produce
 from tailrace.model import ErrorCode, StorageError
 from tailrace.wire.kafka import (
+    APIS,
     FETCH,
     PRODUCE,
     decode,
@@ -22,9 +24,11 @@ from tailrace.wire.kafka import (
     write_request,
 )
 from tailrace.wire.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tailrace.wire.kafka.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from tailrace.wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 METADATA = 3
+JOIN_GROUP = 11
 API_VERSIONS = 18
 both_loops = pytest.mark.parametrize("uv", [False, True], ids=["asyncio", "uvloop"])
 
@@ -366,7 +370,7 @@ def test_the_nodes_budget_stops_reading_and_goes_on_in_order(uv: bool) -> None:
         assert offsets == [0, 1, 2]
         assert rig.listener.budget.used == 0
 
-    play(scenario, config=DoorConfig(request_bytes_max=1000), uv=uv)
+    play(scenario, config=DoorConfig(request_bytes_max=1000, small_request_bytes=1), uv=uv)
 
 
 def test_who_leaves_while_waiting_for_budget_leaves_nothing_behind() -> None:
@@ -385,7 +389,7 @@ def test_who_leaves_while_waiting_for_budget_leaves_nothing_behind() -> None:
         assert await is_alive(third) and rig.log(0).end_offset == 1
         await rig.wait_until(lambda: rig.listener.budget.used == 0)
 
-    play(scenario, config=DoorConfig(request_bytes_max=1000))
+    play(scenario, config=DoorConfig(request_bytes_max=1000, small_request_bytes=1))
 
 
 def test_who_leaves_with_a_batch_under_way_counts_until_it_is_durable() -> None:
@@ -524,3 +528,107 @@ def test_a_bug_in_a_reply_ends_that_connection_only(
     with caplog.at_level(logging.ERROR):
         play(scenario)
     assert "a bug while answering" in caplog.text
+
+
+def test_a_request_over_the_limit_of_its_api_is_refused_at_its_first_bytes() -> None:
+    async def scenario(rig: Rig) -> None:
+        client, other = await rig.connect(), await rig.connect()
+        client.writer.write(struct.pack(">ih", APIS[METADATA].request_bytes_max + 1, METADATA))
+        assert await client.wait_closed() == b""
+        assert rig.listener.budget.used == 0
+        other.writer.write(struct.pack(">ih", APIS[METADATA].request_bytes_max + 1, PRODUCE))
+        await rig.wait_until(lambda: rig.listener.budget.used > 0)
+
+    play(scenario)
+
+
+def test_a_crowd_of_long_polls_leaves_the_budget_to_those_who_produce() -> None:
+    async def scenario(rig: Rig) -> None:
+        readers = [await rig.connect() for _ in range(20)]
+        for reader in readers:
+            reader.send(FETCH, 12, fetch_body({0: 0, 1: 0}, max_wait_ms=25_000))
+        await rig.wait_until(lambda: len(rig.broker.leader(TOPIC, 0).waiters) == len(readers))
+        producer = await rig.connect()
+        assert (await producer.produce(batch())).error_code == 0
+        for reader in readers:
+            await reader.receive(FETCH, 12)
+        assert rig.listener.budget.used == 0
+
+    play(scenario, config=DoorConfig(request_bytes_max=300, small_request_bytes=1))
+
+
+def test_members_that_wait_for_a_rebalance_leave_the_budget_to_others() -> None:
+    async def scenario(rig: Rig) -> None:
+        for number in range(3):
+            member = await rig.connect()
+            protocols = [JoinGroupRequestProtocol(name="range", metadata=b"m" * 500)]
+            request = JoinGroupRequest(
+                group_id="g",
+                session_timeout_ms=10_000,
+                rebalance_timeout_ms=60_000,
+                protocol_type="consumer",
+                protocols=protocols,
+            )
+            member.send(JOIN_GROUP, 3, encode(request, 3))
+            await rig.wait_until(lambda number=number: _waiting(rig) == number + 1)  # type: ignore[misc]
+        producer = await rig.connect()
+        assert (await producer.produce(batch())).error_code == 0
+        await rig.broker.groups.close()
+        await rig.wait_until(lambda: rig.listener.budget.used == 0)
+
+    play(
+        scenario,
+        config=DoorConfig(request_bytes_max=1000, small_request_bytes=1),
+        values={"group.initial.rebalance.delay.ms": "60000"},
+    )
+
+
+def _waiting(rig: Rig) -> int:
+    return len(rig.broker.groups._parked)
+
+
+@pytest.mark.parametrize("gone", ["left", "timed out", "refused"])
+def test_a_batch_that_fails_when_nobody_waits_for_it_makes_no_noise(
+    gone: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A future whose error nobody looks at is complained of by asyncio when it is collected."""
+
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        log = rig.log(0)
+        log.hold()
+        options = {"timed out": {"timeout_ms": 1}, "refused": {"acks": 0}}.get(gone, {})
+        partitions = {0: batch(), 9: batch()} if gone == "refused" else {0: batch()}
+        client.send(PRODUCE, 9, produce_body(partitions, **options))  # type: ignore[arg-type]
+        await rig.wait_until(lambda: log.end_offset == 1)
+        if gone == "timed out":
+            await client.receive(PRODUCE, 9)
+        elif gone == "left":
+            client.close()
+        else:
+            await client.wait_closed()
+        if gone != "timed out":
+            await rig.wait_until(lambda: rig.listener.counters.connections == 0)
+        log.fail(StorageError("use", "log", "deleted"))
+        await rig.wait_until(lambda: rig.listener.budget.used == 0)
+        await asyncio.sleep(0)
+        gc.collect()
+
+    play(scenario)
+    assert "never retrieved" not in caplog.text
+
+
+def test_a_topic_that_is_deleted_answers_the_batches_under_way() -> None:
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        log = rig.log(0)
+        log.hold()
+        client.send(PRODUCE, 9, produce_body({0: batch()}))
+        await rig.wait_until(lambda: log.end_offset == 1)
+        await rig.broker.delete_topic(TOPIC)
+        log.fail(StorageError("use", "log", "the log is deleted"))
+        ((_, (lost,)),) = read_produce_response((await client.receive(PRODUCE, 9))[1], 9).topics
+        assert (lost.error_code, lost.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+        assert (await client.produce(batch())).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    play(scenario)

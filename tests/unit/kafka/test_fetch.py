@@ -327,3 +327,63 @@ def test_storage_trouble_is_that_partitions_error(monkeypatch: pytest.MonkeyPatc
         assert offsets_in(fine) == [0]
 
     play(scenario)
+
+
+@pytest.mark.parametrize("ending", ["the client leaves", "the listener closes"])
+def test_a_fetch_that_comes_from_the_disk_waits_for_nobody_once_it_is_over(
+    ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        partition, log = rig.broker.leader(TOPIC, 0), rig.log()
+        reading, go_on = asyncio.Event(), asyncio.Event()
+        warm = log.read_nowait
+
+        async def read(offset: Offset, *, bytes_max: int) -> Slice:
+            reading.set()
+            await go_on.wait()
+            return warm(offset, bytes_max=bytes_max)
+
+        monkeypatch.setattr(log, "read_nowait", lambda *_, **__: None)
+        monkeypatch.setattr(log, "read", read)
+        client.send(FETCH, 12, fetch_body({0: 0}, max_wait_ms=25_000))
+        await reading.wait()
+        if ending == "the client leaves":
+            client.close()
+            await rig.wait_until(lambda: rig.listener.counters.connections == 0)
+            go_on.set()
+            await asyncio.sleep(0.01)
+            assert len(partition.waiters) == 0
+        else:
+            closing = asyncio.ensure_future(rig.listener.close())
+            await asyncio.sleep(0)
+            go_on.set()
+            await client.receive(FETCH, 12)
+            await closing
+
+    play(scenario)
+
+
+def test_a_fetch_of_too_many_partitions_ends_its_connection() -> None:
+    async def scenario(rig: Rig) -> None:
+        client, other = await rig.connect(), await rig.connect()
+        client.send(FETCH, 12, fetch_body(dict.fromkeys(range(11), 0)))
+        assert await client.wait_closed() == b""
+        assert len((await other.fetch(dict.fromkeys(range(10), 0))).topics[0][1]) == 10
+
+    play(scenario, config=DoorConfig(session_partitions_max=10))
+
+
+@pytest.mark.parametrize(
+    "limits", [{"max_bytes": 0}, {"max_bytes": -1}, {"partition_max_bytes": 0}, {"partition_max_bytes": -5}]
+)
+def test_without_room_the_first_batch_comes_all_the_same(limits: dict[str, int]) -> None:
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        for partition in (0, 1):
+            await client.produce(batch(b"v" * 100), partition=partition)
+            await client.produce(batch(b"v" * 100), partition=partition)
+        ((_, results),) = (await client.fetch({0: 0, 1: 0}, **limits)).topics
+        assert [offsets_in(result) for result in results] == [[0], []]
+
+    play(scenario)

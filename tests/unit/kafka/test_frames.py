@@ -11,6 +11,8 @@ from tailrace.kafka.frames import FrameSplitter
 from tailrace.model import ProtocolError
 
 SHARED_BYTES = 64
+SMALL_BYTES = 300
+LARGE_KEY = 0x7878  # "xx"
 
 
 class Feed:
@@ -20,7 +22,12 @@ class Feed:
         self.shared = memoryview(bytearray(SHARED_BYTES))
         self.budget = RequestBudget(budget)
         self.splitter = FrameSplitter(
-            self.shared, self.budget, frame_bytes_max=frame_bytes_max, read_bytes=read_bytes
+            self.shared,
+            self.budget,
+            frame_bytes_max=frame_bytes_max,
+            small_bytes_max=SMALL_BYTES,
+            bytes_max_of=lambda key: frame_bytes_max if key == LARGE_KEY else SMALL_BYTES,
+            read_bytes=read_bytes,
         )
 
     def receive(self, data: bytes) -> int:
@@ -60,7 +67,7 @@ def framed(*contents: bytes) -> bytes:
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 4, 5, 7, 63, 64, 1000])
 def test_frames_come_out_whole_however_they_arrive(at_once: int) -> None:
-    contents = [b"a", b"bc" * 10, b"d" * 59, b"e" * 60, b"f" * 61, b"g" * 500, b"h"]
+    contents = [b"a", b"bc" * 10, b"d" * 59, b"e" * 60, b"f" * 61, b"x" * 500, b"h"]
     feed = Feed()
     assert feed.frames(framed(*contents), at_once=at_once) == contents
     assert feed.budget.used == 0
@@ -114,6 +121,28 @@ def test_the_largest_size_is_taken() -> None:
     assert feed.frames(framed(b"x" * 1000), at_once=64) == [b"x" * 1000]
 
 
+@pytest.mark.parametrize("arrived", [6, 20])
+def test_a_size_over_the_limit_of_its_api_is_refused_before_anything_is_buffered(arrived: int) -> None:
+    feed = Feed()
+    feed.receive(framed(b"y" * (SMALL_BYTES + 1))[:arrived])
+    with pytest.raises(ProtocolError, match=f"{SMALL_BYTES + 1} bytes to API {0x7979} is over {SMALL_BYTES}"):
+        feed.splitter.next_frame()
+    assert feed.budget.used == 0 and feed.splitter.frame_bytes == 0
+
+
+@pytest.mark.parametrize("arrived", [4, 5])
+def test_a_large_frame_is_not_begun_before_its_api_is_known(arrived: int) -> None:
+    feed = Feed()
+    feed.receive(framed(b"x" * 500)[:arrived])
+    assert feed.splitter.next_frame() is None
+    assert feed.budget.used == 0 and feed.splitter.frame_bytes == 0
+
+
+def test_the_largest_size_of_any_api_is_taken() -> None:
+    feed = Feed()
+    assert feed.frames(framed(b"y" * SMALL_BYTES), at_once=5) == [b"y" * SMALL_BYTES]
+
+
 def test_without_budget_a_frame_is_not_begun() -> None:
     feed = Feed(budget=100)
     assert feed.budget.take_nowait(90)
@@ -132,7 +161,9 @@ def test_without_budget_a_frame_is_not_begun() -> None:
 def test_while_the_budget_is_exhausted_little_is_read() -> None:
     shared = memoryview(bytearray(100_000))
     budget = RequestBudget(10)
-    splitter = FrameSplitter(shared, budget, frame_bytes_max=1000, read_bytes=50)
+    splitter = FrameSplitter(
+        shared, budget, frame_bytes_max=1000, small_bytes_max=1000, bytes_max_of=lambda _: 1000, read_bytes=50
+    )
     assert len(splitter.get_buffer()) == 100_000
     budget.take_nowait(10)
     budget.wait(10, lambda: None)

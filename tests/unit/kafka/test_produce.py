@@ -11,6 +11,11 @@ from tailrace.broker import NewTopic
 from tailrace.model import ErrorCode
 from tailrace.records import build_batch, iter_batches, read_batch
 from tailrace.wire.kafka import PRODUCE, read_produce_response, write_produce_request
+from tailrace.wire.kafka.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 
 
 def changed(data: bytes, at: int, value: bytes) -> bytes:
@@ -205,5 +210,43 @@ def test_an_error_message_is_told_from_version_8_on() -> None:
         told = await client.produce(batch(), partition=9, version=8)
         assert told.error_message is not None and "9" in told.error_message
         assert (await client.produce(batch(), partition=9, version=7)).error_message is None
+
+    play(scenario)
+
+
+def test_append_time_counts_for_every_record_also_when_it_is_looked_for() -> None:
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        configs = {"message.timestamp.type": "LogAppendTime"}
+        await rig.broker.topics.create(NewTopic(name="stamped", configs=configs))
+        first_ms = rig.broker.clock.now_ms()
+        await client.produce(batch(b"a", b"b", timestamp=5), topic="stamped")
+        rig.storage.clock.advance(1000)
+        await client.produce(batch(b"c", timestamp=first_ms + 10**9), topic="stamped")
+        stored = list(iter_batches(only(await client.fetch({0: 0}, topic="stamped")).records or b""))
+        times = [record.timestamp for each in stored for record in each.records()]
+        assert times == [first_ms, first_ms, first_ms + 1000]
+        assert [each.max_timestamp for each in stored] == [first_ms, first_ms + 1000]
+        assert all(each.check_crc() for each in stored)
+        for sought, offset in ((5, 0), (first_ms, 0), (first_ms + 1, 2), (first_ms + 1001, -1)):
+            asked = ListOffsetsPartition(partition_index=0, timestamp=sought)
+            topics = [ListOffsetsTopic(name="stamped", partitions=[asked])]
+            answer = await client.ask(2, ListOffsetsRequest(replica_id=-1, topics=topics))
+            assert answer.topics[0].partitions[0].offset == offset
+
+    play(scenario)
+
+
+def test_only_the_broker_says_when_something_was_appended() -> None:
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        claimed = read_batch(bytearray(batch()))
+        claimed.stamp_append_time(5)
+        result = await client.produce(bytes(claimed.data))
+        assert result.error_code == ErrorCode.INVALID_TIMESTAMP
+        assert rig.log().end_offset == 0
+        configs = {"message.timestamp.type": "LogAppendTime"}
+        await rig.broker.topics.create(NewTopic(name="stamped", configs=configs))
+        assert (await client.produce(bytes(claimed.data), topic="stamped")).error_code == 0
 
     play(scenario)

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import cast
 
 import pytest
-import uvloop
 
 from tailrace.kafka.replies import Outbox, Pending, Pieces
 from tailrace.model import LogDamaged
@@ -49,6 +48,7 @@ class Later:
     """A reply that is not known until the test says so."""
 
     holds = False
+    waits_for_others = False
 
     def __init__(self) -> None:
         self.request_bytes = 1
@@ -339,5 +339,6 @@ def test_a_slow_reader_never_gets_another_readers_bytes(uv: bool) -> None:
         theirs.close()
         assert same
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop if uv else None) as runner:
+    factory = pytest.importorskip("uvloop").new_event_loop if uv else None
+    with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(asyncio.wait_for(main(), 60))

@@ -19,8 +19,11 @@ class Groups:
 
     def __init__(self, committed: dict[str, dict[TopicPartition, int] | BrokerError]) -> None:
         self.committed = committed
+        self.loading = False
 
     def list_groups(self) -> list[SimpleNamespace]:
+        if self.loading:
+            raise NOT_LOADED
         return [SimpleNamespace(group_id=name) for name in self.committed]
 
     def fetch_offsets(self, group: str, partitions: None) -> dict[TopicPartition, SimpleNamespace]:
@@ -136,3 +139,11 @@ def test_sparkline_scales_to_its_highest() -> None:
     assert sparkline([]) == ""
     assert sparkline([0, 0]) == "▁▁"
     assert sparkline([0, 50, 100]) == "▁▄█"
+
+
+def test_while_groups_are_loading_nothing_lags() -> None:
+    fake = FakeBroker(ends={("orders", 0): 10}, committed={"g": {TopicPartition("orders", 0): 7}})
+    fake.groups.loading = True
+    assert count_lag(as_broker(fake)) == 0
+    fake.groups.loading = False
+    assert count_lag(as_broker(fake)) == 3

@@ -53,6 +53,12 @@ BROKER_CONFIGS: Mapping[str, ConfigKey] = table_of(
     _text("advertised.listeners", doc="The addresses clients are told; auto is the one they connected to."),
     _number("num.partitions", 4, doc="Partitions of a topic whose creator names no number.", at_least=1),
     _number(
+        "max.partitions",
+        20_000,
+        doc="How many partitions all topics may have together; topics past that are refused.",
+        at_least=1,
+    ),
+    _number(
         "default.replication.factor",
         1,
         doc="Replicas of a topic whose creator names no number.",

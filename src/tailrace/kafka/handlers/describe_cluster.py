@@ -6,6 +6,7 @@ Every node is told under the address that this client can reach it at.
 from __future__ import annotations
 
 from tailrace.kafka.call import Call
+from tailrace.kafka.resources import CLUSTER_OPERATIONS
 from tailrace.wire.kafka.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -13,10 +14,6 @@ from tailrace.wire.kafka.messages.describe_cluster import (
 )
 
 KEY = 60
-
-_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-"""CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS and IDEMPOTENT_WRITE, by their ACL
-numbers: all that can be done to a cluster."""
 
 
 def handle(call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
@@ -29,5 +26,5 @@ def handle(call: Call, request: DescribeClusterRequest) -> DescribeClusterRespon
             DescribeClusterBroker(broker_id=node.node_id, host=host, port=port, rack=node.rack)
         )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = _CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
     return response

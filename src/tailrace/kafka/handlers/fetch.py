@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tailrace.kafka.fetching import Fetch, Records, framed
+from tailrace.model import ProtocolError
 from tailrace.wire.kafka import read_fetch_request, write_fetch_response
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ def take(
     """The answer in pieces, or something that becomes it."""
     request = read_fetch_request(body, version)
     door = connection.door
+    count, most = sum(len(topic.partitions) for topic in request.topics), door.config.session_partitions_max
+    if count > most:
+        raise ProtocolError(f"a fetch of {count} partitions is over {most}")
     context = door.sessions.begin(request, door.loop.time())
     if context.error:
         refusal: list[bytes | Records] = write_fetch_response(version, error_code=context.error, topics=[])

@@ -5,10 +5,11 @@ Versions differ in nothing but their encoding. A setting of a node cannot be cha
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tailrace.broker.configs import ConfigChange
 from tailrace.kafka.call import Call
-from tailrace.kafka.errors import ANSWERABLE, error_of
-from tailrace.kafka.resources import alter, invalid_request, repeated
+from tailrace.kafka.resources import Resource, alter
 from tailrace.wire.kafka.messages.incremental_alter_configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
@@ -20,30 +21,27 @@ KEY = 44
 
 
 async def handle(call: Call, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
-    twice = repeated((each.resource_type, each.resource_name) for each in request.resources)
+    named = Counter(map(_resource, request.resources))
     responses = []
-    for resource in request.resources:
-        response = AlterConfigsResourceResponse(
-            resource_type=resource.resource_type, resource_name=resource.resource_name
+    for asked in request.resources:
+        code, message = await alter(
+            call,
+            _resource(asked),
+            [ConfigChange(config.name, config.value, config.config_operation) for config in asked.configs],
+            named=named,
+            replace=False,
+            validate_only=request.validate_only,
         )
-        responses.append(response)
-        try:
-            if (resource.resource_type, resource.resource_name) in twice:
-                raise invalid_request("the resource is named more than once")
-            await _alter(call, resource, validate_only=request.validate_only)
-        except ANSWERABLE as error:
-            response.error_code, response.error_message = error_of(error)
+        responses.append(
+            AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=asked.resource_type,
+                resource_name=asked.resource_name,
+            )
+        )
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
-async def _alter(call: Call, resource: AlterConfigsResource, *, validate_only: bool) -> None:
-    await alter(
-        call,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-        changes=[
-            ConfigChange(config.name, config.value, config.config_operation) for config in resource.configs
-        ],
-        replace=False,
-        validate_only=validate_only,
-    )
+def _resource(asked: AlterConfigsResource) -> Resource:
+    return Resource(asked.resource_type, asked.resource_name)

@@ -4,11 +4,12 @@ v0   an empty list of topics means all
 v1+  null means all, an empty list none
 v4+  the client says whether a topic that does not exist may be created
 v7   leader epochs
-v8   authorised operations: not known until there is authorisation
+v8   authorised operations, if asked for: all there are, until there is authorisation (v11: of topics only)
 v10  topic ids
 
 The answer is kept as bytes until a topic or a node changes, since clients ask again and again. A topic that
-is created here is answered with its partitions at once.
+is created here is answered with its partitions at once. One request creates so many topics and no more; the
+others are unknown, and clients ask for them again.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from uuid import UUID
 from tailrace.broker import Partition, Topic, check_name
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
+from tailrace.kafka.resources import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from tailrace.model import BrokerError, ErrorCode
 from tailrace.wire.kafka import ZERO_UUID, decode, encode
 from tailrace.wire.kafka.messages.metadata import (
@@ -34,6 +36,7 @@ from tailrace.wire.kafka.messages.metadata import (
 KEY = 3
 
 _NOBODY = -1
+_CREATED_MAX = 100
 
 
 def answer(call: Call, body: memoryview) -> bytes | Coroutine[Any, Any, bytes]:
@@ -67,7 +70,7 @@ def _missing(call: Call, request: MetadataRequest) -> list[str]:
     if not call.broker.config.auto_create_topics:
         return []
     names = dict.fromkeys(topic.name for topic in request.topics or () if topic.name is not None)
-    return [name for name in names if topics.get(name) is None]
+    return [name for name in names if topics.get(name) is None][:_CREATED_MAX]
 
 
 async def _create_and_answer(call: Call, request: MetadataRequest, missing: list[str]) -> bytes:
@@ -87,8 +90,12 @@ def _response(call: Call, request: MetadataRequest, errors: dict[str, ErrorCode]
     else:
         asked = {(topic.name, topic.topic_id): topic for topic in request.topics or ()}
         topics = [_asked_topic(call, topic, errors) for topic in asked.values()]
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            if not topic.error_code:
+                topic.topic_authorized_operations = TOPIC_OPERATIONS
     nodes = sorted(broker.nodes.values(), key=lambda node: node.node_id)
-    return MetadataResponse(
+    response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node.node_id, host=host, port=port, rack=node.rack)
             for node in nodes
@@ -98,6 +105,9 @@ def _response(call: Call, request: MetadataRequest, errors: dict[str, ErrorCode]
         controller_id=broker.controller_id,
         topics=topics,
     )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response
 
 
 def _asked_topic(

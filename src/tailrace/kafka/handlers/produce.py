@@ -67,6 +67,8 @@ def take(
         results = _append_all(broker, request, waits, frame_bytes)
         if request.acks in _KNOWN_ACKS:
             connection.produce_shape = shape_of(version, body, request)
+    for future, _ in waits:
+        future.add_done_callback(connection.ready)
     if request.acks == 0:
         _check_unanswered(results)
         if not waits:
@@ -75,11 +77,14 @@ def take(
         return _write(results, version, correlation_id)
     door = connection.door
     reply = ProduceReply(results, waits, version, correlation_id, silent=request.acks == 0, door=door)
-    for future, _ in waits:
-        future.add_done_callback(connection.ready)
-    reply.deadline = door.loop.time() + min(max(request.timeout_ms, 0), _TIMEOUT_MS_MAX) / 1000
+    reply.deadline = door.loop.time() + _timeout_ms(request) / 1000
     connection.expire_at(reply.deadline)
     return reply
+
+
+def _timeout_ms(request: ProduceRequest | ProduceShape) -> int:
+    """How long durability may take. Kafka heeds the client's bound where replicas are waited for."""
+    return min(max(request.timeout_ms, 0), _TIMEOUT_MS_MAX) if request.acks == -1 else _TIMEOUT_MS_MAX
 
 
 class ProduceReply:
@@ -98,6 +103,7 @@ class ProduceReply:
     )
 
     holds = False
+    waits_for_others = False
 
     def __init__(
         self,

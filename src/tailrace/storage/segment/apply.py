@@ -249,6 +249,8 @@ class Applier:
         for segment in log.segments.values():
             self.dirty.pop(segment, None)
             self._directory.cache.forget(segment)
+        log.segments = {}  # the last reader closes the files; nobody else holds them
+        log.applied_segment = None
         await remove_partition(self._directory, log.path)
 
 

@@ -7,6 +7,7 @@ wanted, and one seed again.
 
 `oracle`   what was acknowledged, and whether what is there agrees with it
 `history`  the lives, the work and the faults
+`forgery`  records that pretend to be rounds of the journal
 """
 
 from tailrace.testing.crashes.history import Failed, History, Options, play, play_flipped, sweep

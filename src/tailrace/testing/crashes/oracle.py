@@ -8,7 +8,7 @@ records that an acknowledged one of the same key superseded, even if that was tr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -141,13 +141,31 @@ class Oracle:
             for partition_id in self.partitions.keys() | found.keys()
         )
 
+    def check_served(
+        self, partition_id: PartitionId, wanted: Content, served: Content, *, start: int
+    ) -> None:
+        """Compare what a reader got while others wrote with what was acknowledged when it began."""
+        if self._is_compacted(partition_id):
+            newest = _with_newest(self._newest_of(partition_id), wanted)
+            there: Mapping[int, object] = served.records()
+            due: Mapping[int, object] = wanted.records()
+            superseded = {o for o, record in wanted.records().items() if newest[record.key] > o}
+        else:
+            there, due, superseded = served.batches, wanted.visible(), set()
+        other = [offset for offset, found in there.items() if offset in due and due[offset] != found]
+        missing = [o for o in due if o not in there and o >= start and o not in superseded]
+        if other or missing:
+            raise Wrong(f"{partition_id}: other bytes are served at {other}, nothing at {missing}")
+
+    def _newest_of(self, partition_id: PartitionId) -> dict[bytes | None, int]:
+        lives = [life for life, owner in self._lives.items() if owner == partition_id]
+        return self._newest.get(max(lives, default=0), {})
+
     def _explains(self, partition_id: PartitionId, actual: Content | None, *, losses: bool) -> bool:
         losses = losses and self._is_loose(partition_id)
         same = _same
         if self._is_compacted(partition_id):
-            lives = [life for life, owner in self._lives.items() if owner == partition_id]
-            newest = self._newest.get(max(lives, default=0), {})
-            same = partial(_same_but_superseded, newest=newest)
+            same = partial(_same_but_superseded, newest=self._newest_of(partition_id))
         for state in self.partitions.get(partition_id, Expected()).states():
             if state is None or actual is None:
                 if state is actual:
@@ -172,12 +190,19 @@ def _same_but_superseded(state: Content, actual: Content, *, newest: dict[bytes 
     if (state.start, state.end) != (actual.start, actual.end):
         return False
     wanted, there = state.records(), actual.records()
-    for offset, record in wanted.items():  # of a life before this process, or not acknowledged
-        newest = {**newest, record.key: max(newest.get(record.key, -1), offset)}
+    newest = _with_newest(newest, state)
     missing = wanted.keys() - there.keys()
     return all(wanted.get(offset) == record for offset, record in there.items()) and all(
         newest[wanted[offset].key] > offset for offset in missing
     )
+
+
+def _with_newest(newest: Mapping[bytes | None, int], state: Content) -> dict[bytes | None, int]:
+    """Also what came before this process, or is not acknowledged."""
+    known = dict(newest)
+    for offset, record in state.records().items():
+        known[record.key] = max(known.get(record.key, -1), offset)
+    return known
 
 
 def _difference(expected: Expected, actual: Content | None) -> str:

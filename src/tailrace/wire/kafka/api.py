@@ -14,7 +14,10 @@ from typing import NamedTuple
 from tailrace.wire.kafka.schema import Message
 
 FRAME_BYTES_MAX = 100 * 1024 * 1024  # upstream's socket.request.max.bytes
-OTHER_BYTES_MAX = 16 * 1024 * 1024  # for a request that carries no records
+LISTS_BYTES_MAX = (
+    16 * 1024 * 1024
+)  # for one that may name every partition there is, or carry a group's shares
+OTHER_BYTES_MAX = 2 * 1024 * 1024
 NEVER = 0x7FFF  # flexible_from of an API that has no flexible version
 
 
@@ -35,7 +38,9 @@ class Api(NamedTuple):
     def request_bytes_max(self) -> int:
         """The largest frame worth reading. Records apart, a request is lists of small structs, each of which
         costs many times its bytes in memory, and a time during which nobody else is served."""
-        return FRAME_BYTES_MAX if self.key == PRODUCE else OTHER_BYTES_MAX
+        if self.key == PRODUCE:
+            return FRAME_BYTES_MAX
+        return LISTS_BYTES_MAX if self.key in _LONG else OTHER_BYTES_MAX
 
     def serves(self, version: int) -> bool:
         return self.min_version <= version <= self.max_version
@@ -47,6 +52,7 @@ class Api(NamedTuple):
 PRODUCE = 0
 FETCH = 1
 API_VERSIONS = 18
+_LONG = frozenset((FETCH, 8, 9, 11, 14))  # and OffsetCommit, OffsetFetch, JoinGroup, SyncGroup
 
 # key, name, first and last version, first flexible version
 _TABLE = (

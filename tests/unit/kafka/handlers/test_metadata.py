@@ -180,3 +180,39 @@ def test_an_error_is_not_kept_past_the_creation_of_the_topic() -> None:
         assert (await ask(stage, named("a"), replies=replies)).topics[0].error_code == 0
 
     play(scenario)
+
+
+@pytest.mark.parametrize("version", [8, 10, 11])
+def test_whoever_asks_is_told_that_everything_is_allowed(version: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.topic("known")
+        request = named("known", "unknown")
+        request.include_topic_authorized_operations = True
+        request.include_cluster_authorized_operations = version < 11
+        response = await ask(stage, request, version=version)
+        known, unknown = response.topics
+        assert known.topic_authorized_operations == sum(1 << each for each in (3, 4, 5, 6, 7, 8, 10, 11))
+        assert unknown.topic_authorized_operations == INT_MIN
+        cluster = sum(1 << each for each in (5, 7, 8, 9, 10, 11, 12))
+        assert response.cluster_authorized_operations == (cluster if version < 11 else INT_MIN)
+
+    play(scenario)
+
+
+def test_one_request_creates_a_bounded_number_of_topics_and_the_next_goes_on() -> None:
+    async def scenario(stage: Stage) -> None:
+        request = named(*(f"t{number}" for number in range(150)), create=True)
+        codes = [topic.error_code for topic in (await ask(stage, request)).topics]
+        assert codes == [0] * 100 + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 50
+        codes = [topic.error_code for topic in (await ask(stage, request)).topics]
+        assert codes == [0] * 150
+
+    play(scenario, values={"num.partitions": "1"})
+
+
+def test_a_topic_that_there_is_no_room_for_is_not_created() -> None:
+    async def scenario(stage: Stage) -> None:
+        response = await ask(stage, named("a", "b", create=True))
+        assert [topic.error_code for topic in response.topics] == [0, ErrorCode.POLICY_VIOLATION]
+
+    play(scenario, values={"num.partitions": "2", "max.partitions": "3"})

@@ -1,0 +1,63 @@
+"""A topic: what somebody wants, what exists, and which names are possible."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tailrace.broker.configs import TopicSettings
+from tailrace.broker.partition import Partition
+from tailrace.broker.placement import Assignment
+from tailrace.broker.ports import TopicRecord
+from tailrace.model import BrokerError, ErrorCode
+
+_LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+DEFAULT = -1
+"""For a number of partitions or replicas: what the broker is set to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    """A topic that somebody wants."""
+
+    name: str
+    partitions: int = DEFAULT
+    replication_factor: int = DEFAULT
+    configs: Mapping[str, str] = field(default_factory=dict)
+    assignments: Assignment | None = None
+    internal: bool = False
+
+
+class Topic:
+    """A topic that exists."""
+
+    __slots__ = ("configs", "id", "internal", "name", "partitions", "settings")
+
+    def __init__(self, record: TopicRecord, settings: TopicSettings, partitions: list[Partition]) -> None:
+        self.id = record.id
+        self.name = record.name
+        self.internal = record.internal
+        self.configs: Mapping[str, str] = record.configs  # what differs from the defaults
+        self.settings = settings
+        self.partitions = partitions
+
+    def __repr__(self) -> str:
+        return f"<Topic {self.name} {self.id} with {len(self.partitions)} partitions>"
+
+    @property
+    def replication_factor(self) -> int:
+        return len(self.partitions[0].replicas)
+
+
+def check_name(name: str) -> None:
+    """Whether a topic may have this name."""
+    if not _LEGAL_NAME.fullmatch(name) or name in (".", ".."):
+        raise BrokerError(
+            f"{name!r} is not a legal topic name: up to 249 of A-Z a-z 0-9 . _ -, and not . or ..",
+            code=ErrorCode.INVALID_TOPIC_EXCEPTION,
+        )
+
+
+def unknown_topic(name: str) -> BrokerError:
+    return BrokerError(f"topic {name!r} does not exist", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
