@@ -13,7 +13,21 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-TARGETS = ["all", "bench", "build", "check", "clean", "fmt", "help", "install", "test", "test-full", "vet"]
+TARGETS = [
+    "all",
+    "bench",
+    "bench-quick",
+    "build",
+    "check",
+    "clean",
+    "fmt",
+    "help",
+    "install",
+    "test",
+    "test-full",
+    "up",
+    "vet",
+]
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
@@ -92,3 +106,47 @@ def test_install_refuses_an_old_python(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "is not Python 3.11 or newer (Python 3.10.9)" in done.stderr
     assert not (tmp_path / ".venv").exists()
+
+
+def install_packages_with(tmp_path: Path, *, user: int, refused: str) -> tuple[str, list[str]]:
+    """Run scripts/install-packages where no program is; what it says, and what it asks apt-get for."""
+    programs = {
+        "id": f"echo {user}",
+        "apt-get": f'echo "$*" >>{tmp_path}/asked; case "$*" in *{refused}*) exit 100;; esac',
+    }
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    script = (ROOT / "scripts" / "install-packages").read_text(encoding="utf-8")
+    done = subprocess.run(
+        ["/bin/bash", "-c", script.replace(":/usr/sbin:/sbin", "")],
+        env={**os.environ, "PATH": str(tmp_path), "PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    asked = tmp_path / "asked"
+    return done.stdout, asked.read_text(encoding="utf-8").splitlines() if asked.exists() else []
+
+
+def test_packages_are_named_and_not_installed_where_we_are_not_root(tmp_path: Path) -> None:
+    said, asked = install_packages_with(tmp_path, user=1000, refused="nothing")
+    assert "not here: e2fsprogs mount strace kcat nodejs npm" in said
+    assert "sudo apt-get install e2fsprogs" in said
+    assert asked == []
+
+
+def test_all_packages_are_installed_at_once_where_we_are_root(tmp_path: Path) -> None:
+    said, asked = install_packages_with(tmp_path, user=0, refused="nothing")
+    assert "installing e2fsprogs mount strace kcat nodejs npm" in said
+    assert "could not" not in said
+    assert ["update" in line for line in asked] == [True, False]
+
+
+def test_a_package_that_cannot_be_had_keeps_nobody_from_the_others(tmp_path: Path) -> None:
+    said, asked = install_packages_with(tmp_path, user=0, refused="kcat")
+    assert re.findall(r"could not install (\S+);", said) == ["kcat"]
+    one_by_one = [line.split()[-1] for line in asked[2:]]
+    assert {"e2fsprogs", "mount", "strace", "nodejs", "npm"} <= set(one_by_one)

@@ -1,7 +1,9 @@
 """Engines with one rule of the storage protocol broken: the crash histories must catch every one of them.
 
-Each case takes one rule out of the real engine and plays seeds until the oracle objects. A case that plays
-all its seeds in peace fails: then either the rule is not needed, or the simulation cannot see it.
+Each case takes one rule out of the real engine and plays seeds until something objects: the oracle, or the
+engine itself that finds damage where nobody did any. A case that plays all its seeds in peace fails: then
+the rule is not needed, or another one does the same and is to be taken out with it, or the histories do not
+get there.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import pytest
 
 from tailrace.model import Offset
 from tailrace.records import Batch, BatchError, read_batch
-from tailrace.runtime import File
+from tailrace.runtime import File, SyncError
 from tailrace.storage.segment import apply as applying
 from tailrace.storage.segment import checkpointing, commit, files, plan, recovery
 from tailrace.storage.segment.apply import Applier
@@ -25,6 +27,7 @@ from tailrace.storage.segment.commit import Committer, Reference
 from tailrace.storage.segment.directory import Directory
 from tailrace.storage.segment.entry import REFERENCED, Append, Truncate
 from tailrace.storage.segment.examination import Findings
+from tailrace.storage.segment.guard import GuardedDisk
 from tailrace.storage.segment.index import SpanIndex
 from tailrace.storage.segment.journal import Journal
 from tailrace.storage.segment.log import SegmentLog
@@ -71,6 +74,29 @@ def acknowledged_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 
 
 def goes_on_after_a_failed_sync(patch: pytest.MonkeyPatch) -> None:
+    """Acknowledges as if nothing had been, and syncs no more. The guarded disk would fence: it looks away."""
+    _let_down_the_guard(patch)
+    failed: set[Journal] = set()
+
+    async def write(self: Journal, frame: bytes, lsn: int, *, sync: bool) -> None:
+        assert self.current is not None
+        self.current.last_lsn = lsn
+        await self.current.file.write(self._position, [frame])
+        self._position += len(frame)
+        if sync and self not in failed:
+            try:
+                await self.current.file.sync()
+            except SyncError:
+                failed.add(self)
+        self.synced_lsn = lsn if sync else self.synced_lsn
+
+    patch.setattr(Journal, "write", write)
+
+
+def tries_a_failed_sync_again(patch: pytest.MonkeyPatch) -> None:
+    """The second sync of the journal succeeds, and lies. The guarded disk would not let it begin."""
+    _let_down_the_guard(patch)
+
     async def write(self: Journal, frame: bytes, lsn: int, *, sync: bool) -> None:
         assert self.current is not None
         self.current.last_lsn = lsn
@@ -79,11 +105,16 @@ def goes_on_after_a_failed_sync(patch: pytest.MonkeyPatch) -> None:
         if sync:
             try:
                 await self.current.file.sync()
-            except OSError:
+            except SyncError:
                 await self.current.file.sync()
             self.synced_lsn = lsn
 
     patch.setattr(Journal, "write", write)
+
+
+def _let_down_the_guard(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(GuardedDisk, "check", lambda self: None)
+    patch.setattr(GuardedDisk, "failed", lambda self, error: error)
 
 
 # ---- P3: by reference
@@ -165,6 +196,12 @@ def truncation_applied_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
 
 
 def deletion_not_synced(patch: pytest.MonkeyPatch) -> None:
+    """A checkpoint that has forgotten the partition survives, and the renaming of its directory does not.
+
+    The checkpoint syncs the same directory a little later, so this shows in a power cut right before that: as
+    a stray, for nobody knows that life any more.
+    """
+
     async def remove_partition(directory: Directory, name: str) -> None:
         if not name.startswith("deleted-"):
             await directory.disk.rename(name, "deleted-" + name)
@@ -242,6 +279,10 @@ def journal_reused_before_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
 
 
 def journal_id_not_random(patch: pytest.MonkeyPatch) -> None:
+    """What an earlier use left in a file is read again, and so are rounds that clients forged in records.
+
+    Honest ones among these do no harm: they lie below the checkpoint, since no LSN is ever used twice.
+    """
     patch.setattr(Journal, "_new_id", lambda self: 1)
 
 
@@ -283,6 +324,10 @@ def tail_cut_one_round_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def segments_not_cut(patch: pytest.MonkeyPatch) -> None:
+    """What a truncation took stays behind the end of a sealed segment.
+
+    A sealed index says how long its segment is, so this shows once the index is lost and made again.
+    """
     real = recovery.Recovery._restore
 
     async def restore(self: recovery.Recovery, found: Findings) -> None:
@@ -327,6 +372,17 @@ def visible_before_durable(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SegmentLog, "append", append)
 
 
+def tail_let_go_before_it_is_applied(patch: pytest.MonkeyPatch) -> None:
+    """Batches leave memory that no file holds yet, or only in a span without a checksum."""
+
+    def evict_tail(self: SegmentLog, bytes_wanted: int) -> int:
+        gone = self.tail.evict(self.end_offset, bytes_wanted)
+        self._directory.tail_bytes -= gone
+        return gone
+
+    patch.setattr(SegmentLog, "evict_tail", evict_tail)
+
+
 def producers_taken_from_the_appended_end(patch: pytest.MonkeyPatch) -> None:
     def sample_state(self: Checkpointer, log: SegmentLog) -> bytes:
         log.state_changed = False
@@ -343,37 +399,43 @@ def no_check_on_read(patch: pytest.MonkeyPatch) -> None:
 PLAYED: list[tuple[Break, int]] = [
     (no_sync_of_the_journal, 50),
     (acknowledged_before_the_sync, 300),
-    (goes_on_after_a_failed_sync, 3000),
+    (goes_on_after_a_failed_sync, 1500),
+    (tries_a_failed_sync_again, 1500),
     (referenced_before_its_segment_is_synced, 300),
-    (referenced_although_a_truncation_is_not_applied, 6000),
-    (new_segment_not_synced_into_its_directory, 3000),
+    (referenced_although_a_truncation_is_not_applied, 500),
+    (new_segment_not_synced_into_its_directory, 1000),
     (truncation_not_synced, 3000),
-    (truncation_applied_before_it_is_durable, 1000),
-    (deletion_not_synced, 3000),
-    (creation_not_synced, 3000),
-    (checkpoint_sampled_after_its_sync, 3000),
-    (checkpoint_sampled_within_a_round, 1000),
+    (truncation_applied_before_it_is_durable, 500),
+    (deletion_not_synced, 6000),
+    (creation_not_synced, 1000),
+    (checkpoint_sampled_after_its_sync, 500),
+    (checkpoint_sampled_within_a_round, 500),
     (checkpoint_without_syncing_segments, 300),
-    (checkpoint_renamed_without_directory_sync, 3000),
+    (checkpoint_renamed_without_directory_sync, 500),
     (journal_reused_before_the_checkpoint, 1000),
-    (journal_id_not_random, 3000),
-    (caches_not_dropped, 6000),
+    (journal_id_not_random, 1500),
+    (caches_not_dropped, 3000),
     (journal_not_synced_before_recovery_writes, 6000),
-    (replay_skips_what_is_there, 6000),
+    (replay_skips_what_is_there, 1000),
     (tail_cut_one_round_early, 50),
-    (segments_not_cut, 1000),
-    (unplanned_segments_kept, 1000),
-    (recovery_not_synced, 1000),
-    (visible_before_durable, 1000),
+    (segments_not_cut, 6000),
+    (unplanned_segments_kept, 500),
+    (recovery_not_synced, 500),
+    (visible_before_durable, 300),
+    (tail_let_go_before_it_is_applied, 1000),
     (producers_taken_from_the_appended_end, 1000),
 ]
 
+# What objects, in the last line of what a history tells. Anything else is a mistake in the case itself.
+ALARMS = ("Wrong: ", "StorageError: ", "LogDamaged: ", "BatchError: ")
 
-def hunt(seeds: int) -> int | None:
-    """How many seeds it took until something was wrong."""
+
+def hunt(seeds: int) -> str | None:
+    """What was wrong in the first history in which anything was."""
     for seed in range(seeds):
-        if play(seed)[1] is not None:
-            return seed + 1
+        failed = play(seed)[1]
+        if failed is not None:
+            return f"seed {seed}: {failed.error.strip().splitlines()[-1]}"
     return None
 
 
@@ -381,7 +443,10 @@ def hunt(seeds: int) -> int | None:
 @pytest.mark.parametrize(("broken", "seeds"), PLAYED, ids=[broken.__name__ for broken, _ in PLAYED])
 def test_the_histories_catch(broken: Break, seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     broken(monkeypatch)
-    assert hunt(seeds) is not None, f"{seeds} seeds played in peace"
+    caught = hunt(seeds)
+    assert caught is not None, f"{seeds} seeds played in peace"
+    print(caught)
+    assert any(alarm in caught for alarm in ALARMS), caught
 
 
 def test_a_flipped_bit_is_served_without_the_check_on_read(monkeypatch: pytest.MonkeyPatch) -> None:

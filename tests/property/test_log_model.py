@@ -164,6 +164,15 @@ def deadline(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+@dataclass(slots=True)
+class Wait:
+    """Somebody who waits for durability while other things happen."""
+
+    end: int
+    future: asyncio.Future[None]
+    truncated: bool = False  # what was waited for: before or after it was durable
+
+
 class LogMachine(RuleBasedStateMachine):
     """The rules that hold for any engine."""
 
@@ -177,6 +186,7 @@ class LogMachine(RuleBasedStateMachine):
         self.model = Model()
         self.appended = 0
         self.epoch = 0
+        self.waits: list[Wait] = []
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
         with deadline(30):
@@ -199,6 +209,7 @@ class LogMachine(RuleBasedStateMachine):
             if hasattr(self, "engine"):
                 self.run(self.engine.close())
         finally:
+            self.settle_waits()
             self.loop.close()
 
     # ---- appending
@@ -250,6 +261,24 @@ class LogMachine(RuleBasedStateMachine):
     def wait_durable(self) -> None:
         self.run(self.all_durable())
         assert self.log.durable_offset == self.model.end
+
+    @rule(gives_up=st.booleans())
+    def wait_meanwhile(self, gives_up: bool) -> None:
+        wait = self.run(self._begin_wait())
+        if gives_up:
+            wait.future.cancel()
+        else:
+            self.waits.append(wait)
+
+    async def _begin_wait(self) -> Wait:
+        return Wait(self.model.end, self.log.wait_durable(Offset(self.model.end)))
+
+    def settle_waits(self) -> None:
+        """The process ends: nobody waits any more."""
+        for wait in self.waits:
+            if wait.future.done():
+                wait.future.exception()  # so that nobody reports it as never looked at
+        self.waits.clear()
 
     # ---- reading
 
@@ -319,10 +348,18 @@ class LogMachine(RuleBasedStateMachine):
         self.persist(lambda: self.log.truncate(Offset(offset)))
         if offset < self.model.end:
             self.model.truncate(offset)
+            for wait in self.waits:
+                wait.truncated = wait.truncated or wait.end > self.model.end
 
     @rule(back=st.integers(1, 4))
     def truncate_a_little(self, back: int) -> None:
         self.truncate((1 - back / span) if (span := self.model.end - self.model.start) > back else 0.0)
+
+    @rule(made=records, back=st.integers(1, 4))
+    def truncate_what_is_waited_for(self, made: list[tuple[int, int]], back: int) -> None:
+        self.append(made, NO_PRODUCER)
+        self.wait_meanwhile(gives_up=False)
+        self.truncate_a_little(back)
 
     @rule(fraction=st.floats(0, 1))
     def trim(self, fraction: float) -> None:
@@ -346,6 +383,19 @@ class LogMachine(RuleBasedStateMachine):
             return
         assert (self.log.start_offset, self.log.end_offset) == (self.model.start, self.model.end)
         assert self.model.start <= self.log.durable_offset <= self.model.end
+
+    @invariant()
+    def whoever_waits_is_told_in_time(self) -> None:
+        """Neither too early nor never; of what was truncated, that it was, unless it had been durable."""
+        for wait in self.waits:
+            if not wait.future.done():
+                assert not wait.truncated
+                assert self.log.durable_offset < wait.end
+            elif wait.future.exception() is not None:
+                assert wait.truncated
+                assert isinstance(wait.future.exception(), LogTruncated)
+            else:
+                assert wait.truncated or self.log.durable_offset >= wait.end
 
     @invariant()
     def derived_state_is_that_of_the_batches(self) -> None:
@@ -411,6 +461,7 @@ class SegmentMachine(LogMachine):
 
     def _come_back(self, *, least: int) -> None:
         """What was acknowledged is there; of the rest, some number of the first batches."""
+        self.settle_waits()
         self.engine = self.run(self.open_engine())
         log = self.engine.get(PARTITION)
         assert log is not None
@@ -503,6 +554,7 @@ DEFAULT = settings(
     print_blob=True,
     derandomize=True,
 )
+REAL = settings(DEFAULT, max_examples=30)
 HEAVY = settings(DEFAULT, max_examples=1200, derandomize=False)
 
 
@@ -516,7 +568,7 @@ def test_the_segment_log_is_a_list() -> None:
 
 @pytest.mark.slow
 def test_the_segment_log_on_real_files_is_a_list() -> None:
-    run_state_machine_as_test(RealMachine, settings=DEFAULT)
+    run_state_machine_as_test(RealMachine, settings=REAL)
 
 
 @pytest.mark.heavy

@@ -267,7 +267,7 @@ class Connection(asyncio.BufferedProtocol):
         except ProtocolError as error:
             # What was asked before the breach is answered; then it ends.
             self.door.counters.protocol_errors += 1
-            logger.info("connection closed: %s: %s", self.facts, error)
+            logger.debug("connection closed: %s: %s", self.facts, error)
             self._holds |= _CLOSING
             self._go_on()
         except Exception as error:
@@ -435,7 +435,7 @@ class Connection(asyncio.BufferedProtocol):
         self.abort()
 
     def _refuse(self, reason: str) -> None:
-        logger.info("connection closed: %s: %s", self.facts, reason)
+        logger.debug("connection closed: %s: %s", self.facts, reason)
         self.abort()
 
 

@@ -264,7 +264,8 @@ class Compaction:
                     place += batch.size
                 await successor.flush()
                 extent.release()
-            await successor.finish()
+            await successor.sync()
+            await successor.seal(self._following(segment))
             await self._leave_tail(segment)
             await wait_whole(self._swap(segment, successor))
         except SyncError:
@@ -285,11 +286,18 @@ class Compaction:
 
     async def _leave_tail(self, segment: Segment) -> None:
         """Give back the tail's copy of a segment little by little; the swap would do it at one go."""
-        log, directory = self._log, self._directory
-        end = min(base for base in log.segments if base > segment.base)
-        while gone := log.tail.evict(end, _TAIL_BYTES):
-            directory.tail_bytes -= gone
+        while gone := self._log.tail.evict(self._following(segment), _TAIL_BYTES):
+            self._directory.tail_bytes -= gone
             await self._pace.wait_turn()
+
+    def _following(self, segment: Segment) -> int:
+        """Base of the segment that follows. Asked anew after every wait: a truncation may have taken it, and
+        put batches into memory that no file holds yet."""
+        self._check_alone()
+        for base in self._log.segments:
+            if base > segment.base:
+                return base
+        raise GaveWay("the segment is the last one now")
 
     async def _swap(self, segment: Segment, successor: Successor) -> None:
         """Put the successor in place, unless something else came up while it was written."""

@@ -331,7 +331,8 @@ class SegmentLog:
         self._unapplied_cuts.append(entry.offset)
         self.unapplied += 1
         self._fail_waiters(above=entry.offset, up_to=old_end)
-        self.on_change()
+        # Not now: whoever is told may append, and the truncation is not in the queue yet.
+        asyncio.get_running_loop().call_soon(self.on_change)
 
     def _fail_waiters(self, *, above: Offset, up_to: Offset) -> None:
         """Who waits for what was truncated is told; who waits for what is yet to come goes on waiting."""

@@ -76,12 +76,14 @@ class Successor:
         self._written = self._index.end
         self._extend_index_files()
 
-    async def finish(self) -> None:
-        """Make all of it durable, under names that mean nothing yet."""
+    async def sync(self) -> None:
+        """Make its batches durable, under a name that means nothing yet."""
         await self.flush()
         assert self._file is not None
         await self._file.sync(bulk=True)
-        following = min(base for base in self._log.segments if base > self._old.base)
+
+    async def seal(self, following: int) -> None:
+        """It is complete, and a segment with this base follows: make its indexes durable too."""
         self._index.seal(following)
         self._extend_index_files()
         footers = write_footers(self._state, following)

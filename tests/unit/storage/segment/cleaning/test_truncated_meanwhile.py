@@ -11,11 +11,6 @@ from tailrace.model import Offset
 from tailrace.storage.segment.successor import Successor
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=ValueError,
-    reason="Successor.finish looks for a following segment, which the truncation removed",
-)
 def test_compaction_gives_way_where_its_segment_became_the_last_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -38,7 +33,6 @@ def test_compaction_gives_way_where_its_segment_became_the_last_one(
     play(scenario)
 
 
-@pytest.mark.xfail(strict=True, reason="Compaction._leave_tail evicts batches that are in no file yet")
 def test_what_was_appended_after_a_truncation_stays_in_memory_until_it_is_applied() -> None:
     async def scenario() -> None:
         rig = await Rig().open()
