@@ -30,6 +30,10 @@ _SPARE_DESCRIPTORS = 256
 """For files, other doors and what the interpreter opens."""
 
 
+_ACCEPT_TURNS = 3
+"""Of the loop: so many pass between accepting a connection and calling its protocol."""
+
+
 class KafkaListener:
     """Accepts Kafka clients on one address."""
 
@@ -110,6 +114,12 @@ class KafkaListener:
         server, self._server = self._server, None
         if server is None or self._door is None:
             return
+        if isinstance(self._door.loop, asyncio.SelectorEventLoop):
+            # Plain asyncio loses a connection that is accepted and not yet made when its server closes.
+            for listening in server.sockets:
+                self._door.loop.remove_reader(listening)
+            for _ in range(_ACCEPT_TURNS):
+                await asyncio.sleep(0)
         server.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -139,7 +149,7 @@ class KafkaListener:
             self._refusing = False
             return True
         counters.refused += 1
-        if not self._refusing:
+        if self._server is not None and not self._refusing:
             self._refusing = True
             logger.warning(
                 "connections refused: %d are open, of at most %d",

@@ -10,13 +10,16 @@ but its data directory, if it was given one.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from tailrace.model import ConfigError, TailraceError
 from tailrace.server.config import ServerConfig
@@ -236,6 +239,7 @@ class Broker:
             thread.end()
             raise
         self._thread = thread
+        _close_at_exit(self)
 
     def close(self) -> None:
         """Stop; everything acknowledged stays if there is a data directory. Closing twice is harmless."""
@@ -288,13 +292,36 @@ class Broker:
         return self._thread.call(work)
 
 
+_forgotten: WeakSet[Broker] = WeakSet()
+
+
+def _close_at_exit(broker: Broker) -> None:
+    """Close it when the program ends, if nobody does before."""
+    _watch_exit()
+    _forgotten.add(broker)
+
+
+@cache
+def _watch_exit() -> None:
+    """The interpreter ends executors before it calls `atexit`, and a broker without its disk threads could only
+    fail: so this goes where they are ended, which calls the last one registered first."""
+    import concurrent.futures.thread  # noqa: F401 - registers itself, and must have done so before us
+
+    getattr(threading, "_register_atexit", atexit.register)(_close_forgotten)
+
+
+def _close_forgotten() -> None:
+    for broker in list(_forgotten):
+        broker.close()
+
+
 class _LoopThread:
     """A thread that runs an event loop until it is told to end."""
 
     def __init__(self) -> None:
         self._loop: Future[asyncio.AbstractEventLoop] = Future()
         self._ended: asyncio.Event | None = None
-        # A daemon: a program that forgets to close its broker still ends.
+        # A daemon: a program that forgets to close its broker still ends, and `_close_at_exit` closes it.
         self._thread = threading.Thread(target=self._run, name="tailrace-broker", daemon=True)
         self._thread.start()
 
