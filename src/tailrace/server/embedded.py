@@ -303,8 +303,8 @@ def _close_at_exit(broker: Broker) -> None:
 
 @cache
 def _watch_exit() -> None:
-    """The interpreter ends executors before it calls `atexit`, and a broker without its disk threads could only
-    fail: so this goes where they are ended, which calls the last one registered first."""
+    """The interpreter ends executors before it calls `atexit`, and a broker without its disk threads could
+    only fail: so this goes where they are ended, which calls the last one registered first."""
     import concurrent.futures.thread  # noqa: F401 - registers itself, and must have done so before us
 
     getattr(threading, "_register_atexit", atexit.register)(_close_forgotten)
