@@ -40,4 +40,4 @@ def test_a_package_imports_neither_the_command_line_nor_test_tools(package: str)
 
 def test_model_imports_nothing_of_tailrace_but_itself() -> None:
     ours = {name for name in modules_after("import tailrace.model") if name.startswith("tailrace.")}
-    assert ours == {"tailrace.model", "tailrace.model.errors", "tailrace.model.names"}
+    assert ours == {"tailrace.model", "tailrace.model.errors", "tailrace.model.names", "tailrace.model.text"}

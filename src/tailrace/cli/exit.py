@@ -13,8 +13,7 @@ import sys
 
 import rich_click as click
 
-from tailrace.cli.output import escape
-from tailrace.model import ConfigError, OffsetOutOfRange, TailraceError
+from tailrace.model import ConfigError, OffsetOutOfRange, TailraceError, escape
 
 
 class ExitCode(enum.IntEnum):

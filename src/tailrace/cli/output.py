@@ -19,6 +19,8 @@ from uuid import UUID
 
 import rich_click as click
 
+from tailrace.model import escape
+
 if TYPE_CHECKING:  # rich costs as much to import as all of click, and JSON does not need it
     from rich.console import Console
 
@@ -128,15 +130,6 @@ def progress_bar(description: str, *, bytes_total: int) -> Iterator[Callable[[in
     with Progress(*columns, console=_console(sys.stderr), transient=True) as progress:
         task = progress.add_task(escape(description), total=bytes_total)
         yield lambda bytes_done: progress.advance(task, bytes_done)
-
-
-def escape(text: str) -> str:
-    """The text in one line, with everything a terminal might obey written out."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
-    )
 
 
 def _cell(row: Row, column: Column) -> str:

@@ -16,7 +16,8 @@ import rich_click as click
 
 from tailrace.cli.connection import Cluster, connection_option
 from tailrace.cli.exit import CommandFailed
-from tailrace.cli.output import Output, escape, examples, output_option
+from tailrace.cli.output import Output, examples, output_option
+from tailrace.model import escape
 
 if TYPE_CHECKING:
     from tailrace.client.accumulator import RecordMetadata

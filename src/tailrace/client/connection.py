@@ -179,7 +179,7 @@ class Connection(asyncio.BufferedProtocol):
         """Write one request and note that its reply is due. Nothing may wait between the two."""
         try:
             self._check_open()
-        except BaseException:
+        except ClientError:
             self._slots.release()
             raise
         correlation_id = self._next_correlation_id()

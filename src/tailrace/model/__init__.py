@@ -1,4 +1,4 @@
-"""Names and errors that every other package speaks. Imports nothing of Tailrace."""
+"""Names, errors and what every other package says to people. Imports nothing of Tailrace."""
 
 from tailrace.model.errors import (
     BrokerError,
@@ -16,6 +16,7 @@ from tailrace.model.errors import (
     UnknownPartition,
 )
 from tailrace.model.names import NO_PRODUCER, BrokerId, Epoch, Offset, PartitionId, TopicPartition
+from tailrace.model.text import escape
 
 __all__ = [
     "NO_PRODUCER",
@@ -37,4 +38,5 @@ __all__ = [
     "TailraceError",
     "TopicPartition",
     "UnknownPartition",
+    "escape",
 ]

@@ -12,14 +12,7 @@ import sys
 import time
 from typing import Literal, TextIO
 
-
-def escape(text: str) -> str:
-    """The text in one line, with everything a terminal might obey written out."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
-    )
+from tailrace.model import escape
 
 
 class TextFormatter(logging.Formatter):

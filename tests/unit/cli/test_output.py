@@ -13,7 +13,8 @@ import pytest
 import rich_click as click
 
 from tailrace.cli.main import run
-from tailrace.cli.output import Column, Format, Output, Row, escape, examples, output_option, progress_bar
+from tailrace.cli.output import Column, Format, Output, Row, examples, output_option, progress_bar
+from tailrace.model import escape
 
 COLUMNS = [Column("name"), Column("bytes", "size", show=lambda count: f"{count / 1024:.0f} KiB", right=True)]
 ROWS: list[Row] = [
