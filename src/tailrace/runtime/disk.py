@@ -4,9 +4,9 @@ Everything that the storage engines do to files goes through `Disk` and `File`, 
 lose, tear and reorder it. Paths are relative to the data directory, "" is the directory itself.
 
 Where a call runs is decided here. In a loop of our own a small write and a sync run in place, because handing
-them to a thread and back costs 0.13 ms, about what a sync takes; a slow one moves its kind to a thread for a
-second. In a loop that belongs to the user's program they always run in a thread. Threads run single
-system calls that release the GIL, never Python code for long.
+them to a thread and back costs 0.13 ms, about what a sync takes; when slow ones are more than rare, their kind
+moves to a thread for a while (`Patience`). In a loop that belongs to the user's program they always run in a
+thread. Threads run single system calls that release the GIL, never Python code for long.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 _INLINE_WRITE_BYTES_MAX = 1 << 20  # takes a third of a millisecond while the page cache takes it
-_SLOW_WRITE_S = 0.005
-_SLOW_SYNC_S = 0.002
-_THREAD_SPELL_S = 1.0
+_SLOW_S = 0.001
+_DEBT_MAX_S = 0.1
+_DEBT_TOLERATED_S = 0.02
+_REPAID_PER_S = 0.1
 _BUFFERS_MAX = 1024  # IOV_MAX on Linux and macOS
 _DISK_THREADS = 4
 _F_FULLFSYNC = 51  # macOS: fsync alone leaves the data in the drive's cache
@@ -265,13 +266,46 @@ class RealFile:
         _reserve(self._fd, end)
 
 
+class Patience:
+    """Whether calls of one kind may run in the loop: as long as slow ones are rare.
+
+    What a call takes beyond a millisecond is a debt, and time repays a tenth of itself: the loop stands still
+    for about that share at most. With too much debt the calls go to a thread until all of it is repaid.
+    A single slow one, which may only mean that the machine was busy elsewhere, moves nothing.
+    """
+
+    __slots__ = ("_debt_s", "_exhausted", "_looked_at")
+
+    def __init__(self) -> None:
+        self._debt_s = 0.0
+        self._looked_at = 0.0
+        self._exhausted = False
+
+    def allows(self, now: float) -> bool:
+        """Whether the next call may run in place."""
+        if self._debt_s:
+            self._debt_s = max(self._debt_s - (now - self._looked_at) * _REPAID_PER_S, 0.0)
+        self._looked_at = now
+        if not self._debt_s:
+            self._exhausted = False
+        return not self._exhausted
+
+    def spend(self, *, started: float, ended: float) -> None:
+        """A call ran in place."""
+        too_long_s = ended - started - _SLOW_S
+        if too_long_s > 0:
+            self._debt_s = min(self._debt_s + too_long_s, _DEBT_MAX_S)
+            self._exhausted = self._debt_s > _DEBT_TOLERATED_S
+            self._looked_at = ended
+
+
 class DiskCalls:
     """Decides where a blocking call runs: in the loop while that is faster and safe, else in a thread."""
 
     def __init__(self, *, owns_loop: bool) -> None:
         self._owns_loop = owns_loop
-        self._sync_in_thread_until = 0.0
-        self._write_in_thread_until = 0.0
+        self._syncs = Patience()
+        self._writes = Patience()
         self._executor = ThreadPoolExecutor(_DISK_THREADS, thread_name_prefix="tailrace-disk")
 
     def close(self) -> None:
@@ -281,29 +315,21 @@ class DiskCalls:
         return await asyncio.get_running_loop().run_in_executor(self._executor, call, *args)
 
     def writes_inline(self, size: int) -> bool:
-        return (
-            self._owns_loop
-            and size <= _INLINE_WRITE_BYTES_MAX
-            and time.monotonic() >= self._write_in_thread_until
-        )
+        return self._owns_loop and size <= _INLINE_WRITE_BYTES_MAX and self._writes.allows(time.monotonic())
 
     def write(self, call: Callable[_P, None], *args: _P.args, **options: _P.kwargs) -> None:
-        """A call into the page cache, in place; one that had to wait moves the next ones to a thread."""
+        """A call into the page cache, in place."""
         started = time.monotonic()
         call(*args, **options)
-        ended = time.monotonic()
-        if ended - started > _SLOW_WRITE_S:
-            self._write_in_thread_until = ended + _THREAD_SPELL_S
+        self._writes.spend(started=started, ended=time.monotonic())
 
     async def sync(self, call: Callable[[], None], *, bulk: bool) -> None:
         started = time.monotonic()
-        if bulk or not self._owns_loop or started < self._sync_in_thread_until:
+        if bulk or not self._owns_loop or not self._syncs.allows(started):
             await self.in_thread(call)
             return
         call()
-        ended = time.monotonic()
-        if ended - started > _SLOW_SYNC_S:
-            self._sync_in_thread_until = ended + _THREAD_SPELL_S
+        self._syncs.spend(started=started, ended=time.monotonic())
 
 
 def _unwritten(group: list[Buffer], done: int) -> list[Buffer]:
