@@ -5,7 +5,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install packages up test test-full check bench bench-quick build clean fmt vet all
+.PHONY: help install packages up test test-full check bench bench-quick soak build clean fmt vet all
 
 BIN := .venv/bin
 export PYTHON
@@ -46,6 +46,9 @@ bench: install ## measure Tailrace beside its peers, as far as they can be had; 
 
 bench-quick: install ## the same in a few minutes, and less to be trusted
 	$(BIN)/python -m bench --quick
+
+soak: install ## one broker at half load for about twenty minutes: does anything grow?
+	$(BIN)/python -m bench.soak
 
 build: install ## wheel and source archive into dist/
 	rm -rf build dist

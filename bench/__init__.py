@@ -10,8 +10,9 @@ what the machine does to one it does to the others. What is missing is skipped, 
 `generator` one wire load in its own process      `client`    one side of a real client in its own process
 `child`     those processes, seen from here       `goal`      what is to be reached, as a table
 `report`    figures, and their JSON               `table` `page` `plot`  the same for people
+`scaling/`  Tailrace alone: cost against size
 
 Three kinds of load: *wire* sends prebuilt frames, so that the server is the limit (tailrace.bench.wire);
 *client* is what a user of confluent-kafka gets; *durable* is wire with a sync to disk before every
-acknowledgement.
+acknowledgement. After them come curves: what more partitions, connections, bytes, consumers and groups cost.
 """

@@ -16,7 +16,9 @@ from bench.load import Load, plan_loads
 from bench.page import as_page
 from bench.report import Report, read_json, write_json
 from bench.run import FULL, QUICK, Plan, run
-from bench.table import as_markdown, goal_table, machine_line, notes, server_table
+from bench.scaling import Curve, plan_curves
+from bench.scaling.run import is_about_curves
+from bench.table import as_markdown, goal_table, machine_line, notes, scaling_parts, server_table
 from bench.target import PEERS, Target, plan_targets
 
 RESULTS = Path(__file__).parent / "results"
@@ -24,14 +26,16 @@ RESULTS = Path(__file__).parent / "results"
 
 @click.command()
 @click.option(
-    "--quick", is_flag=True, help="One short round and three client shapes: minutes, and less exact."
+    "--quick",
+    is_flag=True,
+    help="One short round, three client shapes, small curves: minutes, and less exact.",
 )
 @click.option(
     "--only",
     metavar="LOADS",
     default="",
-    help="Loads by the beginning of their names, or kinds: "
-    "wire, producers, client, latency; separated by commas.",
+    help="Loads by the beginning of their names, or kinds: wire, producers, client, latency, scaling; "
+    "separated by commas. For scaling alone no peer is started, and the files are called scaling.",
 )
 @click.option(
     "--peers",
@@ -79,16 +83,32 @@ def command(
         _write(read_json(render), out, render.stem)
         return
     try:
-        targets, loads = plan_targets(_words(peers)), plan_loads(only=_words(only), quick=quick)
+        targets = plan_targets(_words(peers))
+        loads, curves = plan_measured(_words(only), quick=quick)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     plan = plan_of(QUICK if quick else FULL, rounds=rounds, seconds=seconds)
-    report = _run(targets, loads, plan, directory or Path.cwd(), out, "peers-quick" if quick else "peers")
-    click.echo("\n\n".join([machine_line(report), goal_table(report), server_table(report)]))
+    name = f"{'peers' if loads else 'scaling'}{'-quick' if quick else ''}"
+    report = _run(targets, loads, curves, plan, directory or Path.cwd(), out, name)
+    click.echo("\n\n".join(_summary(report)))
     for line in notes(report):
         click.echo(f"note: {line}")
     if report.interrupted:
         sys.exit(130)
+
+
+def plan_measured(words: tuple[str, ...], *, quick: bool) -> tuple[list[Load], list[Curve]]:
+    """The loads and the curves that the words are for; without words all of both."""
+    about_curves = tuple(word for word in words if is_about_curves(word))
+    about_loads = tuple(word for word in words if not is_about_curves(word))
+    loads = plan_loads(only=about_loads, quick=quick) if about_loads or not words else []
+    curves = plan_curves(about_curves) if about_curves or not words else []
+    return loads, curves
+
+
+def _summary(report: Report) -> list[str]:
+    peers = [goal_table(report), server_table(report)] if report.loads else []
+    return [machine_line(report), *peers, *scaling_parts(report)]
 
 
 def plan_of(plan: Plan, *, rounds: int | None, seconds: float | None) -> Plan:
@@ -100,10 +120,16 @@ def plan_of(plan: Plan, *, rounds: int | None, seconds: float | None) -> Plan:
 
 
 def _run(
-    targets: list[Target], loads: list[Load], plan: Plan, directory: Path, out: Path, name: str
+    targets: list[Target],
+    loads: list[Load],
+    curves: list[Curve],
+    plan: Plan,
+    directory: Path,
+    out: Path,
+    name: str,
 ) -> Report:
     out.mkdir(parents=True, exist_ok=True)
-    with _terminated_as_interrupted(), progress(plan.steps(loads, targets)) as note:
+    with _terminated_as_interrupted(), progress(plan.steps(loads, targets, curves)) as note:
         report = run(
             targets,
             loads,
@@ -111,6 +137,7 @@ def _run(
             directory=directory,
             note=note,
             save=lambda so_far: write_json(so_far, out / f"{name}.json"),
+            curves=curves,
         )
     _write(report, out, name)
     return report

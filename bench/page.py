@@ -1,17 +1,21 @@
-"""The report as one HTML page: goals, servers, a chart and a table for every load. It loads nothing."""
+"""The report as one HTML page: goals, servers, a chart and a table for every load and every curve.
+
+It loads nothing.
+"""
 
 from __future__ import annotations
 
 from html import escape
 
-from bench.plot import Bar, bars
-from bench.report import Report, number
-from bench.table import COLUMNS, figure, machine_line, notes
+from bench.plot import Bar, Dot, bars, line
+from bench.report import Report, Row, number, rows_of
+from bench.table import COLUMNS, curve_columns, figure, growth_text, machine_line, notes, remark
 
 _STYLE = """
 :root { color-scheme: light dark; --ours: #0a7f78; --theirs: #9aa5b1; --line: #8884; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2.2rem; }
+h1 { font-size: 1.5rem; } h2, h3 { font-size: 1.1rem; margin-top: 2.2rem; }
+h2.part { font-size: 1.3rem; margin-top: 3.5rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .9rem; }
 th, td { text-align: right; padding: .25rem .5rem; border-bottom: 1px solid var(--line); }
 th:first-child, td:first-child { text-align: left; }
@@ -20,6 +24,8 @@ svg { width: 100%; height: auto; margin: .6rem 0; } svg text { font-size: 12px; 
 svg .title { font-weight: 600; } svg .unit { font-weight: 400; opacity: .7; }
 svg .ours { fill: var(--ours); } svg .theirs { fill: var(--theirs); }
 svg .range { stroke: currentColor; stroke-width: 1.5; opacity: .6; }
+svg .line { stroke: var(--ours); stroke-width: 2; fill: none; } svg .axis { stroke: var(--line); }
+.lines { display: grid; grid-template-columns: repeat(auto-fill, minmax(17rem, 1fr)); gap: 0 1.5rem; }
 """
 _CHARTS = (
     ("per_s", "how many", "per second"),
@@ -34,10 +40,9 @@ def as_page(report: Report) -> str:
     body = [
         "<h1>Tailrace beside its peers</h1>",
         f'<p class="quiet">{escape(machine_line(report))}</p>',
-        _goals(report),
-        "<h2>Servers</h2>",
-        _servers(report),
+        *([_goals(report), "<h2>Servers</h2>", _servers(report)] if report.loads else []),
         *(_load(report, name, title) for name, title in report.loads.items()),
+        *_scaling(report),
         _missing(report),
     ]
     return (
@@ -104,6 +109,34 @@ def _chart(report: Report, load: str, targets: list[str], key: str, title: str, 
     if key == "mb_per_s" and max((bar.value for bar in rows), default=0) < _SMALL_MB_PER_S:
         return ""
     return bars(title, rows, unit=unit)
+
+
+def _scaling(report: Report) -> list[str]:
+    curves = [_curve(curve) for curve in report.scaling if rows_of(curve["points"])]
+    return ['<h2 class="part">Tailrace: cost against size</h2>', *curves] if curves else []
+
+
+def _curve(curve: Row) -> str:
+    points, columns = rows_of(curve["points"]), curve_columns(curve)
+    charts = [_line(points, each) for each in rows_of(curve["figures"])]
+    rows = [
+        [escape(str(point["label"])), *(figure(number(point.get(key))) for key, _ in columns)]
+        for point in points
+    ]
+    rows.append(["last / first", *(growth_text(curve, key) for key, _ in columns)])
+    table = _table([escape(str(curve["x"])), *(escape(title) for _, title in columns)], rows)
+    why = f"<p>{escape(remark(curve))}</p>" if remark(curve) else ""
+    return f'<h3>{escape(str(curve["title"]))}</h3>{why}<div class="lines">{"".join(charts)}</div>{table}'
+
+
+def _line(points: list[Row], each: Row) -> str:
+    dots = [
+        Dot(x=x, value=value, label=str(point["label"]))
+        for point in points
+        if (x := number(point["x"])) is not None
+        and (value := number(point.get(str(each["key"])))) is not None
+    ]
+    return line(str(each["title"]), dots, unit=str(each["unit"]))
 
 
 def _missing(report: Report) -> str:

@@ -9,7 +9,8 @@
   "samples": [{"load", "target", "round", ...figures}],
   "failures": [{"load", "target", "round", "why"}],
   "unsupported": [{"load", "target", "why"}],
-  "goals": [{"text", "value", "bound", "met"}]
+  "goals": [{"text", "value", "bound", "met"}],
+  "scaling": [{...}]                         cost against size, one for each curve: see bench.scaling.curve
 }
 
 Figures of a sample: per_s, mb_per_s, p50_ms, p99_ms, p999_ms, max_ms, cpu_us (of the server, per request or
@@ -57,6 +58,7 @@ class Report:
     failures: list[Row] = field(default_factory=list)
     unsupported: list[Row] = field(default_factory=list)
     goals: list[Row] = field(default_factory=list)
+    scaling: list[Row] = field(default_factory=list)
 
     def add(self, found: Mapping[str, Row], *, target: str, server: str, round_number: int) -> None:
         """The figures of one measurement, or why there are none."""
@@ -101,6 +103,17 @@ def number(value: object) -> float | None:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
     return None
+
+
+def rows_of(value: object) -> list[Row]:
+    """A JSON list of objects; nothing for anything else."""
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+
+
+def growth(curve: Row, key: str) -> float | None:
+    """A figure of a curve: the last that was measured over the first; None without two of them."""
+    seen = [value for point in rows_of(curve["points"]) if (value := number(point.get(key))) is not None]
+    return seen[-1] / seen[0] if len(seen) > 1 and seen[0] else None
 
 
 def middle(values: Iterable[float]) -> float | None:

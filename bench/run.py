@@ -1,4 +1,4 @@
-"""Servers up, loads in turns, servers down.
+"""Servers up, loads in turns, servers down; then Tailrace alone, for its cost against size.
 
 All servers run from the beginning to the end, so that a virtual machine stays warm, but only one is loaded at
 a time; what each uses while idle is in the report. For every load each target runs once per round, and who
@@ -24,6 +24,8 @@ from bench.goal import judge
 from bench.load import PRODUCERS, WIRE, ClientLoad, Load, Part, WireJob
 from bench.measure import Durations, measure
 from bench.report import Report, Row, ServerFacts
+from bench.scaling import Curve, run_curves
+from bench.scaling.run import count_points
 from bench.server import NotHere, Server
 from bench.server.process import HOST
 from bench.target import Target, servers_of
@@ -46,10 +48,13 @@ class Plan:
     idle_s: float
     quick: bool = False
 
-    def steps(self, loads: Sequence[Load], targets: Sequence[Target]) -> int:
+    def steps(self, loads: Sequence[Load], targets: Sequence[Target], curves: Sequence[Curve] = ()) -> int:
         """Measurements, warm-ups and starts: what a progress bar counts."""
+        points = count_points(curves, quick=self.quick)
+        if not loads:
+            return points
         measured = sum(1 for load in loads for target in targets if target.takes(load))
-        return measured * self.rounds + 2 * len(servers_of(targets)) + 1
+        return measured * self.rounds + 2 * len(servers_of(targets)) + 1 + points
 
 
 FULL = Plan(
@@ -79,25 +84,45 @@ def run(
     directory: Path,
     note: Note,
     save: Save = lambda _report: None,
+    curves: Sequence[Curve] = (),
 ) -> Report:
-    """Measure everything. Ctrl-C ends it early, with what there is; `save` is called after every load."""
+    """Measure everything; without loads no peer is started.
+
+    Ctrl-C ends it early, with what there is; `save` is called after every load and every curve.
+    """
     began = time.monotonic()
     report = Report(
         began=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         quick=plan.quick,
         machine=describe_machine(directory),
     )
-    with ExitStack() as stack:
-        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="peers-", dir=directory)))
+    with tempfile.TemporaryDirectory(prefix="peers-", dir=directory) as name:
         try:
-            report.ceiling = measure_ceiling(plan.durations, note)
-            here = _start_all(targets, plan, place, stack, report, note)
-            _run_loads(here, loads, plan, report, note, save)
+            if loads:
+                _run_peers(targets, loads, plan, Path(name), report, note, save)
+            run_curves(curves, plan.durations, report, directory=Path(name), note=note, save=save)
         except KeyboardInterrupt:
             report.interrupted = True
         report.took_s = time.monotonic() - began
-    report.goals = judge(report)
+    if loads:
+        report.goals = judge(report)
     return report
+
+
+def _run_peers(
+    targets: Sequence[Target],
+    loads: Sequence[Load],
+    plan: Plan,
+    place: Path,
+    report: Report,
+    note: Note,
+    save: Save,
+) -> None:
+    """Every load on every target; the servers are stopped at the end of it."""
+    report.ceiling = measure_ceiling(plan.durations, note)
+    with ExitStack() as stack:
+        here = _start_all(targets, plan, place, stack, report, note)
+        _run_loads(here, loads, plan, report, note, save)
 
 
 def _start_all(

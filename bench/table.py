@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.report import Report, middle, number
+from bench.report import Report, Row, growth, middle, number, rows_of
+from bench.scaling.remarks import REMARKS
 
 COLUMNS = (
     ("per_s", "/s"),
@@ -79,6 +80,39 @@ def load_table(report: Report, load: str) -> str:
     return markdown(["", *(title for _, title in columns)], rows) if rows else ""
 
 
+def curve_columns(curve: Row) -> list[tuple[str, str]]:
+    """Key and heading of every figure of a curve that was measured at some size."""
+    points = rows_of(curve["points"])
+    return [
+        (str(each["key"]), f"{each['title']}, {each['unit']}")
+        for each in rows_of(curve["figures"])
+        if any(number(point.get(str(each["key"]))) is not None for point in points)
+    ]
+
+
+def growth_text(curve: Row, key: str) -> str:
+    """How a figure grew from the first size to the last."""
+    times = growth(curve, key)
+    if times is None:
+        return "-"
+    return f"{figure(times)}x" if times >= 0.1 else f"{times:.2g}x"
+
+
+def curve_table(curve: Row) -> str:
+    """One curve, a row for each size, and how everything grew; nothing if it has no points."""
+    points, columns = rows_of(curve["points"]), curve_columns(curve)
+    rows = [
+        [str(point["label"]), *(figure(number(point.get(key))) for key, _ in columns)] for point in points
+    ]
+    rows.append(["last / first", *(growth_text(curve, key) for key, _ in columns)])
+    return markdown([str(curve["x"]), *(title for _, title in columns)], rows) if points else ""
+
+
+def remark(curve: Row) -> str:
+    """Why it bends, where that is known."""
+    return REMARKS.get(str(curve["name"]), "")
+
+
 def machine_line(report: Report) -> str:
     """Where and when."""
     facts = [f"{key} {report.machine[key]}" for key in _MACHINE if report.machine.get(key) is not None]
@@ -93,6 +127,11 @@ def notes(report: Report) -> list[str]:
     lines += [
         f"{row['target']}, {row['load']}, round {row['round']}: {row['why']}" for row in report.failures
     ]
+    lines += [
+        f"{curve['title']}, {row['label']}: {row['why']}"
+        for curve in report.scaling
+        for row in rows_of(curve["missing"])
+    ]
     if report.interrupted:
         lines.append("the run was interrupted: what came later is missing")
     return lines
@@ -100,14 +139,25 @@ def notes(report: Report) -> list[str]:
 
 def as_markdown(report: Report) -> str:
     """The whole report."""
-    parts = ["# Tailrace beside its peers", machine_line(report), goal_table(report), "## Servers"]
-    parts.append(server_table(report))
+    parts = ["# Tailrace beside its peers", machine_line(report)]
+    if report.loads:
+        parts += [goal_table(report), "## Servers", server_table(report)]
     if report.ceiling:
         shown = ", ".join(f"{key} {figure(number(value))}" for key, value in report.ceiling.items())
         parts.append(f"The generator alone, against a handler that does nothing: {shown}.")
     for load, title in report.loads.items():
         if table := load_table(report, load):
             parts += [f"## {title}", table]
+    parts += scaling_parts(report)
     if missing := notes(report):
         parts += ["## What is missing", "\n".join(f"- {line}" for line in missing)]
     return "\n\n".join(parts) + "\n"
+
+
+def scaling_parts(report: Report) -> list[str]:
+    """The curves, under a heading of their own."""
+    parts = []
+    for curve in report.scaling:
+        if table := curve_table(curve):
+            parts += [f"### {curve['title']}", table, remark(curve)]
+    return ["## Tailrace: cost against size", *filter(None, parts)] if parts else []

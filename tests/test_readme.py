@@ -131,9 +131,13 @@ def test_the_log_commands_work_on_a_servers_data(server: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_benchmark_command_works(tmp_path: Path) -> None:
-    (args,) = [args for args in tailrace_arguments() if args[0] == "bench"]
-    assert run_python("-m", "tailrace", *args, cwd=tmp_path).strip() != ""
+def test_the_benchmark_commands_work(server: Path, tmp_path: Path) -> None:
+    port = json.loads((server / "tailrace-data" / "tailrace.ports.json").read_text())["kafka"]
+    arguments = [args for args in tailrace_arguments() if args[0] == "bench"]
+    assert [args[1:] for args in arguments] == [["--quick"], ["log", "--quick"]]
+    for args in arguments:
+        printed = run_python("-m", "tailrace", *args, cwd=tmp_path, TAILRACE_BOOTSTRAP=f"127.0.0.1:{port}")
+        assert printed.strip() != ""
 
 
 def test_every_command_of_readme_is_known_to_these_tests() -> None:

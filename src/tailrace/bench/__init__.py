@@ -1,8 +1,11 @@
 """The loads behind `tailrace bench`.
 
 `log`         every load of `tailrace bench log`, one after the other, into one report
-`report`      what was measured, beside the goals
+`report`      what it measured, beside the goals
 `page`        the same as one HTML page
+`wire`        loads over raw sockets, those of `tailrace bench` among them
+`broker_report` `broker_page`  what those measured, and the same as one HTML page
+`document`    what both pages share
 `compare`     our log and the bare system calls in turns, so that both meet the same disk at the same time
 `batch`       batches of an exact size
 `appending` `reading` `committing` `recovering` `coding`  one load each

@@ -28,7 +28,7 @@ from tailrace.model import (
 )
 from tailrace.records import LOG_APPEND_TIME_BIT, Batch
 from tailrace.runtime import Clock
-from tailrace.storage.api import PartitionLog, Slice, TimestampedOffset
+from tailrace.storage.api import PartitionLog, Slice, TimestampedOffset, Waiter
 
 UP_TO_HIGH_WATERMARK = -1
 _NO_TIMESTAMP = -1
@@ -168,6 +168,10 @@ class Partition:
     def wait_durable(self, end: Offset) -> asyncio.Future[None]:
         """Done when everything below `end` may be acknowledged."""
         return self._led_log().wait_durable(end)
+
+    def tell_durable(self, end: Offset, waiter: Waiter) -> None:
+        """The same for a waiter of the caller's own."""
+        self._led_log().tell_durable(end, waiter)
 
     # ---- read
 

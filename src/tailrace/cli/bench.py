@@ -1,27 +1,228 @@
-"""`tailrace bench`: runs the loads of `tailrace.bench` and shows the figures beside their goals."""
+"""`tailrace bench`: loads against a broker that runs; `tailrace bench log`: the log against the bare disk.
+
+Both run what `tailrace.bench` offers and show what it found. Progress is told on stderr and between the loads
+only: a thread that draws it would be measured too.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from tailrace.cli.connection import Cluster, connection_option, exit_code_of
+from tailrace.cli.exit import CommandFailed, ExitCode
 from tailrace.cli.output import Column, Output, Row, examples, output_option
+from tailrace.model import BrokerError, escape
 
 if TYPE_CHECKING:
     from tailrace.bench import LogReport, Verdict
+    from tailrace.bench.broker_report import BrokerReport
+    from tailrace.bench.wire.broker import BrokerRun, Plan
+    from tailrace.bench.wire.subject import Subject
+
+_HINT = "Next: tailrace bench log measures the disk; docs/performance-analysis.md tells how to tune."
+
+# What each load asks, for --help; kept here so that help imports no benchmark.
+_LOADS = {
+    "one": "the least that a record waits: one producer sends the next when the last is acknowledged",
+    "unbatched": "requests a second with one record each, 8 connections with 5 requests in flight",
+    "many": "how 64 producers share the broker, each waiting for every record",
+    "produce-16k": "what comes in with the batches of an ordinary producer, 4 connections",
+    "produce-1m": "what comes in with batches of 1 MB, 4 connections",
+    "fetch-16k": "what goes out in small replies, read again and again, 4 connections",
+    "fetch-1m": "what goes out in replies of 1 MB, 4 connections",
+    "delivery": "from a producer to a consumer that waits: 1,000 records a second, each timed",
+}
 
 
-@click.group(name="bench", no_args_is_help=True)
-def command() -> None:
-    """Measure what this machine and its disk can do."""
+def _parse_only(_context: click.Context, _parameter: click.Parameter, value: str | None) -> list[str]:
+    names = [name.strip() for name in (value or "").split(",") if name.strip()]
+    for name in names:
+        if name not in _LOADS:
+            raise click.BadParameter(f"{name!r} is not among {', '.join(_LOADS)}")
+    return names
+
+
+def page_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--html FILE`; it receives the path, whose directory exists, as `page`."""
+
+    def check(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path | None:
+        if value is not None and not value.parent.is_dir():  # before the work, not after it
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(value.parent))
+        return value
+
+    return click.option(
+        "--html",
+        "page",
+        type=click.Path(path_type=Path, dir_okay=False, writable=True),
+        metavar="FILE",
+        callback=check,
+        help="Also write a page with the figures and the machine; it needs nothing but itself.",
+    )(command)
+
+
+@click.group(
+    name="bench",
+    invoke_without_command=True,
+    help="Measure a running broker, or the disk of this machine.\n\n"
+    "Without a further word: loads over the wire against the broker at --bootstrap, Tailrace or Apache Kafka,"
+    " in a topic of their own that is deleted at the end. It takes about 40 seconds and may write a few GB"
+    " there. `tailrace bench log` measures the disk, and needs no broker.\n\n"
+    "The loads:\n\n"
+    + "\n\n".join(f"{name}: {text}" for name, text in _LOADS.items())
+    + "\n\nThe figures: `per s` counts requests (records in delivery); p50, p99 and p99.9 are waiting times"
+    " from sending to the answer (to the consumer in delivery); CPU and RSS are the broker's own, per"
+    " request and per MB, and are there if it runs on this machine.",
+    epilog=examples(
+        "tailrace bench --quick",
+        "tailrace bench --bootstrap kafka-1:9092,kafka-2:9092 --partitions 6",
+        "tailrace bench --only one,delivery --acks 1",
+        "tailrace bench --html report.html -o json > before.json",
+        "tailrace bench log --quick",
+    ),
+)
+@click.option("--quick", is_flag=True, help="A second for each load: about 10 seconds, and less exact.")
+@click.option("--only", metavar="NAMES", callback=_parse_only, help="These loads, with commas.")
+@click.option(
+    "--acks",
+    type=click.Choice(["all", "1"]),
+    default="all",
+    show_default=True,
+    help="Who must have a record: all replicas in sync, or the leader.",
+)
+@click.option(
+    "--partitions",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    help="Of the topic; connections are spread over them.",
+)
+@click.option(
+    "--record-bytes",
+    type=click.IntRange(1, 10_000_000),
+    default=100,
+    show_default=True,
+    help="Size of a record in one, unbatched, many and delivery.",
+)
+@page_option
+@connection_option
+@output_option
+@click.pass_context
+def command(
+    context: click.Context,
+    quick: bool,
+    only: list[str],
+    acks: str,
+    partitions: int,
+    record_bytes: int,
+    page: Path | None,
+    cluster: Cluster,
+    output: Output,
+) -> int | None:
+    if context.invoked_subcommand is not None:
+        _refuse_misplaced(context)
+        return None
+    from tailrace.bench.wire.broker import FULL_S, QUICK_S, SHAPES, Plan
+
+    plan = Plan(
+        seconds=QUICK_S if quick else FULL_S,
+        shapes=[shape for shape in SHAPES if not only or shape.name in only],
+        acks=-1 if acks == "all" else int(acks),
+        partitions=partitions,
+        record_bytes=record_bytes,
+    )
+    return _bench_broker(cluster, plan, page=page, output=output)
+
+
+def _refuse_misplaced(context: click.Context) -> None:
+    """An option in front of the subcommand would be ignored, and its owner would not know."""
+    from click.core import ParameterSource
+
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(
+                f"{parameter.opts[-1]} stands before {context.invoked_subcommand}: write it behind, if it"
+                " has that option.",
+                context,
+            )
+
+
+# ---- a broker
+
+
+def _bench_broker(cluster: Cluster, plan: Plan, *, page: Path | None, output: Output) -> int | None:
+    from tailrace.bench.broker_report import report_of
+    from tailrace.bench.wire.subject import find_subject
+
+    try:
+        subject = find_subject(cluster.bootstrap, timeout_s=cluster.timeout_s)
+        run = _run(subject, plan)
+    except BrokerError as error:
+        raise CommandFailed(str(error), exit_code=exit_code_of(error)) from error
+    report = report_of(subject, plan, run)
+    if page is not None:
+        from tailrace.bench.broker_page import write_broker_page
+
+        _write(page, write_broker_page(report, measured_at=datetime.now().astimezone()))
+    if output.format == "table":
+        _show_broker(report, output)
+    else:
+        output.record(report.as_row())
+    return _end(subject, run)
+
+
+def _run(subject: Subject, plan: Plan) -> BrokerRun:
+    from tailrace.bench.wire.broker import run_broker_bench
+
+    with _steps(len(plan.shapes), lines=True) as note:
+        return run_broker_bench(subject, plan, note=note)
+
+
+def _end(subject: Subject, run: BrokerRun) -> int | None:
+    """Say how it ended, and return the exit code of a run that was stopped."""
+    left = ""
+    if run.topic_left is not None:
+        left = f"Topic {run.topic_left} is still there. Try: tailrace topic delete {run.topic_left} --yes"
+    if run.failure is not None:
+        raise CommandFailed(
+            f"{subject.address} failed in the middle: {run.failure}. See what the broker itself says."
+            + (f" {left}" if left else "")
+        )
+    if left:
+        click.echo(f"warning: {escape(left)}", err=True)
+    if run.interrupted:
+        click.echo("stopped before the end", err=True)
+        return ExitCode.INTERRUPTED
+    return None
+
+
+def _show_broker(report: BrokerReport, output: Output) -> None:
+    from tailrace.bench.broker_report import broker_lines, write_value
+
+    columns = [Column("title", title="load")]
+    columns += [Column(each.key, each.title, show=write_value, right=True) for each in report.figures()]
+    rows: Sequence[Row] = [
+        {"title": load.title, **{each.key: each.value_in(load) for each in report.figures()}}
+        for load in report.loads
+    ]
+    if rows:
+        output.rows(rows, columns=columns)
+        click.echo()
+    output.record({**broker_lines(report), **report.machine})
+    for note in [*report.notes(), _HINT]:
+        click.echo(note, err=True)
+
+
+# ---- the log
 
 
 @command.command(
@@ -42,13 +243,7 @@ def command() -> None:
     show_default="here",
     help="A directory on the disk to measure; nothing is left in it.",
 )
-@click.option(
-    "--html",
-    "page",
-    type=click.Path(path_type=Path, dir_okay=False, writable=True),
-    metavar="FILE",
-    help="Also write a page with the figures, their goals and the machine; it needs nothing but itself.",
-)
+@page_option
 @output_option
 def bench_log(quick: bool, directory: Path, page: Path | None, output: Output) -> None:
     """Measure the log against the bare system calls on the same disk.
@@ -56,28 +251,19 @@ def bench_log(quick: bool, directory: Path, page: Path | None, output: Output) -
     Both take turns, and the figures are ratios of their medians: 1 is as fast as the bare calls. Other work
     on the machine still shows, so measure a quiet one.
     """
-    from tailrace.bench import FULL, QUICK, STEPS, run_log_bench
+    from tailrace.bench import FULL, QUICK, STEPS, run_log_bench, write_page
 
-    if page is not None and not page.parent.is_dir():  # before the work, not after it
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(page.parent))
     with _steps(STEPS) as note:
         report = run_log_bench(directory, QUICK if quick else FULL, note=note)
     if page is not None:
-        _write_page(report, page)
+        _write(page, write_page(report, measured_at=datetime.now().astimezone()))
     if output.format == "table":
-        _show(report, output)
+        _show_log(report, output)
     else:
         output.record(report.as_row())
 
 
-def _write_page(report: LogReport, page: Path) -> None:
-    from tailrace.bench import write_page
-
-    page.write_text(write_page(report, measured_at=datetime.now().astimezone()), encoding="utf-8")
-    click.echo(f"wrote {page}", err=True)
-
-
-def _show(report: LogReport, output: Output) -> None:
+def _show_log(report: LogReport, output: Output) -> None:
     from tailrace.bench import judge
 
     columns = [
@@ -111,11 +297,19 @@ def _mark(met: bool | None) -> str:
     return "met" if met else "missed"
 
 
+# ---- both
+
+
+def _write(page: Path, text: str) -> None:
+    page.write_text(text, encoding="utf-8")
+    click.echo(f"wrote {page}", err=True)
+
+
 @contextmanager
-def _steps(total: int) -> Iterator[Callable[[str], None]]:
-    """A bar on stderr that moves between the steps only: a thread that draws it would be measured too."""
+def _steps(total: int, *, lines: bool = False) -> Iterator[Callable[[str], None]]:
+    """A bar on stderr that moves between the steps; where there is no terminal, a line each if wanted."""
     if not sys.stderr.isatty():
-        yield lambda _name: None
+        yield (lambda name: click.echo(name, err=True)) if lines else (lambda _name: None)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

@@ -26,7 +26,7 @@ NOUNS: Mapping[str, str] = {
     "tail": "Show a topic's records, and follow it.",
     "topic": "List, describe, create, change, empty and delete topics.",
     "group": "List, describe, reset and delete consumer groups.",
-    "bench": "Measure what this machine and its disk can do.",
+    "bench": "Measure a running broker, or the disk of this machine.",
     "config": "Show settings, what they mean, and where they come from.",
     "doctor": "Look for what keeps a broker from running well.",
     "log": "Look into a data directory, and check every byte of it.",
@@ -36,7 +36,7 @@ _EXAMPLES = examples(
     "tailrace up --demo",
     "tailrace doctor",
     "tailrace log inspect ./tailrace-data",
-    "tailrace bench log --quick",
+    "tailrace bench --quick",
 )
 
 

@@ -73,6 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         "_turn_bytes",
         "_turn_requests",
         "_unanswered_bytes",
+        "_woken",
         "active",
         "door",
         "idle_ticks",
@@ -110,6 +111,7 @@ class Connection(asyncio.BufferedProtocol):
         self._deadline = _NEVER
         self._timer: asyncio.TimerHandle | None = None
         self._orphans: list[Pending] = []
+        self._woken = False
         self._facts: ConnectionFacts | None = None
         self._frame_due = _NEVER  # when the frame that is arriving must be here
 
@@ -230,10 +232,15 @@ class Connection(asyncio.BufferedProtocol):
         logger.error("request failed: %s: %s", self.facts, error, exc_info=error)
         self.abort()
 
-    def ready(self, future: asyncio.Future[None]) -> None:
-        """A reply may be known now. Of many that become known at once the first call sends them all."""
-        if not future.cancelled():
-            future.exception()  # seen, also where nobody waits any more: the client left, or its time was up
+    def ready_soon(self) -> None:
+        """A reply may be known now. Of many that become known at once the first call has them all sent."""
+        if not self._woken:
+            self._woken = True
+            self.door.wake_soon(self)
+
+    def ready(self) -> None:
+        """Send what is known now."""
+        self._woken = False
         if self._orphans:
             self._settle_orphans()
         elif self._outbox.queue:
@@ -292,7 +299,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._holds |= _UNANSWERED
             if self._turn_requests >= self._config.turn_requests:
                 self._end_turn()
-        if queue:
+        if queue and outbox.is_ready():
             outbox.flush()
             if self._holds & _UNANSWERED:
                 self._settle()

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tailrace.broker import Broker
 from tailrace.kafka.budget import RequestBudget
 from tailrace.kafka.cache import ReplyCache
 from tailrace.kafka.config import DoorConfig
 from tailrace.kafka.session import FetchSessions
+
+if TYPE_CHECKING:
+    from tailrace.kafka.connection import Connection
 
 _RECEIVE_BYTES = 64 * 1024
 
@@ -49,6 +52,7 @@ class Door:
         )
         self.suspects: set[tuple[str, int]] = set()  # partitions whose records could not be read in mid-reply
         self._tasks: set[asyncio.Task[None]] = set()
+        self._woken: list[Connection] = []
 
     def start(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a handler beside everything else; it outlives its connection, and ends with the door."""
@@ -56,6 +60,17 @@ class Door:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    def wake_soon(self, connection: Connection) -> None:
+        """Have a connection look at its replies. A commit makes many known at once: one callback for all."""
+        if not self._woken:
+            self.loop.call_soon(self._wake)
+        self._woken.append(connection)
+
+    def _wake(self) -> None:
+        woken, self._woken = self._woken, []
+        for connection in woken:
+            connection.ready()
 
     async def stop_handlers(self) -> None:
         """End the handlers that still run."""

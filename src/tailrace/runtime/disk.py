@@ -4,9 +4,9 @@ Everything that the storage engines do to files goes through `Disk` and `File`, 
 lose, tear and reorder it. Paths are relative to the data directory, "" is the directory itself.
 
 Where a call runs is decided here. In a loop of our own a small write and a sync run in place, because handing
-them to a thread and back costs 0.13 ms, about what a sync takes; when slow ones are more than rare, their kind
-moves to a thread for a while (`Patience`). In a loop that belongs to the user's program they always run in a
-thread. Threads run single system calls that release the GIL, never Python code for long.
+them to a thread and back costs 0.13 ms, about what a sync takes; when slow ones are more than rare, their
+kind moves to a thread for a while (`Patience`). In a loop that belongs to the user's program they always run
+in a thread. Threads run single system calls that release the GIL, never Python code for long.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from tailrace.storage.api import (
     Slice,
     StorageEngine,
     TimestampedOffset,
+    Waiter,
 )
 from tailrace.storage.epochs import LeaderEpochs
 from tailrace.storage.producers import ProducerStates
@@ -35,4 +36,5 @@ __all__ = [
     "Slice",
     "StorageEngine",
     "TimestampedOffset",
+    "Waiter",
 ]

@@ -122,6 +122,19 @@ class TimestampedOffset(NamedTuple):
     timestamp_ms: int
 
 
+class Waiter(Protocol):
+    """Whoever waits for durability, told once. A future is one."""
+
+    def done(self) -> bool:
+        """Whether it was told, or does not wait any more."""
+
+    def set_result(self, result: None, /) -> None:
+        """It is durable."""
+
+    def set_exception(self, error: Exception, /) -> None:
+        """It never will be."""
+
+
 def ignore_change() -> None:
     """What a log calls while nobody watches it."""
 
@@ -183,9 +196,12 @@ class PartitionLog(Protocol):
         """Like `read_nowait`, waiting for the disk where it must."""
 
     def wait_durable(self, end: Offset) -> asyncio.Future[None]:
-        """Done when `durable_offset` has reached `end`; StorageError if it never will.
+        """Done when `durable_offset` has reached `end`; StorageError if it never will."""
 
-        A future, so that one who waits for many needs no task for each.
+    def tell_durable(self, end: Offset, waiter: Waiter) -> None:
+        """The same for a waiter of the caller's own; it is told in the loop, at once if there is no wait.
+
+        It must not append or read in that moment: it notes what it was told, and acts on it later.
         """
 
     async def truncate(self, offset: Offset) -> None:

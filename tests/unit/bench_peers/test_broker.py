@@ -9,7 +9,6 @@ from bench.generator import run_job
 from bench.load import PRODUCERS, WIRE, WireJob, WireLoad
 
 from tailrace.bench.wire import LoadError
-from tailrace.bench.wire.broker import SHAPES, Address, Shape, run_broker_bench
 from tailrace.bench.wire.topic import METADATA, admin
 from tailrace.wire.kafka.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -48,26 +47,6 @@ def _rows(job: WireJob) -> list[dict[str, object]]:
     return list(parts)
 
 
-@pytest.mark.parametrize("shape", [SHAPES[0], SHAPES[3], SHAPES[5]], ids=lambda shape: shape.name)
-def test_a_running_broker_is_measured_and_left_as_it_was(address: tuple[str, int], shape: Shape) -> None:
-    where = Address(host=address[0], port=address[1], pid=os.getpid())
-
-    (result,) = run_broker_bench(where, seconds=0.05, shapes=[shape])
-
-    assert result.per_s > 0
-    assert result.p50_ms is not None
-    assert result.cpu_us is not None
-    assert topics_at(address) == []
-
-
-def test_a_broker_that_refuses_is_an_error(address: tuple[str, int]) -> None:
-    too_large = Shape(name="x", title="x", connections=1, size=2_000_000)
-
-    with pytest.raises(LoadError, match="MESSAGE_TOO_LARGE"):
-        list(run_broker_bench(Address(host=address[0], port=address[1]), seconds=1, shapes=[too_large]))
-    assert topics_at(address) == []
-
-
 def test_a_topic_that_is_there_is_not_made_again(address: tuple[str, int]) -> None:
     with admin(*address) as door:
         door.create("t", partitions=2, configs={})
@@ -75,8 +54,3 @@ def test_a_topic_that_is_there_is_not_made_again(address: tuple[str, int]) -> No
         assert not door.led("t", partitions=3)
         with pytest.raises(LoadError, match="TOPIC_ALREADY_EXISTS"):
             door.create("t", partitions=2, configs={})
-
-
-def test_nobody_there_is_an_error_that_says_where() -> None:
-    with pytest.raises(LoadError, match="Is the broker up"):
-        list(run_broker_bench(Address(host="127.0.0.1", port=1), seconds=1))

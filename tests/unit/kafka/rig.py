@@ -18,7 +18,7 @@ from tailrace.kafka import DoorConfig, KafkaListener
 from tailrace.kafka.connection import Connection
 from tailrace.model import BrokerId, Offset, PartitionExists, PartitionId
 from tailrace.records import build_batch
-from tailrace.storage import LogConfig, Slice
+from tailrace.storage import LogConfig, Slice, Waiter
 from tailrace.storage.memory import MemoryLog, MemoryStorage
 from tailrace.testing import FakeClock
 from tailrace.wire.kafka import (
@@ -52,7 +52,7 @@ class HeldLog(MemoryLog):
     def __init__(self, partition_id: PartitionId, config: LogConfig, *, clock: FakeClock) -> None:
         super().__init__(partition_id, config, clock=clock)
         self._durable: Offset | None = None
-        self._waiting: list[tuple[Offset, asyncio.Future[None]]] = []
+        self._waiting: list[tuple[Offset, Waiter]] = []
         self.reads_are_cold = False
 
     @property
@@ -66,24 +66,22 @@ class HeldLog(MemoryLog):
     def settle(self, end: int | None = None) -> None:
         """What was held back, below `end`, becomes durable."""
         self._durable = self.end_offset if end is None else Offset(end)
-        for waited, future in self._waiting:
-            if waited <= self._durable and not future.done():
-                future.set_result(None)
+        for waited, waiter in self._waiting:
+            if waited <= self._durable and not waiter.done():
+                waiter.set_result(None)
         self.on_change()
 
     def fail(self, error: Exception) -> None:
         """What was held back never becomes durable."""
-        for _, future in self._waiting:
-            future.set_exception(error)
+        for _, waiter in self._waiting:
+            waiter.set_exception(error)
         self._waiting.clear()
 
-    def wait_durable(self, end: Offset) -> asyncio.Future[None]:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def tell_durable(self, end: Offset, waiter: Waiter) -> None:
         if end <= self.durable_offset:
-            future.set_result(None)
+            waiter.set_result(None)
         else:
-            self._waiting.append((end, future))
-        return future
+            self._waiting.append((end, waiter))
 
     def read_nowait(self, offset: Offset, *, bytes_max: int) -> Slice:
         if self._durable is not None and offset >= self._durable:

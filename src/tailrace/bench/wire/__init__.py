@@ -7,7 +7,9 @@
 `latency`     percentiles
 `accounting`  processor time and memory of a process and all that it started
 `topic`       topics for a load: made, filled, deleted
-`broker`      a handful of loads against one broker that already runs
+`subject`     the broker under test: found, described, given a topic for the loads
+`delivery`    records from a producer to a consumer at a fixed rate, each timed
+`broker`      every load of `tailrace bench`, against one broker that already runs
 `bare`        the least that a broker could do: what the driver reaches against it is the driver's own limit
 
 A request is never built while the clock runs. Its correlation id is its place in the ring, and a place is

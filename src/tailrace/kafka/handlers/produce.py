@@ -13,7 +13,6 @@ not stored. Batches leave the receive buffer by one copy each, and that copy is 
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -47,14 +46,13 @@ _CORRELATION_ID_AT = 4  # behind the size
 _WITH_START_BYTES = 30  # of a result, from version 5 on
 
 Results = list[tuple[str, list[ProduceResult]]]
-Waits = list[tuple["asyncio.Future[None]", ProduceResult]]
 
 
 def take(
     connection: Connection, version: int, correlation_id: int, body: memoryview, owned: bool
 ) -> Reply | None:
     """Append every batch; the answer, or something that becomes it when they are durable."""
-    waits: Waits = []
+    waits: list[Wait] = []
     broker = connection.door.broker
     frame_bytes = len(body) if owned else None
     request: ProduceRequest | ProduceShape
@@ -67,8 +65,8 @@ def take(
         results = _append_all(broker, request, waits, frame_bytes)
         if request.acks in _KNOWN_ACKS:
             connection.produce_shape = shape_of(version, body, request)
-    for future, _ in waits:
-        future.add_done_callback(connection.ready)
+    for wait in waits:
+        wait.connection = connection
     if request.acks == 0:
         _check_unanswered(results)
         if not waits:
@@ -85,6 +83,43 @@ def take(
 def _timeout_ms(request: ProduceRequest | ProduceShape) -> int:
     """How long durability may take. Kafka heeds the client's bound where replicas are waited for."""
     return min(max(request.timeout_ms, 0), _TIMEOUT_MS_MAX) if request.acks == -1 else _TIMEOUT_MS_MAX
+
+
+class Wait:
+    """One batch until it is durable; the log tells it (`storage.api.Waiter`)."""
+
+    __slots__ = ("_error", "_result", "_told", "connection")
+
+    def __init__(self, result: ProduceResult) -> None:
+        self.connection: Connection | None = None  # whose reply waits for it
+        self._result = result
+        self._error: Exception | None = None
+        self._told = False
+
+    def done(self) -> bool:
+        return self._told
+
+    def set_result(self, _: None) -> None:
+        """Durable."""
+        self._told = True
+        if self.connection is not None:
+            self.connection.ready_soon()
+
+    def set_exception(self, error: Exception) -> None:
+        """Never durable."""
+        self._error = error
+        self.set_result(None)
+
+    def conclude(self) -> None:
+        """Once told: of what will never be durable, what was said of offsets is taken back."""
+        if self._error is not None:
+            self._result.base_offset = -1
+            self._result.error_code, self._result.error_message = error_of(self._error)
+
+    def give_up(self) -> None:
+        """Answer without it."""
+        self._result.base_offset, self._result.error_code = -1, ErrorCode.REQUEST_TIMED_OUT
+        self._result.error_message = "not durable within the request's timeout; it may become so yet"
 
 
 class ProduceReply:
@@ -108,7 +143,7 @@ class ProduceReply:
     def __init__(
         self,
         results: Results,
-        waits: Waits,
+        waits: list[Wait],
         version: int,
         correlation_id: int,
         *,
@@ -126,14 +161,13 @@ class ProduceReply:
         self.request_bytes = 0
 
     def is_known(self) -> bool:
-        return all(future.done() for future, _ in self._waits)
+        return all(wait.done() for wait in self._waits)
 
     def take(self) -> bytes | None:
-        for future, _ in self._waits:
-            if not future.done():
-                return None
-        for future, result in self._waits:
-            _conclude(future, result)
+        if not self.is_known():
+            return None
+        for wait in self._waits:
+            wait.conclude()
         self._waits = []
         broker = self._door.broker
         broker.counters.produce_ms.append((broker.clock.monotonic() - self._started) * 1000)
@@ -142,18 +176,19 @@ class ProduceReply:
     def expire(self, now: float) -> float | None:
         if now < self.deadline or self._silent:
             return None if self._silent else self.deadline
-        for future, result in self._waits:
-            if not future.done():
-                result.error_code, result.base_offset = ErrorCode.REQUEST_TIMED_OUT, -1
-                result.error_message = "not durable within the request's timeout; it may become so yet"
-        self._waits = [(future, result) for future, result in self._waits if future.done()]
+        for wait in self._waits:
+            if not wait.done():
+                wait.give_up()
+        self._waits = [wait for wait in self._waits if wait.done()]
         return None
 
     def finish(self) -> None:
         """Durability comes by itself."""
 
 
-def _append_all(broker: Broker, request: ProduceRequest, waits: Waits, frame_bytes: int | None) -> Results:
+def _append_all(
+    broker: Broker, request: ProduceRequest, waits: list[Wait], frame_bytes: int | None
+) -> Results:
     refusal = _refusal(request)
     results: Results = []
     for topic in request.topics:
@@ -173,7 +208,7 @@ def _answer(
     topic: str,
     index: int,
     records: memoryview | None,
-    waits: Waits,
+    waits: list[Wait],
     frame_bytes: int | None,
 ) -> ProduceResult:
     try:
@@ -201,7 +236,7 @@ def _append(
     topic: str,
     index: int,
     records: memoryview | None,
-    waits: Waits,
+    waits: list[Wait],
     frame_bytes: int | None,
 ) -> ProduceResult:
     partition = broker.leader(topic, index)
@@ -217,23 +252,13 @@ def _append(
     result = ProduceResult(
         index, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
     )
-    future = partition.wait_durable(appended.end_offset)
-    if future.done():
-        _conclude(future, result)
+    wait = Wait(result)
+    partition.tell_durable(appended.end_offset, wait)
+    if wait.done():
+        wait.conclude()
     else:
-        waits.append((future, result))
+        waits.append(wait)
     return result
-
-
-def _conclude(future: asyncio.Future[None], result: ProduceResult) -> None:
-    """Durable, or never: then what was told of offsets is taken back."""
-    error = asyncio.CancelledError() if future.cancelled() else future.exception()
-    if error is not None:
-        result.base_offset = -1
-        if isinstance(error, asyncio.CancelledError):
-            result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        else:
-            result.error_code, result.error_message = error_of(error)
 
 
 def _check_unanswered(results: Results) -> None:

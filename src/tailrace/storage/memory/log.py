@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from tailrace.model import Epoch, Offset, OffsetOutOfRange, PartitionId, StorageError
 from tailrace.records import Batch
 from tailrace.runtime import Clock
-from tailrace.storage.api import LogConfig, Slice, TimestampedOffset, ignore_change
+from tailrace.storage.api import LogConfig, Slice, TimestampedOffset, Waiter, ignore_change
 from tailrace.storage.epochs import LeaderEpochs
 from tailrace.storage.memory.ring import Ring
 from tailrace.storage.producers import ProducerStates
@@ -82,7 +82,7 @@ class MemoryLog:
         self._start = Offset(0)
         self._end = Offset(0)  # never below _start
         self._closed = False
-        self._waiters: list[tuple[Offset, asyncio.Future[None]]] = []
+        self._waiters: list[tuple[Offset, Waiter]] = []
         self._purge_at = _PURGE_AT_MIN  # so many waiters that some of them may have given up
         self.on_change: Callable[[], None] = ignore_change
 
@@ -156,15 +156,18 @@ class MemoryLog:
 
     def wait_durable(self, end: Offset) -> asyncio.Future[None]:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.tell_durable(end, future)
+        return future
+
+    def tell_durable(self, end: Offset, waiter: Waiter) -> None:
         if self._closed:
-            future.set_exception(self._is_closed("wait"))
+            waiter.set_exception(self._is_closed("wait"))
         elif end <= self._end:
-            future.set_result(None)
+            waiter.set_result(None)
         else:
             if len(self._waiters) >= self._purge_at:
                 self._keep_waiters([waiter for waiter in self._waiters if not waiter[1].done()])
-            self._waiters.append((end, future))
-        return future
+            self._waiters.append((end, waiter))
 
     async def truncate(self, offset: Offset) -> None:
         self._check_open("truncate")
@@ -218,9 +221,9 @@ class MemoryLog:
         if not self._closed:
             self._closed = True
             self._ring = Ring()
-            for _, future in self._waiters:
-                if not future.done():
-                    future.set_exception(self._is_closed("wait"))
+            for _, waiter in self._waiters:
+                if not waiter.done():
+                    waiter.set_exception(self._is_closed("wait"))
             self._waiters.clear()
             self.on_change()
 
@@ -272,14 +275,14 @@ class MemoryLog:
 
     def _wake_reached(self) -> None:
         still_waiting = []
-        for end, future in self._waiters:
+        for end, waiter in self._waiters:
             if end > self._end:
-                still_waiting.append((end, future))
-            elif not future.done():  # else its waiter has been cancelled
-                future.set_result(None)
+                still_waiting.append((end, waiter))
+            elif not waiter.done():  # else it has been cancelled
+                waiter.set_result(None)
         self._keep_waiters(still_waiting)
 
-    def _keep_waiters(self, waiters: list[tuple[Offset, asyncio.Future[None]]]) -> None:
+    def _keep_waiters(self, waiters: list[tuple[Offset, Waiter]]) -> None:
         self._waiters = waiters
         self._purge_at = max(_PURGE_AT_MIN, 2 * len(waiters))
 

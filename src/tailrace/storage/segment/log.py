@@ -28,7 +28,7 @@ from tailrace.model import (
     StorageError,
 )
 from tailrace.records import Batch, iter_batches
-from tailrace.storage.api import Fsync, LogConfig, Slice, TimestampedOffset, ignore_change
+from tailrace.storage.api import Fsync, LogConfig, Slice, TimestampedOffset, Waiter, ignore_change
 from tailrace.storage.epochs import LeaderEpochs
 from tailrace.storage.producers import ProducerStates
 from tailrace.storage.segment.checkpoint import NONE
@@ -76,7 +76,7 @@ class SegmentLog:
         self._segment_since_ms = directory.clock.steady_ms()
         self._roll_is_due = False
         self._refusal: Exception | None = None
-        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._waiters: list[tuple[int, int, Waiter]] = []
         self._purge_at = _PURGE_AT_MIN  # so many waiters that some of them may have given up
         self.on_change: Callable[[], None] = ignore_change
         self._cuts: deque[Offset] = deque()  # truncations sequenced and not yet durable
@@ -205,6 +205,10 @@ class SegmentLog:
 
     def wait_durable(self, end: Offset) -> asyncio.Future[None]:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.tell_durable(end, waiter)
+        return waiter
+
+    def tell_durable(self, end: Offset, waiter: Waiter) -> None:
         if end <= self._durable:
             waiter.set_result(None)
         elif isinstance(self._refusal, StorageError):
@@ -213,7 +217,6 @@ class SegmentLog:
             if len(self._waiters) >= self._purge_at:
                 self._forget_who_gave_up()
             heappush(self._waiters, (end, _ticket(), waiter))
-        return waiter
 
     def _forget_who_gave_up(self) -> None:
         """Waits come and go: those that were cancelled must not pile up."""
