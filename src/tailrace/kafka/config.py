@@ -34,6 +34,7 @@ class DoorConfig:
     request_bytes_max: int = 96 * _MIB  # of all connections together: read and not yet answered
     small_request_bytes: int = 64 * _KIB  # one up to this size may use a reserve besides,
     small_requests_bytes_max: int = 32 * _MIB  # of this size
+    large_requests_bytes_max: int = 2 * _MIB  # larger ones that are served at a time; others wait, read whole
     unanswered_requests_max: int = 1_000  # of one connection; then it is not read
     unanswered_bytes_max: int = 32 * _MIB  # likewise, but for a single larger request
 

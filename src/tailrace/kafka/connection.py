@@ -5,6 +5,7 @@ Requests are taken one after the other as long as nothing holds the connection. 
 
     BUSY        a handler waits for something, and the next request waits for it (as Kafka does)
     BUDGET      the node has no bytes left for the next frame
+    LARGE       enough large requests are being served; small ones of other connections come in between
     WRITE       the client does not read what was written
     UNANSWERED  too many requests or bytes of this connection are under way
     TURN        it has had its turn; the others get theirs
@@ -46,6 +47,7 @@ _WRITE = 4
 _UNANSWERED = 8
 _TURN = 16
 _CLOSING = 32
+_LARGE = 64
 _NEVER = float("inf")
 _MIB = 1 << 20
 _SMALL_BYTES_MAX = min(api.request_bytes_max for api in APIS.values())
@@ -55,6 +57,8 @@ class Connection(asyncio.BufferedProtocol):
     """The protocol object of one socket."""
 
     __slots__ = (
+        "_admission",
+        "_admitted",
         "_claim",
         "_config",
         "_consuming",
@@ -108,6 +112,8 @@ class Connection(asyncio.BufferedProtocol):
         self._turn_requests = 0
         self._unanswered_bytes = 0
         self._claim: Claim | None = None
+        self._admission: Claim | None = None  # of the large request that waits to be served
+        self._admitted: memoryview | None = None  # that request
         self._deadline = _NEVER
         self._timer: asyncio.TimerHandle | None = None
         self._orphans: list[Pending] = []
@@ -136,6 +142,11 @@ class Connection(asyncio.BufferedProtocol):
     def is_stalled(self) -> bool:
         """Whether the client does not take what was written."""
         return self._outbox.paused
+
+    @property
+    def is_crowded_out(self) -> bool:
+        """Whether a large request of its waits until others are served."""
+        return self._admission is not None
 
     @property
     def buffered_bytes(self) -> int:
@@ -191,6 +202,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._claim is not None:
             budget.withdraw(self._claim)
             self._claim = None
+        if self._admission is not None:
+            self.door.large.withdraw(self._admission)
+            self._admission = None
+        if self._admitted is not None:
+            budget.give(len(self._admitted))
+            self._admitted = None
         budget_bytes = self._splitter.abandon()
         if budget_bytes:
             budget.give(budget_bytes)
@@ -285,13 +302,20 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take_requests(self) -> None:
         splitter, outbox, counters = self._splitter, self._outbox, self.door.counters
-        queue = outbox.queue
+        queue, small_bytes = outbox.queue, self._config.small_request_bytes
         while not self._holds:
-            frame = splitter.next_frame()
-            if frame is None:
-                if splitter.wanted:
-                    self._wait_for_budget()
-                break
+            frame = self._admitted
+            if frame is not None:
+                self._admitted = None
+            else:
+                frame = splitter.next_frame()
+                if frame is None:
+                    if splitter.wanted:
+                        self._wait_for_budget()
+                    break
+                if len(frame) > small_bytes and not self.door.large.take_nowait(len(frame)):
+                    self._wait_for_admission(frame)
+                    break
             self._take(frame)
             counters.requests += 1
             self._turn_requests += 1
@@ -310,20 +334,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take(self, frame: memoryview) -> None:
         size = len(frame)
-        budget = self.door.budget
         try:
             reply = dispatch(self, frame, owned=self._splitter.owned)
         except BaseException:
-            budget.give(size)
+            self._give(size)
             raise
         if reply is None:
-            budget.give(size)
+            self._give(size)
             return
         if isinstance(reply, bytes | list):
-            budget.give(size)
+            self._give(size)
         else:
             if reply.waits_for_others:
-                budget.give(size)
+                self._give(size)
             else:
                 reply.request_bytes = size
                 self._unanswered_bytes += size
@@ -407,16 +430,38 @@ class Connection(asyncio.BufferedProtocol):
         self._holds &= ~_BUDGET
         self._settle()
 
+    def _wait_for_admission(self, frame: memoryview) -> None:
+        self._holds |= _LARGE
+        self._admitted = frame
+        self._admission = self.door.large.wait(len(frame), self._admit_soon)
+
+    def _admit_soon(self) -> None:
+        """By way of the loop, like a grant."""
+        self.door.loop.call_soon(self._admit)
+
+    def _admit(self) -> None:
+        if self._admission is None:
+            return  # the connection was lost in between
+        self._admission = None
+        self._holds &= ~_LARGE
+        self._settle()
+
+    def _give(self, size: int) -> None:
+        """A request is dealt with, and what it took is there for others."""
+        self.door.budget.give(size)
+        if size > self._config.small_request_bytes:
+            self.door.large.give(size)
+
     def _answered(self, reply: Pending) -> None:
         self._unanswered_bytes -= reply.request_bytes
-        self.door.budget.give(reply.request_bytes)
+        self._give(reply.request_bytes)
 
     def _settle_orphans(self) -> None:
         """The client has gone; what it sent counts until it is dealt with."""
         left = []
         for reply in self._orphans:
             if reply.is_known():
-                self.door.budget.give(reply.request_bytes)
+                self._give(reply.request_bytes)
             else:
                 left.append(reply)
         self._orphans = left

@@ -41,6 +41,8 @@ class Door:
             reserve_bytes=config.small_requests_bytes_max,
             small_bytes=config.small_request_bytes,
         )
+        # A record that arrives alone must not find megabytes before it in the log's queue.
+        self.large = RequestBudget(config.large_requests_bytes_max)
         self.loop = asyncio.get_running_loop()
         self.counters = DoorCounters()
         self.receive_buffer = memoryview(bytearray(_RECEIVE_BYTES))

@@ -15,7 +15,7 @@ _SMALLEST = 16 * 1024
 class BufferPool:
     """Buffers in sizes of powers of two; keeps at most `bytes_max` of them for the next taker."""
 
-    def __init__(self, *, bytes_max: int = 64 * 1024 * 1024) -> None:
+    def __init__(self, *, bytes_max: int = 16 * 1024 * 1024) -> None:
         self._bytes_max = bytes_max
         self._kept_bytes = 0
         self._free: dict[int, list[memoryview]] = {}

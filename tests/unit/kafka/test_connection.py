@@ -632,3 +632,79 @@ def test_a_topic_that_is_deleted_answers_the_batches_under_way() -> None:
         assert (await client.produce(batch())).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     play(scenario)
+
+
+LARGE = batch(b"v" * 70_000)
+ONE_LARGE = DoorConfig(large_requests_bytes_max=100_000)
+
+
+@both_loops
+def test_large_requests_wait_for_each_other_and_small_ones_come_in_between(uv: bool) -> None:
+    async def scenario(rig: Rig) -> None:
+        first, second, small = [await rig.connect() for _ in range(3)]
+        rig.log(0).hold()
+        first.send(PRODUCE, 9, produce_body({0: LARGE}))
+        await rig.wait_until(lambda: rig.log(0).end_offset == 1)
+        later = second.send(PRODUCE, 9, produce_body({0: LARGE}))
+        behind = second.send(METADATA, 9, metadata_body())
+        await rig.wait_until(lambda: rig.connection_of(second).is_crowded_out)
+        assert (await small.produce(batch(), partition=1)).error_code == 0
+        assert rig.log(0).end_offset == 1
+        rig.log(0).settle(1)
+        await first.receive(PRODUCE, 9)
+        await rig.wait_until(lambda: rig.log(0).end_offset == 2)
+        rig.log(0).settle()
+        assert (await second.receive(PRODUCE, 9))[0] == later
+        assert (await second.receive(METADATA, 9))[0] == behind
+        assert rig.listener.budget.used == 0
+
+    play(scenario, config=ONE_LARGE, uv=uv)
+
+
+def test_a_connection_that_ends_while_others_large_requests_are_served_gives_up_its_place() -> None:
+    async def scenario(rig: Rig) -> None:
+        first, second, third = [await rig.connect() for _ in range(3)]
+        rig.log(0).hold()
+        first.send(PRODUCE, 9, produce_body({0: LARGE}))
+        await rig.wait_until(lambda: rig.log(0).end_offset == 1)
+        for client in (second, third):
+            client.send(PRODUCE, 9, produce_body({1: LARGE}))
+            await rig.wait_until(lambda client=client: rig.connection_of(client).is_crowded_out)  # type: ignore[misc]
+        rig.connection_of(second).abort()
+        await rig.wait_until(lambda: len(rig.listener.connections) == 2)
+        rig.log(0).settle()
+        await third.receive(PRODUCE, 9)
+        assert rig.log(1).end_offset == 1
+        await first.receive(PRODUCE, 9)
+        assert rig.listener.budget.used == 0
+
+    play(scenario, config=ONE_LARGE)
+
+
+def test_a_request_larger_than_the_bound_is_served_alone() -> None:
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        for _ in range(2):
+            assert (await client.produce(batch(b"v" * 200_000))).error_code == 0
+        assert rig.listener.budget.used == 0
+
+    play(scenario, config=ONE_LARGE)
+
+
+def test_members_with_large_metadata_do_not_keep_large_batches_waiting() -> None:
+    async def scenario(rig: Rig) -> None:
+        member, producer = await rig.connect(), await rig.connect()
+        protocols = [JoinGroupRequestProtocol(name="range", metadata=b"m" * 90_000)]
+        request = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=60_000,
+            protocol_type="consumer",
+            protocols=protocols,
+        )
+        member.send(JOIN_GROUP, 3, encode(request, 3))
+        await rig.wait_until(lambda: _waiting(rig) == 1)
+        assert (await producer.produce(LARGE)).error_code == 0
+        await rig.broker.groups.close()
+
+    play(scenario, config=ONE_LARGE, values={"group.initial.rebalance.delay.ms": "60000"})

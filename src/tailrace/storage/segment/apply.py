@@ -223,8 +223,9 @@ class Applier:
             # By now the log may have been cut shorter, or have grown again from an earlier offset.
             first = log.end_offset if log.tail.first_offset is None else log.tail.first_offset
             again = [append for append in opened if append.batch.next_offset <= first]
+            before = log.tail.bytes
             log.tail.put_back(again)
-            self._directory.tail_bytes += sum(append.batch.size for append in again)
+            self._directory.tail_bytes += log.tail.bytes - before
             self._directory.cache.forget(segment)  # which may have closed it meanwhile
             segment.file, segment.index, segment.length = file, index, position
             segment.sealed = segment.persisted_whole = False

@@ -22,7 +22,7 @@ class DirectoryConfig:
     checkpoint_interval_ms: int = 30_000
     round_bytes_max: int = 4 * _MIB  # what one commit round takes at most, but for its first entry
     queue_bytes_max: int = 128 * _MIB  # appended and not yet durable; then appends are refused
-    tail_bytes_max: int = 64 * _MIB  # kept in memory after it was applied
+    tail_bytes_max: int = 16 * _MIB  # of memory: batches that are applied and kept for readers
     inline_bytes_max: int = 64 * 1024  # per partition and round; more goes by reference
     loose_inline_bytes_max: int = 4 * 1024  # the same where no sync is awaited
     apply_bytes: int = 256 * 1024  # the applier gathers this much, or waits

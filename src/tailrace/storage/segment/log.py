@@ -39,7 +39,7 @@ from tailrace.storage.segment.names import numbered, partition_directory
 from tailrace.storage.segment.reading import LogReader
 from tailrace.storage.segment.segment import Segment
 from tailrace.storage.segment.shape import OFFSET_MAX, ZERO
-from tailrace.storage.segment.tail import Tail
+from tailrace.storage.segment.tail import BATCH_OBJECTS_BYTES, Tail
 
 _SCAN_BYTES = 1 << 20
 _PURGE_AT_MIN = 64
@@ -177,7 +177,7 @@ class SegmentLog:
         self._position = position + size
         self._end = next_offset
         self.tail.add(entry)
-        directory.tail_bytes += size
+        directory.tail_bytes += size + BATCH_OBJECTS_BYTES
         self.epochs.apply(batch.leader_epoch, batch.base_offset)
         if batch.producer_id >= 0:
             self.producers.apply(batch)

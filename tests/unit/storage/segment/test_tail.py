@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tailrace.records import Batch, build_batch, iter_batches, read_batch
 from tailrace.storage.segment.entry import Append
-from tailrace.storage.segment.tail import Tail
+from tailrace.storage.segment.tail import BATCH_OBJECTS_BYTES, Tail
 
 # Counts, gaps before, bytes of values.
 drafts = st.lists(
@@ -145,7 +145,7 @@ def test_nothing_is_read_past_the_durable_end(durable: int) -> None:
 
 
 def size_of(entries: list[Append]) -> int:
-    return sum(entry.batch.size for entry in entries)
+    return sum(entry.batch.size + BATCH_OBJECTS_BYTES for entry in entries)
 
 
 def check(tail: Tail, entries: list[Append]) -> None:
