@@ -18,7 +18,7 @@ from bench.report import Report, read_json, write_json
 from bench.run import FULL, QUICK, Plan, run
 from bench.scaling import Curve, plan_curves
 from bench.scaling.run import is_about_curves
-from bench.table import as_markdown, goal_table, machine_line, notes, scaling_parts, server_table
+from bench.table import as_markdown, goal_table, has_peers, machine_line, notes, scaling_parts, server_table
 from bench.target import PEERS, Target, plan_targets
 
 RESULTS = Path(__file__).parent / "results"
@@ -107,7 +107,7 @@ def plan_measured(words: tuple[str, ...], *, quick: bool) -> tuple[list[Load], l
 
 
 def _summary(report: Report) -> list[str]:
-    peers = [goal_table(report), server_table(report)] if report.loads else []
+    peers = [goal_table(report), server_table(report)] if has_peers(report) else []
     return [machine_line(report), *peers, *scaling_parts(report)]
 
 

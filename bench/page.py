@@ -9,7 +9,7 @@ from html import escape
 
 from bench.plot import Bar, Dot, bars, line
 from bench.report import Report, Row, number, rows_of
-from bench.table import COLUMNS, curve_columns, figure, growth_text, machine_line, notes, remark
+from bench.table import COLUMNS, curve_columns, figure, growth_text, has_peers, machine_line, notes, remark
 
 _STYLE = """
 :root { color-scheme: light dark; --ours: #0a7f78; --theirs: #9aa5b1; --line: #8884; }
@@ -40,7 +40,7 @@ def as_page(report: Report) -> str:
     body = [
         "<h1>Tailrace beside its peers</h1>",
         f'<p class="quiet">{escape(machine_line(report))}</p>',
-        *([_goals(report), "<h2>Servers</h2>", _servers(report)] if report.loads else []),
+        *([_goals(report), "<h2>Servers</h2>", _servers(report)] if has_peers(report) else []),
         *(_load(report, name, title) for name, title in report.loads.items()),
         *_scaling(report),
         _missing(report),

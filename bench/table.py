@@ -113,6 +113,11 @@ def remark(curve: Row) -> str:
     return REMARKS.get(str(curve["name"]), "")
 
 
+def has_peers(report: Report) -> bool:
+    """Whether it is about more than curves."""
+    return bool(report.goals or report.servers or report.skipped)
+
+
 def machine_line(report: Report) -> str:
     """Where and when."""
     facts = [f"{key} {report.machine[key]}" for key in _MACHINE if report.machine.get(key) is not None]
@@ -140,7 +145,7 @@ def notes(report: Report) -> list[str]:
 def as_markdown(report: Report) -> str:
     """The whole report."""
     parts = ["# Tailrace beside its peers", machine_line(report)]
-    if report.loads:
+    if has_peers(report):
         parts += [goal_table(report), "## Servers", server_table(report)]
     if report.ceiling:
         shown = ", ".join(f"{key} {figure(number(value))}" for key, value in report.ceiling.items())

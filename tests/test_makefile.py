@@ -23,6 +23,7 @@ TARGETS = [
     "fmt",
     "help",
     "install",
+    "soak",
     "test",
     "test-full",
     "up",

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
     from tailrace.bench.wire.broker import BrokerRun, Plan
     from tailrace.bench.wire.subject import Subject
 
-_HINT = "Next: tailrace bench log measures the disk; docs/performance-analysis.md tells how to tune."
+_HINTS = (
+    "What each load does: tailrace bench --help",
+    "Next: tailrace bench log measures the disk; docs/performance-analysis.md tells how to tune.",
+)
 
 # What each load asks, for --help; kept here so that help imports no benchmark.
 _LOADS = {
@@ -208,17 +212,17 @@ def _end(subject: Subject, run: BrokerRun) -> int | None:
 def _show_broker(report: BrokerReport, output: Output) -> None:
     from tailrace.bench.broker_report import broker_lines, write_value
 
-    columns = [Column("title", title="load")]
+    columns = [Column("name", title="load")]  # not the title: with it no line would fit 80 columns
     columns += [Column(each.key, each.title, show=write_value, right=True) for each in report.figures()]
     rows: Sequence[Row] = [
-        {"title": load.title, **{each.key: each.value_in(load) for each in report.figures()}}
+        {"name": load.name, **{each.key: each.value_in(load) for each in report.figures()}}
         for load in report.loads
     ]
     if rows:
         output.rows(rows, columns=columns)
         click.echo()
     output.record({**broker_lines(report), **report.machine})
-    for note in [*report.notes(), _HINT]:
+    for note in (*report.notes(), *_HINTS):
         click.echo(note, err=True)
 
 
@@ -316,9 +320,10 @@ def _steps(total: int, *, lines: bool = False) -> Iterator[Callable[[str], None]
 
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False) as progress:
-        task = progress.add_task("", total=total, completed=-1)
+        task = progress.add_task("", total=total)
+        done = count()  # when the first step begins, none is
 
         def note(name: str) -> None:
-            progress.update(task, description=name, advance=1, refresh=True)
+            progress.update(task, description=name, completed=next(done), refresh=True)
 
         yield note
