@@ -50,6 +50,7 @@ _CLOSING = 32
 _LARGE = 64
 _NEVER = float("inf")
 _MIB = 1 << 20
+_WHOLE = (bytes, list)
 _SMALL_BYTES_MAX = min(api.request_bytes_max for api in APIS.values())
 
 
@@ -303,6 +304,7 @@ class Connection(asyncio.BufferedProtocol):
     def _take_requests(self) -> None:
         splitter, outbox, counters = self._splitter, self._outbox, self.door.counters
         queue, small_bytes = outbox.queue, self._config.small_request_bytes
+        ready = False
         while not self._holds:
             frame = self._admitted
             if frame is not None:
@@ -316,14 +318,14 @@ class Connection(asyncio.BufferedProtocol):
                 if len(frame) > small_bytes and not self.door.large.take_nowait(len(frame)):
                     self._wait_for_admission(frame)
                     break
-            self._take(frame)
+            ready = self._take(frame) or ready
             counters.requests += 1
             self._turn_requests += 1
             if len(queue) > 1 and self._has_too_much():
                 self._holds |= _UNANSWERED
             if self._turn_requests >= self._config.turn_requests:
                 self._end_turn()
-        if queue and outbox.is_ready():
+        if ready:
             outbox.flush()
             if self._holds & _UNANSWERED:
                 self._settle()
@@ -332,7 +334,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._holds & _CLOSING:
             self._close_if_done()
 
-    def _take(self, frame: memoryview) -> None:
+    def _take(self, frame: memoryview) -> bool:
+        """Serve one request; whether its reply is known already."""
         size = len(frame)
         try:
             reply = dispatch(self, frame, owned=self._splitter.owned)
@@ -341,18 +344,21 @@ class Connection(asyncio.BufferedProtocol):
             raise
         if reply is None:
             self._give(size)
-            return
-        if isinstance(reply, bytes | list):
+            return False
+        self._outbox.put(reply)
+        if isinstance(reply, _WHOLE):
+            self._give(size)
+            return True
+        if reply.waits_for_others:
             self._give(size)
         else:
-            if reply.waits_for_others:
-                self._give(size)
-            else:
-                reply.request_bytes = size
-                self._unanswered_bytes += size
-            if reply.holds and not reply.is_known():
-                self._holds |= _BUSY
-        self._outbox.put(reply)
+            reply.request_bytes = size
+            self._unanswered_bytes += size
+        if reply.is_known():
+            return True
+        if reply.holds:
+            self._holds |= _BUSY
+        return False
 
     def _steer_reading(self) -> None:
         """Read on, or not, and leave nothing in the buffer that all share."""

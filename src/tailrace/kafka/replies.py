@@ -142,13 +142,6 @@ class Outbox:
             self.ready_bytes += len(reply)
         self.queue.append(reply)
 
-    def is_ready(self) -> bool:
-        """Whether the oldest reply, if there is one, may leave."""
-        if self._pieces or not self.queue:
-            return True
-        head = self.queue[0]
-        return isinstance(head, bytes | list) or head.is_known()
-
     def flush(self) -> None:
         """Send everything that is ready, in order, as far as the client takes it."""
         if self._paused or self.closed or self._loading is not None:

@@ -88,20 +88,20 @@ def _timeout_ms(request: ProduceRequest | ProduceShape) -> int:
 class Wait:
     """One batch until it is durable; the log tells it (`storage.api.Waiter`)."""
 
-    __slots__ = ("_error", "_result", "_told", "connection")
+    __slots__ = ("_error", "_result", "connection", "told")
 
     def __init__(self, result: ProduceResult) -> None:
         self.connection: Connection | None = None  # whose reply waits for it
         self._result = result
         self._error: Exception | None = None
-        self._told = False
+        self.told = False
 
     def done(self) -> bool:
-        return self._told
+        return self.told
 
     def set_result(self, _: None) -> None:
         """Durable."""
-        self._told = True
+        self.told = True
         if self.connection is not None:
             self.connection.ready_soon()
 
@@ -161,7 +161,10 @@ class ProduceReply:
         self.request_bytes = 0
 
     def is_known(self) -> bool:
-        return all(wait.done() for wait in self._waits)
+        for wait in self._waits:  # noqa: SIM110 - asked for every request, and a generator is dear
+            if not wait.told:
+                return False
+        return True
 
     def take(self) -> bytes | None:
         if not self.is_known():

@@ -215,8 +215,13 @@ class Applier:
         assert segment.index is not None and file is not None
         if position < segment.length or segment.sealed:
             index = segment.index.cut(position, offset=entry.offset)
-            # Now, before spans are added that the index files do not hold.
-            persisted = segment.persisted.cut(index)
+            # All of this before anything is waited for. Were the cache to close it meanwhile, a reader would
+            # open it by index files that hold what is cut off, and put theirs over the one made here. And
+            # spans are yet to be added that the index files do not hold.
+            self._directory.cache.forget(segment)
+            segment.sealed = segment.persisted_whole = False
+            segment.persisted = segment.persisted.cut(index)
+            segment.cuts = index.cuts
             opened = await read_open_span(log.life, segment, index.closed_position, position)
             for append in opened:
                 index.add(append.batch)
@@ -226,10 +231,7 @@ class Applier:
             before = log.tail.bytes
             log.tail.put_back(again)
             self._directory.tail_bytes += log.tail.bytes - before
-            self._directory.cache.forget(segment)  # which may have closed it meanwhile
-            segment.file, segment.index, segment.length = file, index, position
-            segment.sealed = segment.persisted_whole = False
-            segment.persisted = persisted
+            segment.index, segment.length = index, position
             segment.reserved = position
             await file.truncate(position)
         self.dirty[segment] = None

@@ -43,6 +43,11 @@ class SegmentCache:
                     segment.file = await self._disk.open(segment.path)
                 if segment.index is None:
                     segment.index = await self._load(segment, segment.file, interval_bytes)
+                    segment.index.cuts = segment.cuts
+            except LogDamaged as error:
+                if segment.gone:  # and another one has its name by now
+                    raise FileNotFoundError(f"{segment.path} was removed") from error
+                raise
             finally:
                 del self._opening[segment]
                 opened.set()

@@ -50,6 +50,7 @@ class IndexWrite:
     times: bytes
     sealed: IndexState | None
     following: int | None
+    cuts: int
 
 
 @dataclass(slots=True)
@@ -207,7 +208,7 @@ class Checkpointer:
         state = IndexState(len(index), crc32c(places, known.index_crc), crc32c(times, known.time_crc))
         segment.persisted = state
         sealed = state if segment.sealed else None
-        return IndexWrite(segment, known.entries, places, times, sealed, index.following)
+        return IndexWrite(segment, known.entries, places, times, sealed, index.following, index.cuts)
 
     def _sample_state(self, log: SegmentLog) -> bytes:
         log.state_changed = False
@@ -235,7 +236,7 @@ class Checkpointer:
             for suffix in ("index", "timeindex"):
                 with suppress(FileNotFoundError):
                     await self._directory.disk.remove(stem + suffix)
-        elif write.sealed is not None and write.segment.persisted == write.sealed:
+        elif write.sealed is not None and write.segment.cuts == write.cuts:
             write.segment.persisted_whole = True
             self._directory.cache.admit(write.segment)
 

@@ -53,6 +53,7 @@ class SpanIndex:
     __slots__ = (
         "base",
         "checksums",
+        "cuts",
         "end",
         "following",
         "interval_bytes",
@@ -75,6 +76,7 @@ class SpanIndex:
         self.end = 0  # position behind the last batch added
         self.open_crc = 0  # checksum of the bytes from the last entry to `end`
         self.max_timestamp = NO_TIMESTAMP
+        self.cuts = 0  # truncations of the segment that came before it
         self.following: int | None = None  # base offset of the segment that follows, once sealed
 
     def __len__(self) -> int:
@@ -153,6 +155,7 @@ class SpanIndex:
         twin.checksums = self.checksums[:keep]
         twin.times = self.times[:keep]
         twin.singles = self.singles[:keep]
+        twin.cuts = self.cuts + 1
         twin.end = twin.positions[-1]
         twin.max_timestamp = twin.times[-1]
         return twin

@@ -31,6 +31,7 @@ class Segment:
         "_syncing",
         "base",
         "created_ms",
+        "cuts",
         "file",
         "gone",
         "index",
@@ -54,6 +55,7 @@ class Segment:
         self.created_ms = created_ms
         self.sealed = False
         self.gone = False  # its names were taken away
+        self.cuts = index.cuts if index is not None else 0  # truncations; an index with fewer is outdated
         self.persisted = IndexState()  # of the index files
         self.reserved = 0  # space is there up to this position
         self.unsynced_bytes = 0
@@ -150,7 +152,7 @@ class FileExtent:
         bad = plan.first if done < len(whole) else plan.index.check(plan.first, plan.last, whole)
         if bad is not None:
             self._pool.give(buffer)
-            if plan.segment.index is not plan.index and plan.segment.file is plan.file:
+            if plan.segment.gone or plan.segment.cuts != plan.index.cuts:
                 raise LogTruncated(f"{plan.segment.path} was truncated while it was read")
             raise damaged_span(plan.segment, plan.index, bad)
         self._buffer = buffer

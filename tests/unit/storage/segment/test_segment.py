@@ -333,8 +333,24 @@ def test_bytes_that_a_truncation_took_are_no_damage() -> None:
     assert segment.index is not None
     assert isinstance(segment.file, MemoryFile)
     segment.index = segment.index.cut(segment.index.positions[1], offset=BASE + 1)
+    segment.cuts = segment.index.cuts
     del segment.file.data[segment.index.end :]
     with pytest.raises(LogTruncated, match="truncated while it was read"):
+        load(found)
+
+
+@pytest.mark.parametrize("now", ["open", "closed", "opened again"])
+def test_damage_is_damage_whether_or_not_the_segment_was_closed_meanwhile(now: str) -> None:
+    segment = segment_of(batches_of([Draft(), Draft()]), 1)
+    found = read_whole(segment)
+    assert isinstance(segment.file, MemoryFile)
+    segment.file.data[40] ^= 1
+    if now == "closed":
+        segment.file = segment.index = None
+    elif now == "opened again":
+        again = segment_of(batches_of([Draft(), Draft()]), 1)
+        segment.file, segment.index = again.file, again.index
+    with pytest.raises(LogDamaged):
         load(found)
 
 
