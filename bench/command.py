@@ -14,6 +14,7 @@ import click
 
 from bench.load import Load, plan_loads
 from bench.page import as_page
+from bench.readme import update_readme
 from bench.report import Report, read_json, write_json
 from bench.run import FULL, QUICK, Plan, run
 from bench.scaling import Curve, plan_curves
@@ -65,6 +66,11 @@ RESULTS = Path(__file__).parent / "results"
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Measure nothing: make table and page of this JSON again.",
 )
+@click.option(
+    "--readme",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Also put the tables of a full run into this README, between its marks.",
+)
 def command(
     quick: bool,
     only: str,
@@ -74,13 +80,17 @@ def command(
     directory: Path | None,
     out: Path,
     render: Path | None,
+    readme: Path | None,
 ) -> None:
     """Measure Tailrace beside its peers on this machine, and write a table, JSON and an HTML page.
 
     Measure a quiet machine: other work shows in every figure.
     """
     if render is not None:
-        _write(read_json(render), out, render.stem)
+        report = read_json(render)
+        _write(report, out, render.stem)
+        if readme is not None:
+            _update(readme, report)
         return
     try:
         targets = plan_targets(_words(peers))
@@ -90,6 +100,8 @@ def command(
     plan = plan_of(QUICK if quick else FULL, rounds=rounds, seconds=seconds)
     name = f"{'peers' if loads else 'scaling'}{'-quick' if quick else ''}"
     report = _run(targets, loads, curves, plan, directory or Path.cwd(), out, name)
+    if readme is not None:
+        _update(readme, report)
     click.echo("\n\n".join(_summary(report)))
     for line in notes(report):
         click.echo(f"note: {line}")
@@ -149,6 +161,14 @@ def _write(report: Report, out: Path, name: str) -> None:
     (out / f"{name}.md").write_text(as_markdown(report), encoding="utf-8")
     (out / f"{name}.html").write_text(as_page(report), encoding="utf-8")
     click.echo(f"wrote {out / name}.json, .md and .html", err=True)
+
+
+def _update(readme: Path, report: Report) -> None:
+    try:
+        update_readme(readme, report)
+    except ValueError as error:
+        raise click.ClickException(f"{readme}: {error}") from error
+    click.echo(f"wrote the tables of {readme}", err=True)
 
 
 def _words(text: str) -> tuple[str, ...]:

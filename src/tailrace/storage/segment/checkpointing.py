@@ -73,10 +73,16 @@ class Checkpointer:
         self._applier = applier
         self._lock = asyncio.Lock()
         self._wake = asyncio.Event()
+        self._is_due = False
         self._new_files: list[JournalFile] = []
 
-    def request(self) -> None:
+    def request_room(self) -> None:
         """The journal is getting full."""
+        self._wake.set()
+
+    def request_checkpoint(self) -> None:
+        """A recovery would have much to read."""
+        self._is_due = True
         self._wake.set()
 
     async def run(self) -> None:
@@ -85,7 +91,8 @@ class Checkpointer:
         while True:
             if await wait_at_most(self._wake, interval_s):
                 self._wake.clear()
-                await self.free_journal()
+                is_due, self._is_due = self._is_due, False
+                await (self.checkpoint() if is_due else self.free_journal())
             elif self._directory.applied_lsn > self._directory.checkpointed_lsn:
                 await self.checkpoint()
 

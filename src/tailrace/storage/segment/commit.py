@@ -106,12 +106,15 @@ class Committer:
         *,
         free_journal: Callable[[], Awaitable[None]],
         journal_half_full: Callable[[], None],
+        checkpoint_due: Callable[[], None],
     ) -> None:
         self._directory = directory
         self._journal = journal
         self._applier = applier
         self._free_journal = free_journal
         self._journal_half_full = journal_half_full
+        self._checkpoint_due = checkpoint_due
+        self._referenced_bytes = 0  # since a checkpoint was asked for on their account
         self._queue: list[Entry] = []
         self._wake: asyncio.Future[None] | None = None
         self._idle: asyncio.Future[None] | None = None
@@ -218,8 +221,16 @@ class Committer:
             return
         if awaited:
             await segment.sync()
+            self._note_referenced(end - first.position)
         for append in reference.appends:
             append.flags |= REFERENCED
+
+    def _note_referenced(self, size: int) -> None:
+        """The journal hardly grows by them, yet a recovery would read them all."""
+        self._referenced_bytes += size
+        if self._referenced_bytes >= self._directory.config.checkpoint_referenced_bytes:
+            self._referenced_bytes = 0
+            self._checkpoint_due()
 
     async def _make_room(self, length: int, lsn: int) -> None:
         """Have a current journal file that takes the round; wait for one if the journal is full."""

@@ -19,6 +19,9 @@ class DirectoryConfig:
     journal_file_bytes: int = 16 * _MIB
     journal_bytes_max: int = 256 * _MIB  # then commits wait for the applier
     checkpoint_bytes: int = 64 * _MIB  # of journal, written since the last checkpoint
+    checkpoint_referenced_bytes: int = (
+        256 * _MIB
+    )  # of segments, proved in the journal since: recovery reads them
     checkpoint_interval_ms: int = 30_000
     round_bytes_max: int = 4 * _MIB  # what one commit round takes at most, but for its first entry
     queue_bytes_max: int = 128 * _MIB  # appended and not yet durable; then appends are refused

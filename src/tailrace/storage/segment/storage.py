@@ -54,7 +54,8 @@ class SegmentStorage:
             self._journal,
             self._applier,
             free_journal=self._checkpointer.free_journal,
-            journal_half_full=self._checkpointer.request,
+            journal_half_full=self._checkpointer.request_room,
+            checkpoint_due=self._checkpointer.request_checkpoint,
         )
         self._housekeeper = Housekeeper(self.directory, self._journal, self._committer)
         self._tasks = Supervisor(self._fail)

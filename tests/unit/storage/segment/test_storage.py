@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -27,6 +28,7 @@ from tailrace.storage.segment.checkpoint import Checkpoint, read_checkpoint
 from tailrace.storage.segment.journal import read_header
 from tailrace.storage.segment.names import read_journal_file
 from tailrace.storage.segment.plan import read_journal
+from tailrace.storage.segment.tail import BATCH_OBJECTS_BYTES
 from tailrace.testing.simulation import SimulatedClock, SimulatedDisk, SimulatedLoop
 
 JOURNAL_FILE = 64 * 1024
@@ -100,6 +102,26 @@ async def count_of(log: SegmentLog) -> int:
     return count
 
 
+# ---- checkpoints
+
+
+@pytest.mark.parametrize(("size", "expected"), [(5000, True), (500, False)], ids=["referenced", "inline"])
+def test_what_the_journal_only_refers_to_makes_a_checkpoint_due(size: int, expected: bool) -> None:
+    """A recovery reads it all, though the journal hardly grows by it."""
+
+    async def scenario(storage: SegmentStorage) -> None:
+        log = await storage.create(partition(1), LOG)
+        await storage.checkpoint()
+        before = storage.directory.checkpointed_lsn
+        for _ in range(11):
+            await append(log, size=size)
+        await storage.wait_applied()
+        await asyncio.sleep(1)  # of simulated time, and far from the interval of checkpoints
+        assert (storage.directory.checkpointed_lsn > before) is expected
+
+    play(scenario, config=replace(CONFIG, checkpoint_referenced_bytes=50_000))
+
+
 # ---- memory
 
 
@@ -109,7 +131,9 @@ def evictable(log: SegmentLog) -> int:
     assert segment is not None
     assert segment.index is not None
     closed = segment.index.closed_offset
-    return sum(e.batch.size for e in log.tail.entries_from(0) if e.batch.next_offset <= closed)
+    return sum(
+        e.batch.size + BATCH_OBJECTS_BYTES for e in log.tail.entries_from(0) if e.batch.next_offset <= closed
+    )
 
 
 def check_tails(storage: SegmentStorage) -> None:
