@@ -128,7 +128,9 @@ def plan_of(plan: Plan, *, rounds: int | None, seconds: float | None) -> Plan:
     durations = (
         plan.durations if seconds is None else replace(plan.durations, seconds=seconds, client_s=seconds)
     )
-    return replace(plan, rounds=rounds or plan.rounds, durations=durations)
+    if rounds is not None:
+        plan = replace(plan, rounds=rounds, client_rounds=rounds)
+    return replace(plan, durations=durations)
 
 
 def _run(

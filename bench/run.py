@@ -42,6 +42,7 @@ class Plan:
     """How thoroughly."""
 
     rounds: int
+    client_rounds: int  # of real clients, whose many shapes take the most time
     durations: Durations
     warm_up: Durations
     starts: int  # of every server, to see how long it takes
@@ -53,12 +54,16 @@ class Plan:
         points = count_points(curves, quick=self.quick)
         if not loads:
             return points
-        measured = sum(1 for load in loads for target in targets if target.takes(load))
-        return measured * self.rounds + 2 * len(servers_of(targets)) + 1 + points
+        measured = sum(self.rounds_of(load) for load in loads for target in targets if target.takes(load))
+        return measured + 2 * len(servers_of(targets)) + 1 + points
+
+    def rounds_of(self, load: Load) -> int:
+        return self.client_rounds if isinstance(load, ClientLoad) else self.rounds
 
 
 FULL = Plan(
     rounds=3,
+    client_rounds=2,
     durations=Durations(warm_s=0.5, seconds=1.6, client_s=1.2, latency_s=4.0),
     warm_up=Durations(warm_s=0.0, seconds=3.0, client_s=0.0, latency_s=0.0),
     starts=3,
@@ -66,6 +71,7 @@ FULL = Plan(
 )
 QUICK = Plan(
     rounds=1,
+    client_rounds=1,
     durations=Durations(warm_s=0.2, seconds=0.5, client_s=0.5, latency_s=1.5),
     warm_up=Durations(warm_s=0.0, seconds=0.4, client_s=0.0, latency_s=0.0),
     starts=1,
@@ -178,10 +184,11 @@ def _run_loads(
     for load in loads:
         takers = [target for target in targets if target.takes(load)]
         report.loads.update(titles_of(load))
-        for number in range(plan.rounds):
+        rounds = plan.rounds_of(load)
+        for number in range(rounds):
             turn = number % max(len(takers), 1)
             for target in (*takers[turn:], *takers[:turn]):
-                note(f"{load.name}: {target.name}, round {number + 1} of {plan.rounds}")
+                note(f"{load.name}: {target.name}, round {number + 1} of {rounds}")
                 found = _measure_once(load, target, plan.durations)
                 report.add(found, target=target.name, server=target.server.name, round_number=number + 1)
         save(report)

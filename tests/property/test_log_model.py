@@ -361,6 +361,19 @@ class LogMachine(RuleBasedStateMachine):
         self.wait_meanwhile(gives_up=False)
         self.truncate_a_little(back)
 
+    @rule(back=st.integers(1, 40), places=st.lists(st.floats(0, 1), min_size=2, max_size=6))
+    def read_while_the_files_are_cut(self, back: int, places: list[float]) -> None:
+        """Readers of several segments come together, while a truncation is on its way into the files."""
+        self.truncate_a_little(back)
+        durable = self.log.durable_offset
+        offsets = [Offset(min(self.model.place(fraction), durable)) for fraction in places]
+        found = self.persist(lambda: self._load_all(offsets))
+        for offset, (piece, data) in zip(offsets, found, strict=True):
+            self._check_read(piece, data, offset=offset, bytes_max=500, durable=durable)
+
+    async def _load_all(self, offsets: list[Offset]) -> list[tuple[Slice, bytes]]:
+        return await asyncio.gather(*(self._load(offset, 500) for offset in offsets))
+
     @rule(fraction=st.floats(0, 1))
     def trim(self, fraction: float) -> None:
         self.run(self.all_durable())

@@ -15,7 +15,7 @@ from bench.target import Target, plan_targets
 from click.testing import CliRunner
 
 TINY_S = Durations(warm_s=0.0, seconds=0.05, client_s=0.05, latency_s=0.2)
-TINY = Plan(rounds=2, durations=TINY_S, warm_up=TINY_S, starts=1, idle_s=0.01)
+TINY = Plan(rounds=2, client_rounds=1, durations=TINY_S, warm_up=TINY_S, starts=1, idle_s=0.01)
 
 
 def run_tiny(targets: list[Target], loads: list[Load], directory: Path) -> tuple[Report, list[str]]:
@@ -99,4 +99,5 @@ def test_the_command_line_changes_the_plan() -> None:
     plan = plan_of(QUICK, rounds=5, seconds=0.1)
 
     assert (plan.rounds, plan.durations.seconds, plan.durations.warm_s) == (5, 0.1, QUICK.durations.warm_s)
+    assert plan.client_rounds == 5
     assert plan_of(QUICK, rounds=None, seconds=None) == QUICK

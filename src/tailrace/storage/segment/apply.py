@@ -225,8 +225,10 @@ class Applier:
             opened = await read_open_span(log.life, segment, index.closed_position, position)
             for append in opened:
                 index.add(append.batch)
-            # By now the log may have been cut shorter, or have grown again from an earlier offset.
+            # By now the log may have been cut shorter, or have grown again from an earlier offset, or both:
+            # then what grew may begin behind a gap, and only the cut says what is undone.
             first = log.end_offset if log.tail.first_offset is None else log.tail.first_offset
+            first = min(first, log.applied_cut)
             again = [append for append in opened if append.batch.next_offset <= first]
             before = log.tail.bytes
             log.tail.put_back(again)

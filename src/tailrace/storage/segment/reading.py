@@ -122,7 +122,7 @@ class LogReader:
         wanted, limit = offset, self._files_limit()
         before: Segment | None = None
         for segment, following in self._segments_from(offset):
-            if not self._log.unapplied:  # else the files are about to change
+            if not (self._log.unapplied or segment.gone):  # else the files are changing, or have changed
                 check_follows(before, segment, offset)
             if segment.base >= limit:
                 break  # it holds nothing below, and a truncation may be about to remove it

@@ -241,6 +241,31 @@ def test_what_a_truncation_took_is_no_damage_to_who_found_it_before() -> None:
     play(scenario)
 
 
+def test_segments_that_a_truncation_is_removing_are_not_missed() -> None:
+    """A reader in a gap goes on to the next segment, and comes when only the first of several is gone."""
+
+    async def scenario(disk: HeldDisk, storage: SegmentStorage, log: SegmentLog) -> None:
+        await append(log, 20)
+        log.append(batch(25))
+        await append(log, 25)
+        await storage.checkpoint()
+        assert list(log.segments) == [0, 10, 25, 35, 45]
+        assert await read(log, 3) == (3, 0)
+        removing = disk.hold("remove", "25.log")
+        await log.truncate(Offset(23))
+        await removing.reached.wait()
+        opening = disk.hold("open", "10.index")
+        reader = asyncio.create_task(log.read(Offset(21), bytes_max=100))
+        await opening.reached.wait()
+        removing.release()
+        await storage.wait_applied()
+        opening.release()
+        found = await reader
+        assert (found.next_offset, found.size) == (23, 0)
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("closed", [False, True])
 def test_damage_in_a_segment_that_was_cut_before_is_damage(restarted: bool, closed: bool) -> None:

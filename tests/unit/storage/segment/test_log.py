@@ -510,6 +510,28 @@ def test_two_truncations_before_either_is_applied(first: int, second: int) -> No
     play(scenario, config=NO_TAIL, log_config=LogConfig(index_interval_bytes=1000))
 
 
+@pytest.mark.parametrize(("first", "second"), [(58, 57), (58, 30), (1, 0)])
+@pytest.mark.parametrize("more", [0, 7])
+def test_what_the_second_of_two_truncations_took_does_not_come_back_before_a_gap(
+    first: int, second: int, more: int
+) -> None:
+    """A leader that compacted goes on behind what the first one leaves in its last span."""
+    after = first + more
+
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        await append(log, 60)
+        await storage.wait_applied()
+        async with storage.directory.apply_lock:  # the applier waits
+            await log.truncate(Offset(first))
+            await log.truncate(Offset(second))
+            log.append(batch(offset=after, epoch=1))
+            await log.wait_durable(Offset(after + 1))
+        await storage.wait_applied()
+        assert await offsets(log) == [*((n, 0) for n in range(second)), (after, 1)]
+
+    play(scenario, config=NO_TAIL, log_config=LogConfig(index_interval_bytes=1000))
+
+
 def test_what_a_truncation_took_is_not_read_before_it_is_applied() -> None:
     """A leader that compacted leaves a gap behind the cut, where the files still hold the undone batches."""
 
