@@ -252,6 +252,7 @@ class Applier:
         del self._directory.logs[log.life]
         self._directory.tail_bytes -= log.tail.bytes
         for segment in log.segments.values():
+            segment.gone = True
             self.dirty.pop(segment, None)
             self._directory.cache.forget(segment)
         log.segments = {}  # the last reader closes the files; nobody else holds them

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.model import Epoch, LogDamaged, LogTruncated, Offset, PartitionId
+from tailrace.model import Epoch, LogDamaged, LogTruncated, Offset, PartitionId, StorageError
 from tailrace.records import Batch, build_batch, iter_batches, read_batch
 from tailrace.storage import LogConfig
 from tailrace.storage.segment import DirectoryConfig, SegmentLog, SegmentStorage
@@ -310,5 +310,27 @@ def test_another_segment_under_the_name_of_a_removed_one_is_no_damage(name: str,
         with suppress(LogTruncated):
             assert await reader in ((31, 0), (31, 1))
         assert await read_all(log) == [(offset, int(offset >= 25)) for offset in range(30 + more)]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("name", "finds"), [("30.log", False), ("30.index", True)])
+def test_a_log_that_is_deleted_while_somebody_opens_a_segment_is_no_damage(name: str, finds: bool) -> None:
+    """Who has the file already reads it to the end; who has not is told that the log is gone."""
+
+    async def scenario(disk: HeldDisk, storage: SegmentStorage, log: SegmentLog) -> None:
+        await fill(storage, log)
+        assert await read(log, 3) == (3, 0)
+        opening = disk.hold("open", name)
+        reader = asyncio.create_task(read(log, 31))
+        await opening.reached.wait()
+        await storage.delete(PARTITION)
+        await storage.wait_applied()
+        opening.release()
+        if finds:
+            assert await reader == (31, 0)
+        else:
+            with pytest.raises(StorageError, match="the log is deleted"):
+                await reader
 
     play(scenario)
