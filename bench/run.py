@@ -62,11 +62,11 @@ class Plan:
 
 
 FULL = Plan(
-    rounds=3,
+    rounds=4,
     client_rounds=2,
-    durations=Durations(warm_s=0.5, seconds=1.6, client_s=1.2, latency_s=4.0),
+    durations=Durations(warm_s=0.4, seconds=1.1, client_s=1.2, latency_s=4.0),
     warm_up=Durations(warm_s=0.0, seconds=3.0, client_s=0.0, latency_s=0.0),
-    starts=3,
+    starts=2,
     idle_s=2.0,
 )
 QUICK = Plan(

@@ -22,6 +22,7 @@ _INBOX = "_INBOX.bench"
 _FETCH_PLACES = 16
 _RING_BYTES = 1 << 16
 _LINE_BYTES_MAX = 200
+_PING = b"PING"
 _HELLO = b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true}\r\n'
 
 
@@ -48,6 +49,9 @@ class NatsReader:
                 if len(seen) == _LINE_BYTES_MAX:
                     raise LoadError(f"nats sent {seen[:80]!r}")
                 break
+            if seen[:line] == _PING:
+                at += line + 2  # a connection is closed for want of a PONG after minutes, and ends before
+                continue
             end = at + line + 2 + _message_bytes(seen[:line], seen[line + 2 :]) + 2
             if end > available:
                 self._missing = end - available
@@ -139,7 +143,7 @@ def _read_message(sock: socket.socket) -> bytes:
         piece = sock.recv(1 << 16)
         if not piece:
             raise LoadError("nats closed the connection")
-        said += piece
+        said = (said + piece).removeprefix(_PING + b"\r\n")
         line, crlf, rest = said.partition(b"\r\n")
         if crlf and len(rest) >= int(line.split()[-1]) + 2:
             return rest

@@ -100,7 +100,7 @@ def _collect_seldom() -> None:
     garbage took a tenth of the time. What is there now stays, and the rest is looked at less often."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_ALLOCATIONS_PER_COLLECTION, 20, 100)
+    gc.set_threshold(_ALLOCATIONS_PER_COLLECTION, 10, 10)
 
 
 async def _done_or_stopped(starting: asyncio.Future[None], stop: asyncio.Event) -> bool:

@@ -251,6 +251,7 @@ class Applier:
     async def _delete(self, log: SegmentLog) -> None:
         del self._directory.logs[log.life]
         self._directory.tail_bytes -= log.tail.bytes
+        log.tail.clear()  # now: the log is part of a cycle, and its megabytes would wait for the collector
         for segment in log.segments.values():
             segment.gone = True
             self.dirty.pop(segment, None)

@@ -83,6 +83,10 @@ class Tail:
         del self._entries[keep:]
         del self._offsets[keep:]
 
+    def clear(self) -> None:
+        """Let go of everything."""
+        self._entries, self._offsets, self.bytes = [], [], 0
+
     def evict(self, below: int, bytes_wanted: int) -> int:
         """Drop from the front what ends at or before `below` until so many bytes went; returns how many."""
         entries, count, gone = self._entries, 0, 0

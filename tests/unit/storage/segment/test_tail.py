@@ -153,3 +153,9 @@ def check(tail: Tail, entries: list[Append]) -> None:
     assert len(tail) == len(entries)
     assert tail.bytes == size_of(entries)
     assert tail.first_offset == (entries[0].batch.base_offset if entries else None)
+
+
+def test_a_cleared_tail_holds_nothing() -> None:
+    tail = tail_of(entries_of([(1, 10, 0), (2, 20, 0)]))
+    tail.clear()
+    check(tail, [])
