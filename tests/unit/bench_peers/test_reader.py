@@ -31,7 +31,8 @@ CASES: dict[str, tuple[type[Reader] | None, bytes]] = {
     "redis": (BulkReader, b"$5\r\n100-0\r\n$6\r\n100-10\r\n$5\r\n101-0\r\n"),
     "nats": (
         NatsReader,
-        b"PING\r\nMSG _INBOX.1 1 2\r\n{}\r\nMSG _INBOX.1 1 10\r\n0123456789\r\nPING\r\nMSG _INBOX.1 1 0\r\n\r\n",
+        b"PING\r\nMSG _INBOX.1 1 2\r\n{}\r\n"
+        b"MSG _INBOX.1 1 10\r\n0123456789\r\nPING\r\nMSG _INBOX.1 1 0\r\n\r\n",
     ),
     "rabbitmq": (ConfirmReader, ack(1) + ack(2) + ack(3)),
 }
