@@ -65,6 +65,30 @@ def fetch(topic: str, partition: int, offset: int, *, bytes_max: int = 50_000_00
     return request(FETCH, 4, body)
 
 
+def fetch_all(connection: socket.socket, topic: str, partition: int) -> int:
+    """The bytes of a partition's records, fetched as often as it takes."""
+    total = offset = 0
+    while True:
+        connection.sendall(fetch(topic, partition, offset))
+        frame = read_frame(connection)
+        at = 4 + 4 + 4 + len(text(topic)) + 4 + 4 + 2 + 8 + 8 + 4  # v4, one partition, nothing aborted
+        (size,) = struct.unpack_from(">i", frame, at)
+        if not size:
+            return total
+        total += size
+        offset = _offset_behind(frame[at + 4 :])
+
+
+def _offset_behind(records: bytes) -> int:
+    """Where the batches that were fetched end."""
+    at = following = 0
+    while at < len(records):
+        base, length = struct.unpack_from(">qi", records, at)
+        (delta,) = struct.unpack_from(">i", records, at + 23)
+        following, at = base + delta + 1, at + 12 + length
+    return int(following)
+
+
 def leads(bootstrap: str, topic: str, partition: int) -> bool:
     """Whether the broker answers for a partition (ListOffsets v1)."""
     body = struct.pack(">ii", -1, 1) + text(topic) + struct.pack(">iiq", 1, partition, -1)
