@@ -59,7 +59,6 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_admission",
-        "_admitted",
         "_claim",
         "_config",
         "_consuming",
@@ -78,6 +77,7 @@ class Connection(asyncio.BufferedProtocol):
         "_turn_bytes",
         "_turn_requests",
         "_unanswered_bytes",
+        "_waiting",
         "_woken",
         "active",
         "door",
@@ -113,8 +113,8 @@ class Connection(asyncio.BufferedProtocol):
         self._turn_requests = 0
         self._unanswered_bytes = 0
         self._claim: Claim | None = None
-        self._admission: Claim | None = None  # of the large request that waits to be served
-        self._admitted: memoryview | None = None  # that request
+        self._waiting: memoryview | None = None  # a large request that is not served yet
+        self._admission: Claim | None = None  # its claim; None once it is admitted
         self._deadline = _NEVER
         self._timer: asyncio.TimerHandle | None = None
         self._orphans: list[Pending] = []
@@ -203,12 +203,13 @@ class Connection(asyncio.BufferedProtocol):
         if self._claim is not None:
             budget.withdraw(self._claim)
             self._claim = None
-        if self._admission is not None:
-            self.door.large.withdraw(self._admission)
-            self._admission = None
-        if self._admitted is not None:
-            budget.give(len(self._admitted))
-            self._admitted = None
+        if self._waiting is not None:
+            if self._admission is not None:
+                self.door.large.withdraw(self._admission)
+                budget.give(len(self._waiting))
+            else:  # admitted, and something else held it back
+                self._give(len(self._waiting))
+            self._admission = self._waiting = None
         budget_bytes = self._splitter.abandon()
         if budget_bytes:
             budget.give(budget_bytes)
@@ -306,9 +307,9 @@ class Connection(asyncio.BufferedProtocol):
         queue, small_bytes = outbox.queue, self._config.small_request_bytes
         ready = False
         while not self._holds:
-            frame = self._admitted
+            frame = self._waiting
             if frame is not None:
-                self._admitted = None
+                self._waiting = None
             else:
                 frame = splitter.next_frame()
                 if frame is None:
@@ -438,7 +439,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _wait_for_admission(self, frame: memoryview) -> None:
         self._holds |= _LARGE
-        self._admitted = frame
+        self._waiting = frame
         self._admission = self.door.large.wait(len(frame), self._admit_soon)
 
     def _admit_soon(self) -> None:
