@@ -11,6 +11,7 @@ import os
 import random
 import re
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -124,13 +125,37 @@ def strace() -> str:
     return found
 
 
-SYNC_CALL = re.compile(r"(fdatasync|fsync)\(\d+<(?P<path>[^>]*)>.*?(?P<injected>\(INJECTED\))?$")
+SYNC_CALL = re.compile(r"^(?P<thread>\d+) +(?:fdatasync|fsync)\(\d+<(?P<path>[^>]*)>")
+SYNC_RETURN = re.compile(r"^(?P<thread>\d+) .*\(INJECTED\)$")
 
 
-def syncs_of(trace: str) -> list[tuple[str, bool]]:
-    """The path of every sync in order, and whether it was made to fail."""
-    found = (SYNC_CALL.search(line) for line in trace.splitlines())
-    return [(match["path"], match["injected"] is not None) for match in found if match]
+@dataclass(slots=True)
+class Sync:
+    path: str
+    injected: bool = False
+
+
+def syncs_of(trace: str) -> list[Sync]:
+    """Every sync in order of its call; where threads sync at once, a call and its return are lines apart."""
+    syncs: list[Sync] = []
+    latest: dict[str, Sync] = {}
+    for line in trace.splitlines():
+        if called := SYNC_CALL.search(line):
+            sync = latest[called["thread"]] = Sync(called["path"])
+            syncs.append(sync)
+        if failed := SYNC_RETURN.search(line):
+            latest[failed["thread"]].injected = True
+    return syncs
+
+
+def test_a_failed_sync_is_found_whether_or_not_threads_sync_at_once() -> None:
+    alone = "7  fdatasync(3</d/a>) = -1 EIO (Input/output error) (INJECTED)"
+    apart = (
+        "7  fdatasync(3</d/a> <unfinished ...>\n8  fsync(4</d/b>) = 0\n"
+        "7  <... fdatasync resumed>) = -1 EIO (Input/output error) (INJECTED)"
+    )
+    assert syncs_of(alone) == [Sync("/d/a", injected=True)]
+    assert syncs_of(apart) == [Sync("/d/a", injected=True), Sync("/d/b")]
 
 
 @pytest.mark.slow
@@ -145,9 +170,9 @@ def test_a_failing_system_call_ends_the_writer(tmp_path: Path, seed: int, strace
             code = writer.wait()
             assert code in (3, 4), writer.last_words()
         syncs = syncs_of(trace.read_text())
-        failed = next(place for place, (_, injected) in enumerate(syncs) if injected)
+        failed = next(place for place, sync in enumerate(syncs) if sync.injected)
         failures += 1
-        assert syncs[failed][0] not in [path for path, _ in syncs[failed + 1 :]], "it was synced again"
+        assert syncs[failed].path not in [sync.path for sync in syncs[failed + 1 :]], "it was synced again"
         with WriterProcess(tmp_path / "data", ledger, "--turns=0") as writer:
             assert writer.wait() == 0, writer.last_words()
     assert failures == _LIVES
