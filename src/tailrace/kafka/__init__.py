@@ -1,8 +1,7 @@
 """The Kafka door: Kafka clients on a TCP port, served from the broker.
 
-`listener`    binds a port, counts connections, ends them
+`listener`    the door behind its acceptor (tailrace.net)   `door`      what its connections share
 `connection`  one client: requests in order, replies in order, and what may hold them up
-`frames`      frames out of a byte stream          `budget`    the node's bound on request bytes
 `replies`     replies as fast as they are read     `held`      one that the next request waits for
 `dispatch`    from a frame to a handler            `handlers/` one module per API
 `fetching`    one fetch: read, wait, answer        `session`   fetch sessions (KIP-227)
@@ -14,10 +13,8 @@ The path of a batch: the receive buffer -> one copy, the log's own -> `Partition
 the reply waits for durability, while later requests are taken.
 """
 
-from tailrace.kafka.budget import RequestBudget
-from tailrace.kafka.call import Call, ConnectionFacts
+from tailrace.kafka.call import Call
 from tailrace.kafka.config import DoorConfig
-from tailrace.kafka.door import DoorCounters
 from tailrace.kafka.listener import KafkaListener
 
-__all__ = ["Call", "ConnectionFacts", "DoorConfig", "DoorCounters", "KafkaListener", "RequestBudget"]
+__all__ = ["Call", "DoorConfig", "KafkaListener"]

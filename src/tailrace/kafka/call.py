@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from tailrace.broker import Broker, Node
 from tailrace.kafka.cache import ReplyCache
 from tailrace.kafka.config import AUTO, split_address
-
-
-class ConnectionFacts(NamedTuple):
-    """The two ends of a connection."""
-
-    peer_host: str
-    peer_port: int
-    local_host: str  # the address that the client reached, also where the listener is bound to all of them
-    local_port: int
-    listener: str = "kafka"
+from tailrace.net import ConnectionFacts
 
 
 class Call:
@@ -52,9 +41,3 @@ class Call:
         if self._advertised != AUTO:
             return split_address(self._advertised)
         return self.connection.local_host, self.connection.local_port
-
-
-def plain_address(host: str) -> str:
-    """An IPv4 address that came through an IPv6 socket, as IPv4; an IPv6 one without its scope."""
-    host = host.partition("%")[0]
-    return host.removeprefix("::ffff:") if host.startswith("::ffff:") and "." in host else host

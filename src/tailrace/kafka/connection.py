@@ -23,21 +23,20 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, cast
 
-from tailrace.kafka.call import ConnectionFacts, plain_address
 from tailrace.kafka.dispatch import dispatch
 from tailrace.kafka.errors import ANSWERABLE
-from tailrace.kafka.frames import FrameSplitter
 from tailrace.kafka.replies import Outbox
 from tailrace.model import ProtocolError
+from tailrace.net import ConnectionFacts, FrameSplitter, facts_of
 from tailrace.wire.kafka import APIS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tailrace.kafka.budget import Claim
     from tailrace.kafka.door import Door
     from tailrace.kafka.replies import Pending
     from tailrace.kafka.shape import ProduceShape
+    from tailrace.net import Claim
 
 logger = logging.getLogger(__name__)
 
@@ -129,9 +128,7 @@ class Connection(asyncio.BufferedProtocol):
     def facts(self) -> ConnectionFacts:
         """Who talks to whom."""
         if self._facts is None:
-            peer = self._transport.get_extra_info("peername") or ("", 0)
-            local = self._transport.get_extra_info("sockname") or ("", 0)
-            self._facts = ConnectionFacts(plain_address(peer[0]), peer[1], plain_address(local[0]), local[1])
+            self._facts = facts_of(self._transport, listener="kafka")
         return self._facts
 
     @property

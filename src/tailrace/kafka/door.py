@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tailrace.broker import Broker
-from tailrace.kafka.budget import RequestBudget
 from tailrace.kafka.cache import ReplyCache
 from tailrace.kafka.config import DoorConfig
 from tailrace.kafka.session import FetchSessions
+from tailrace.net import DoorCounters, RequestBudget
 
 if TYPE_CHECKING:
     from tailrace.kafka.connection import Connection
 
 _RECEIVE_BYTES = 64 * 1024
-
-
-@dataclass(slots=True)
-class DoorCounters:
-    """Grows only, but for `connections`, which is how many there are."""
-
-    connections: int = 0
-    accepted: int = 0
-    refused: int = 0
-    requests: int = 0
-    protocol_errors: int = 0
 
 
 class Door:

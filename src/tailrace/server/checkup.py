@@ -20,8 +20,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
-from tailrace.kafka.occupant import find_occupant
 from tailrace.model import ConfigError, TailraceError
+from tailrace.net import find_occupant
 from tailrace.server.assembly import storage_config
 from tailrace.server.config import ServerConfig
 from tailrace.server.node import reachable

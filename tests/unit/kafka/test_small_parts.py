@@ -10,13 +10,13 @@ from typing import cast
 import pytest
 
 from tailrace.broker import Broker, Node
-from tailrace.kafka import Call, ConnectionFacts, DoorConfig
+from tailrace.kafka import Call, DoorConfig
 from tailrace.kafka.cache import ReplyCache
-from tailrace.kafka.call import plain_address
 from tailrace.kafka.config import split_address
 from tailrace.kafka.errors import error_of
-from tailrace.kafka.occupant import find_occupant
 from tailrace.model import BrokerError, BrokerId, ConfigError, ErrorCode, LogBusy, ProtocolError, StorageError
+from tailrace.net import ConnectionFacts, find_occupant
+from tailrace.net.peer import plain_address
 
 FACTS = ConnectionFacts("203.0.113.7", 50_000, "192.0.2.1", 9092)
 

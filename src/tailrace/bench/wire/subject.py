@@ -21,8 +21,8 @@ from tailrace.client.address import Address
 from tailrace.client.error import ClientError, UnknownTopic, UnsupportedApi, broker_error
 from tailrace.client.kafka import KafkaClient
 from tailrace.client.offsets import LATEST
-from tailrace.kafka.occupant import find_occupant
 from tailrace.model import BrokerError, ErrorCode, ProtocolError, TopicPartition
+from tailrace.net import find_occupant
 from tailrace.wire.kafka import APIS, FETCH, PRODUCE
 
 _NEEDED = {PRODUCE: PRODUCE_VERSION, FETCH: FETCH_VERSION}

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 
 from tailrace.broker import NewTopic, Topic
 from tailrace.broker.configs import describe_topic
-from tailrace.broker.groups.ports import OFFSETS_TOPIC
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
 from tailrace.kafka.resources import invalid_request, repeated
@@ -41,8 +40,6 @@ async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespon
         try:
             if wanted.name in twice:
                 raise invalid_request(f"topic {wanted.name[:249]!r} is named more than once")
-            if wanted.name == OFFSETS_TOPIC:
-                raise invalid_request(f"{OFFSETS_TOPIC} is made by the broker when a group needs it")
             topic = await call.broker.topics.create(_new_topic(wanted), validate_only=request.validate_only)
         except ANSWERABLE as error:
             result.error_code, result.error_message = error_of(error)

@@ -9,7 +9,7 @@ leads that one. There is no coordinator of transactions yet: 15, which clients t
 
 from __future__ import annotations
 
-from tailrace.broker.groups.ports import OFFSETS_TOPIC
+from tailrace.broker.groups import OFFSETS_TOPIC
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
 from tailrace.model import BrokerError, ErrorCode

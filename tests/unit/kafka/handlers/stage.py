@@ -13,8 +13,9 @@ from typing import TypeVar
 
 from tailrace.broker import Broker, BrokerConfig, NewTopic, Node, Partition, Topic
 from tailrace.cluster import SqliteMetadata
-from tailrace.kafka.call import Call, ConnectionFacts
+from tailrace.kafka.call import Call
 from tailrace.model import BrokerId
+from tailrace.net import ConnectionFacts
 from tailrace.records import build_batch, read_batch
 from tailrace.storage.memory import MemoryStorage
 from tailrace.testing import FakeClock

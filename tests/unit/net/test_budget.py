@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.kafka.budget import RequestBudget
+from tailrace.net import RequestBudget
 
 
 def test_takes_while_there_is_room_and_refuses_past_it() -> None:

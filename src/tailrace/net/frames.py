@@ -17,8 +17,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from tailrace.kafka.budget import RequestBudget
 from tailrace.model import ProtocolError
+from tailrace.net.budget import RequestBudget
 
 _SIZE = struct.Struct(">i")
 _read_size = _SIZE.unpack_from

@@ -6,9 +6,8 @@ import random
 
 import pytest
 
-from tailrace.kafka.budget import RequestBudget
-from tailrace.kafka.frames import FrameSplitter
 from tailrace.model import ProtocolError
+from tailrace.net import FrameSplitter, RequestBudget
 
 SHARED_BYTES = 64
 SMALL_BYTES = 300

@@ -1,0 +1,26 @@
+"""What every door needs of sockets, whatever is spoken through it.
+
+`acceptor`    binds a port, counts connections, refuses and ends them
+`budget`      the node's bound on request bytes
+`frames`      size-prefixed frames out of a byte stream, without I/O
+`peer`        the two ends of a connection
+`occupant`    who listens on a port that we wanted
+"""
+
+from tailrace.net.acceptor import Acceptor, AcceptorConfig, DoorCounters
+from tailrace.net.budget import Claim, RequestBudget
+from tailrace.net.frames import FrameSplitter
+from tailrace.net.occupant import find_occupant
+from tailrace.net.peer import ConnectionFacts, facts_of
+
+__all__ = [
+    "Acceptor",
+    "AcceptorConfig",
+    "Claim",
+    "ConnectionFacts",
+    "DoorCounters",
+    "FrameSplitter",
+    "RequestBudget",
+    "facts_of",
+    "find_occupant",
+]
