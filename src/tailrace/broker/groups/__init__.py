@@ -6,9 +6,11 @@
                   belongs to it, `waiting.py` who waits in it, `effects.py` what it asks for
 `directory.py`    which groups live on this node
 `positions.py`    committing and removing offsets; `committed.py` those of one group
-`offsets.py`      records of `__consumer_offsets` in Kafka's formats; `fields.py` their field types
-`home.py`         a partition of that topic with its groups; `loading.py` reads it, `writer.py` appends to it
-`ports.py`        what all this needs of the broker
+`offsets.py`      records of `__consumer_offsets` in Kafka's formats; `stored.py` the values in them
+`topic.py`        that topic's name, and what its errors become
+`home.py`         a partition of that topic with its groups; `loading.py` reads it
+
+What the groups share with other state that is kept in a log is in `broker/internal/`.
 """
 
 from tailrace.broker.groups.api import (
@@ -31,8 +33,8 @@ from tailrace.broker.groups.api import (
 )
 from tailrace.broker.groups.coordinator import GroupCoordinator
 from tailrace.broker.groups.limits import GroupConfig
-from tailrace.broker.groups.placement import partition_for
-from tailrace.broker.groups.ports import OFFSETS_TOPIC, OffsetsLog
+from tailrace.broker.groups.topic import OFFSETS_TOPIC
+from tailrace.broker.internal import partition_for
 
 __all__ = [
     "NOT_COMMITTED",
@@ -52,7 +54,6 @@ __all__ = [
     "LeavingMember",
     "MemberDescription",
     "OffsetToCommit",
-    "OffsetsLog",
     "SyncRequest",
     "SyncResult",
     "partition_for",

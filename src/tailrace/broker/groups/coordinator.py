@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from tailrace.broker.groups.alarm import Alarm
 from tailrace.broker.groups.api import (
     CommitRequest,
     CommittedOffset,
@@ -31,9 +30,9 @@ from tailrace.broker.groups.effects import Store
 from tailrace.broker.groups.home import HomeStatus, Resident
 from tailrace.broker.groups.limits import GroupConfig, check_assignments, check_group_id, check_join
 from tailrace.broker.groups.offsets import write_group, write_group_key
-from tailrace.broker.groups.ports import OffsetsLog
 from tailrace.broker.groups.positions import Positions
 from tailrace.broker.groups.state import GroupState
+from tailrace.broker.internal import Alarm, InternalLog
 from tailrace.model import BrokerError, ErrorCode, TopicPartition
 from tailrace.runtime import Clock, Supervisor
 
@@ -49,7 +48,7 @@ class GroupCoordinator:
 
     def __init__(
         self,
-        log: OffsetsLog,
+        log: InternalLog,
         *,
         clock: Clock,
         config: GroupConfig | None = None,

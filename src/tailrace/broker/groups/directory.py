@@ -16,10 +16,9 @@ from tailrace.broker.groups.group import Group
 from tailrace.broker.groups.home import Home, HomeStatus, Resident
 from tailrace.broker.groups.limits import GroupConfig
 from tailrace.broker.groups.loading import Loaded, load_partition
-from tailrace.broker.groups.placement import partition_for
-from tailrace.broker.groups.ports import OFFSETS_TOPIC, OffsetsLog
 from tailrace.broker.groups.state import GroupState
-from tailrace.broker.groups.writer import OffsetsWriter
+from tailrace.broker.groups.topic import OFFSETS_ERRORS, OFFSETS_TOPIC
+from tailrace.broker.internal import InternalLog, StateWriter, partition_for
 from tailrace.model import BrokerError, ErrorCode, StorageError
 from tailrace.runtime import Clock, Supervisor
 
@@ -31,7 +30,7 @@ class Directory:
 
     def __init__(
         self,
-        log: OffsetsLog,
+        log: InternalLog,
         *,
         clock: Clock,
         config: GroupConfig,
@@ -172,9 +171,11 @@ class Directory:
         return [partition for partition in range(self._log.partitions) if self._log.leads(partition)]
 
     def _open(self, partition: int) -> Home:
-        writer = OffsetsWriter(
+        writer = StateWriter(
             self._log,
             partition,
+            topic=OFFSETS_TOPIC,
+            errors=OFFSETS_ERRORS,
             tasks=self._tasks,
             append_bytes_max=self._config.append_bytes_max,
             queued_bytes_max=self._config.queued_bytes_max,

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from tailrace.broker.groups.committed import CommittedOffsets
 from tailrace.broker.groups.group import Group
-from tailrace.broker.groups.ports import OFFSETS_TOPIC
-from tailrace.broker.groups.writer import Done, OffsetsWriter
+from tailrace.broker.groups.topic import OFFSETS_TOPIC
+from tailrace.broker.internal import Done, StateWriter
 from tailrace.model import BrokerError, ErrorCode
 from tailrace.records import NewRecord
 
@@ -47,7 +47,7 @@ class Home:
 
     __slots__ = ("_append_timeout_ms", "_loaded", "groups", "partition", "status", "writer")
 
-    def __init__(self, partition: int, writer: OffsetsWriter, *, append_timeout_ms: int) -> None:
+    def __init__(self, partition: int, writer: StateWriter, *, append_timeout_ms: int) -> None:
         self._append_timeout_ms = append_timeout_ms
         self.partition = partition
         self.writer = writer

@@ -11,10 +11,10 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 
-from tailrace.broker.groups.fields import MalformedFields
 from tailrace.broker.groups.offsets import OffsetKey, read_group, read_key, read_offset
-from tailrace.broker.groups.ports import OFFSETS_TOPIC, OffsetsLog
 from tailrace.broker.groups.stored import StoredGroup, StoredOffset
+from tailrace.broker.groups.topic import OFFSETS_TOPIC
+from tailrace.broker.internal import InternalLog, MalformedFields
 from tailrace.model import TopicPartition
 from tailrace.records import Record
 
@@ -60,7 +60,7 @@ class Loaded:
             self.groups[key.group_id] = read_group(record.value)
 
 
-async def load_partition(log: OffsetsLog, partition: int) -> Loaded:
+async def load_partition(log: InternalLog, partition: int) -> Loaded:
     """What the partition says; BrokerError or StorageError where it cannot be read."""
     loaded = Loaded()
     async for batch in log.read(partition):

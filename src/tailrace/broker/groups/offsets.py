@@ -22,8 +22,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tailrace.broker.groups.fields import FieldReader, FieldWriter, MalformedFields
 from tailrace.broker.groups.stored import StoredGroup, StoredMember, StoredOffset
+from tailrace.broker.internal import FieldReader, FieldWriter, MalformedFields
 from tailrace.model import TopicPartition
 from tailrace.records import BytesLike
 

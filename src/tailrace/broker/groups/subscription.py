@@ -8,8 +8,8 @@ is never looked at.
 
 from __future__ import annotations
 
-from tailrace.broker.groups.fields import FieldReader, MalformedFields
 from tailrace.broker.groups.roster import Roster
+from tailrace.broker.internal import FieldReader, MalformedFields
 
 CONSUMER_PROTOCOL = "consumer"
 

@@ -1,86 +1,14 @@
-"""The offsets topic in memory, with gates: appends and reads wait, or fail, when a test says so."""
+"""The offsets topic in memory, with the gates of `MemoryLog`."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
+from tests.unit.broker.internal.memory_log import MemoryLog
 
 from tailrace.broker.groups.offsets import read_key
-from tailrace.records import Batch, NewRecord, Record, build_batch, read_batch
 
 
-class MemoryOffsetsLog:
-    """Implements `OffsetsLog`. What is in `batches` outlives a coordinator; another one may read it."""
-
-    def __init__(self, partitions: int = 4, *, exists: bool = True) -> None:
-        self.batches: dict[int, list[bytes]] = {}
-        self.led = set(range(partitions))
-        self.appends = 0
-        self.ensured = 0
-        self.append_error: Exception | None = None  # of every append
-        self.next_append_error: Exception | None = None  # of the next one only
-        self.read_error: Exception | None = None
-        self.ensure_error: Exception | None = None
-        self._may_append = asyncio.Event()
-        self._may_read = asyncio.Event()
-        self._may_append.set()
-        self._may_read.set()
-        self.appending = asyncio.Event()  # an append waits at the gate
-        self._wanted = partitions
-        self._exists = exists
-
-    @property
-    def partitions(self) -> int:
-        return self._wanted if self._exists else 0
-
-    def leads(self, partition: int) -> bool:
-        return partition in self.led
-
-    async def ensure(self) -> None:
-        self.ensured += 1
-        await asyncio.sleep(0)
-        if self.ensure_error is not None:
-            raise self.ensure_error
-        self._exists = True
-
-    async def append(self, partition: int, records: Sequence[NewRecord]) -> None:
-        self.appending.set()
-        await self._may_append.wait()
-        self.appending.clear()
-        await asyncio.sleep(0)
-        error, self.next_append_error = self.next_append_error or self.append_error, None
-        if error is not None:
-            raise error
-        self.appends += 1
-        self.batches.setdefault(partition, []).append(bytes(build_batch(records)))
-
-    async def read(self, partition: int) -> AsyncIterator[Batch]:
-        for raw in list(self.batches.get(partition, [])):
-            await self._may_read.wait()
-            if self.read_error is not None:
-                raise self.read_error
-            yield read_batch(raw)
-
-    def hold_appends(self) -> None:
-        self._may_append.clear()
-
-    def release_appends(self) -> None:
-        self._may_append.set()
-
-    def hold_reads(self) -> None:
-        self._may_read.clear()
-
-    def release_reads(self) -> None:
-        self._may_read.set()
-
-    def records(self) -> list[Record]:
-        """Everything appended, partition by partition."""
-        return [
-            record
-            for partition in sorted(self.batches)
-            for raw in self.batches[partition]
-            for record in read_batch(raw).records()
-        ]
+class MemoryOffsetsLog(MemoryLog):
+    """Its records under the keys of groups and offsets."""
 
     def newest(self) -> dict[object, bytes | None]:
         """The newest value of every key, as compaction would leave it."""

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.broker.groups.conftest import subscription
 
-from tailrace.broker.groups.fields import FieldReader, FieldWriter, MalformedFields
 from tailrace.broker.groups.offsets import (
     GroupKey,
     OffsetKey,
@@ -22,16 +21,15 @@ from tailrace.broker.groups.offsets import (
     write_offset,
     write_offset_key,
 )
-from tailrace.broker.groups.placement import java_hash, partition_for
 from tailrace.broker.groups.stored import StoredGroup, StoredMember, StoredOffset
 from tailrace.broker.groups.subscription import read_topics
+from tailrace.broker.internal import FieldReader, FieldWriter, MalformedFields
 from tailrace.model import BrokerError, ErrorCode, TopicPartition
 
 NAMES = st.text(st.characters(codec="utf-8"), max_size=20)
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 TIMES = st.integers(0, (1 << 63) - 1)
 TP = TopicPartition("orders", 3)
-FOX = "The quick brown fox jumps over the lazy dog"
 
 MEMBERS = st.builds(
     StoredMember,
@@ -301,25 +299,3 @@ def test_the_topics_of_a_subscription_are_read_in_every_version() -> None:
 )
 def test_bytes_that_are_no_subscription_have_no_topics(raw: bytes) -> None:
     assert read_topics(raw) is None
-
-
-# Where a group lives
-
-
-@pytest.mark.parametrize(
-    ("text", "hash_"),
-    [("", 0), ("a", 97), ("hello", 99162322), (FOX, -609428141), ("\U0001f600", 1772899)],
-)
-def test_the_hash_is_javas(text: str, hash_: int) -> None:
-    assert java_hash(text) == hash_
-
-
-def test_a_group_lives_in_the_partition_of_its_hash() -> None:
-    assert partition_for("hello", 50) == 99162322 % 50
-    assert partition_for(FOX, 50) == 609428141 % 50
-
-
-def test_the_one_hash_without_an_absolute_value_lives_in_the_first_partition() -> None:
-    text = "polygenelubricants"
-    assert java_hash(text) == -(1 << 31)
-    assert partition_for(text, 50) == 0

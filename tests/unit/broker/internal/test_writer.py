@@ -6,24 +6,35 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.unit.broker.groups.offsets_log import MemoryOffsetsLog
+from tests.unit.broker.internal.memory_log import MemoryLog
 
-from tailrace.broker.groups.writer import OffsetsWriter
+from tailrace.broker.internal import ErrorMap, StateWriter
 from tailrace.model import BrokerError, ErrorCode, StorageError
 from tailrace.records import NewRecord, read_batch
 from tailrace.runtime import Supervisor
+
+ERRORS = ErrorMap(
+    codes={
+        ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+        ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    },
+    otherwise=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    stopped=ErrorCode.BROKER_NOT_AVAILABLE,
+)
 
 
 class Rig:
     """A writer, its log, and the outcomes in the order in which they came."""
 
     def __init__(self, *, append_bytes_max: int = 100_000, queued_bytes_max: int = 1_000_000) -> None:
-        self.log = MemoryOffsetsLog()
+        self.log = MemoryLog()
         self.failures: list[BaseException] = []
         self.tasks = Supervisor(self.failures.append)
-        self.writer = OffsetsWriter(
+        self.writer = StateWriter(
             self.log,
             0,
+            topic="__state",
+            errors=ERRORS,
             tasks=self.tasks,
             append_bytes_max=append_bytes_max,
             queued_bytes_max=queued_bytes_max,
@@ -73,7 +84,7 @@ def test_an_append_takes_only_so_much() -> None:
     play(scenario)
 
 
-def test_a_large_commit_is_cut_and_done_when_all_of_it_is_durable() -> None:
+def test_a_large_change_is_cut_and_done_when_all_of_it_is_durable() -> None:
     async def scenario() -> None:
         rig = Rig(append_bytes_max=1000)
         rig.put("a", records=5, value=bytes(400))
@@ -91,7 +102,7 @@ def test_a_large_commit_is_cut_and_done_when_all_of_it_is_durable() -> None:
     play(scenario)
 
 
-def test_a_large_commit_fails_if_any_piece_of_it_does() -> None:
+def test_a_large_change_fails_if_any_piece_of_it_does() -> None:
     async def scenario() -> None:
         rig = Rig(append_bytes_max=1000)
         rig.log.next_append_error = BrokerError("full", code=ErrorCode.KAFKA_STORAGE_ERROR)
@@ -181,7 +192,7 @@ def test_a_bug_in_the_log_is_reported_and_everybody_is_answered() -> None:
         rig.log.release_appends()
         await rig.writer.wait_idle()
         assert [type(error) for error in rig.failures] == [ZeroDivisionError]
-        assert rig.outcomes == [("a", ErrorCode.UNKNOWN_SERVER_ERROR), ("b", ErrorCode.NOT_COORDINATOR)]
+        assert rig.outcomes == [("a", ErrorCode.UNKNOWN_SERVER_ERROR), ("b", ErrorCode.BROKER_NOT_AVAILABLE)]
 
     play(scenario)
 

@@ -1,4 +1,4 @@
-"""What the coordinator needs of the broker: the internal topic that holds offsets and groups."""
+"""What whoever keeps state in a log needs of the broker: an internal topic, and nothing of how it is made."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Protocol
 
 from tailrace.records import Batch, NewRecord
 
-OFFSETS_TOPIC = "__consumer_offsets"
 
-
-class OffsetsLog(Protocol):
-    """The compacted topic `__consumer_offsets`, partition by partition."""
+class InternalLog(Protocol):
+    """An internal compacted topic, partition by partition."""
 
     @property
     def partitions(self) -> int:

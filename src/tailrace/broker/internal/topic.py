@@ -1,6 +1,6 @@
-"""The internal topic `__consumer_offsets`, behind the port of the group coordinator (`groups.ports`).
+"""An internal topic of the broker's own, behind the port `internal.log`.
 
-A compacted topic like any other, but made by the broker when the first group needs it and hidden from whoever
+A compacted topic like any other, but made by the broker when somebody first needs it and hidden from whoever
 does not ask for internal topics.
 """
 
@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from tailrace.broker.groups.ports import OFFSETS_TOPIC
 from tailrace.broker.partition import Partition
-from tailrace.broker.topic import NewTopic
+from tailrace.broker.topic import NewTopic, Topic
 from tailrace.broker.topics import Topics
 from tailrace.model import BrokerError, ErrorCode
 from tailrace.records import Batch, NewRecord, build_batch, iter_batches, read_batch
@@ -19,20 +18,27 @@ _READ_BYTES = 1 << 20
 _SEGMENT_BYTES = 64 << 20  # small, so that compaction has something to do
 
 
-class OffsetsTopic:
-    """The partitions of the internal topic, by number."""
+class InternalTopic:
+    """The partitions of one internal topic, by number."""
 
-    def __init__(self, topics: Topics, *, partitions: int) -> None:
+    def __init__(
+        self, topics: Topics, *, name: str, partitions: int, segment_bytes: int = _SEGMENT_BYTES
+    ) -> None:
+        self.name = name
         self._topics = topics
         self._partitions_wanted = partitions
+        self._segment_bytes = segment_bytes
+
+    def __repr__(self) -> str:
+        return f"<InternalTopic {self.name}, {self.partitions} partitions>"
 
     @property
     def partitions(self) -> int:
-        topic = self._topics.get(OFFSETS_TOPIC)
+        topic = self._topic()
         return len(topic.partitions) if topic is not None else 0
 
     def leads(self, partition: int) -> bool:
-        topic = self._topics.get(OFFSETS_TOPIC)
+        topic = self._topic()
         return (
             topic is not None
             and partition < len(topic.partitions)
@@ -40,18 +46,18 @@ class OffsetsTopic:
         )
 
     async def ensure(self) -> None:
-        if self._topics.get(OFFSETS_TOPIC) is not None:
+        if self._topic() is not None:
             return
         new = NewTopic(
-            name=OFFSETS_TOPIC,
+            name=self.name,
             partitions=self._partitions_wanted,
-            configs={"cleanup.policy": "compact", "segment.bytes": str(_SEGMENT_BYTES)},
+            configs={"cleanup.policy": "compact", "segment.bytes": str(self._segment_bytes)},
             internal=True,
         )
         try:
             await self._topics.create(new)
         except BrokerError as error:
-            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # another group was first
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # somebody else was first
                 raise
 
     async def append(self, partition: int, records: Sequence[NewRecord]) -> None:
@@ -68,10 +74,13 @@ class OffsetsTopic:
                 yield batch
             offset = piece.next_offset
 
+    def _topic(self) -> Topic | None:
+        return self._topics.get(self.name)
+
     def _partition(self, partition: int) -> Partition:
-        topic = self._topics.get(OFFSETS_TOPIC)
+        topic = self._topic()
         if topic is None or partition >= len(topic.partitions):
             raise BrokerError(
-                f"{OFFSETS_TOPIC}-{partition} does not exist yet", code=ErrorCode.COORDINATOR_NOT_AVAILABLE
+                f"{self.name}-{partition} does not exist yet", code=ErrorCode.COORDINATOR_NOT_AVAILABLE
             )
         return topic.partitions[partition]

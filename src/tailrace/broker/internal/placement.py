@@ -1,4 +1,7 @@
-"""Which partition of the offsets topic a group lives in: Kafka's own rule, so that every tool agrees."""
+"""Which partition of an internal topic a name lives in.
+
+Kafka's own rule for groups, so that every tool agrees on where a group is; other names follow the same one.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ import struct
 _INT32_MIN = -(1 << 31)
 
 
-def partition_for(group_id: str, partitions: int) -> int:
+def partition_for(name: str, partitions: int) -> int:
     """The absolute value of Java's hash of the name, modulo the partitions."""
-    hash_ = java_hash(group_id)
+    hash_ = java_hash(name)
     return (0 if hash_ == _INT32_MIN else abs(hash_)) % partitions
 
 

@@ -1,9 +1,11 @@
-"""The classic field types of Kafka's own structures, as the records of the offsets topic use them.
+"""The field types that the records of internal topics are made of, most of them Kafka's own classic ones.
 
-    int16, int32, int64   big-endian
-    string                int16 length, UTF-8; length -1 is null where null is allowed
-    bytes                 int32 length, the bytes; length -1 is null where null is allowed
-    array                 int32 count, the elements
+    int8, int16, int32, int64   big-endian
+    varint    zigzag, 7 bits a byte, lowest first, up to 64 bits; as in Kafka's records, not in its structures
+    raw       bytes whose number both sides know
+    string    int16 length, UTF-8; length -1 is null where null is allowed
+    bytes     int32 length, the bytes; length -1 is null where null is allowed
+    array     int32 count, or varint, then the elements
 
 Bytes out of a log are read as if an enemy had written them: every length is checked before it is used.
 """
@@ -13,8 +15,10 @@ from __future__ import annotations
 import struct
 
 from tailrace.model import BrokerError, ErrorCode
-from tailrace.records import BytesLike
+from tailrace.records import BatchError, BytesLike
+from tailrace.records.twin import read_varlong, write_varint
 
+_INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
@@ -37,6 +41,9 @@ class FieldReader:
         self._data = bytes(data)
         self._position = 0
 
+    def int8(self) -> int:
+        return int(_INT8.unpack(self._take(1))[0])
+
     def int16(self) -> int:
         return int(_INT16.unpack(self._take(2))[0])
 
@@ -45,6 +52,19 @@ class FieldReader:
 
     def int64(self) -> int:
         return int(_INT64.unpack(self._take(8))[0])
+
+    def varint(self, *, at_least: int, at_most: int) -> int:
+        """A number that can only be within these bounds."""
+        try:
+            value, self._position = read_varlong(self._data, self._position)
+        except BatchError as error:
+            raise MalformedFields(str(error)) from None
+        if not at_least <= value <= at_most:
+            raise MalformedFields(f"{value} is not within {at_least} to {at_most}")
+        return value
+
+    def raw(self, size: int) -> bytes:
+        return self._take(size)
 
     def string(self) -> str:
         if (text := self.nullable_string()) is None:
@@ -65,16 +85,22 @@ class FieldReader:
 
     def count(self, *, element_bytes_min: int) -> int:
         """The length of an array whose elements take at least so many bytes each."""
-        count = self.int32()
-        left = len(self._data) - self._position
-        if not 0 <= count <= left // element_bytes_min:
-            raise MalformedFields(f"an array of {count} elements cannot be in {left} bytes")
-        return count
+        return self._check_count(self.int32(), element_bytes_min)
+
+    def varint_count(self, *, element_bytes_min: int) -> int:
+        """The same where the length is a varint."""
+        return self._check_count(self.varint(at_least=0, at_most=len(self._data)), element_bytes_min)
 
     def end(self) -> None:
         """There must be nothing after the last field."""
         if left := len(self._data) - self._position:
             raise MalformedFields(f"{left} bytes follow the last field")
+
+    def _check_count(self, count: int, element_bytes_min: int) -> int:
+        left = len(self._data) - self._position
+        if not 0 <= count <= left // element_bytes_min:
+            raise MalformedFields(f"an array of {count} elements cannot be in {left} bytes")
+        return count
 
     def _take(self, size: int) -> bytes:
         start, left = self._position, len(self._data) - self._position
@@ -92,6 +118,9 @@ class FieldWriter:
     def __init__(self) -> None:
         self.data = bytearray()
 
+    def int8(self, value: int) -> None:
+        self.data += _INT8.pack(value)
+
     def int16(self, value: int) -> None:
         self.data += _INT16.pack(value)
 
@@ -100,6 +129,12 @@ class FieldWriter:
 
     def int64(self, value: int) -> None:
         self.data += _INT64.pack(value)
+
+    def varint(self, value: int) -> None:
+        write_varint(self.data, value)
+
+    def raw(self, value: BytesLike) -> None:
+        self.data += value
 
     def string(self, text: str | None) -> None:
         if text is None:

@@ -1,8 +1,8 @@
-"""Appends to one partition of the offsets topic, in order, many commits to one batch.
+"""Appends to one partition of an internal topic, in order, many changes to one batch.
 
 While one append is on its way, what comes meanwhile is gathered, and goes together with the next: the slower
 the disk, the larger the batches. `done` is called once per `put`, in the order of the puts, with NONE when
-all of its records are durable, else with the error that a client is to be told.
+all of its records are durable, else with the error that a client is to be told (`ErrorMap`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from tailrace.broker.groups.ports import OFFSETS_TOPIC, OffsetsLog
+from tailrace.broker.internal.log import InternalLog
 from tailrace.model import BrokerError, ErrorCode, StorageError
 from tailrace.records import NewRecord
 from tailrace.runtime import Supervisor
@@ -23,13 +24,14 @@ Done = Callable[[ErrorCode], None]
 
 _RECORD_OVERHEAD_BYTES = 48  # lengths, deltas, and what an object costs while it waits
 
-# What goes wrong with the log, in the words of a coordinator: a client looks for another one, or sends less.
-_ANSWERS = {
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorMap:
+    """What goes wrong with the log, in the words of whoever keeps his state there."""
+
+    codes: Mapping[ErrorCode, ErrorCode]  # of the log -> for the client
+    otherwise: ErrorCode  # whatever is not among them, and where too much waits: the client may come back
+    stopped: ErrorCode  # this node does not write here any more
 
 
 class _Put:
@@ -52,20 +54,24 @@ class _Piece:
         self.size = sum(map(_size_of, records))
 
 
-class OffsetsWriter:
-    """The one who appends to a partition of the offsets topic."""
+class StateWriter:
+    """The one who appends to a partition of an internal topic."""
 
     def __init__(
         self,
-        log: OffsetsLog,
+        log: InternalLog,
         partition: int,
         *,
+        topic: str,
+        errors: ErrorMap,
         tasks: Supervisor,
         append_bytes_max: int,
         queued_bytes_max: int,
     ) -> None:
         self._log = log
         self._partition = partition
+        self._name = f"{topic}-{partition}"
+        self._errors = errors
         self._tasks = tasks
         self._append_bytes_max = append_bytes_max
         self._queued_bytes_max = queued_bytes_max
@@ -74,22 +80,22 @@ class OffsetsWriter:
         self._task: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<OffsetsWriter of {OFFSETS_TOPIC}-{self._partition}, {len(self._queue)} pieces wait>"
+        return f"<StateWriter of {self._name}, {len(self._queue)} pieces wait>"
 
     def put(self, records: Sequence[NewRecord], done: Done) -> None:
-        """Append these some time soon; COORDINATOR_NOT_AVAILABLE if too much is waiting already."""
+        """Append these some time soon; BrokerError (`otherwise`) if too much is waiting already."""
         size = sum(map(_size_of, records))
         if self._queue and self._queued_bytes + size > self._queued_bytes_max:
             raise BrokerError(
-                f"{self._queued_bytes} bytes wait to be appended to {OFFSETS_TOPIC}-{self._partition}",
-                code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"{self._queued_bytes} bytes wait to be appended to {self._name}",
+                code=self._errors.otherwise,
             )
         pieces = list(self._cut(records))
         put = _Put(done, len(pieces))
         self._queue.extend(_Piece(put, piece) for piece in pieces)
         self._queued_bytes += size
         if self._task is None:
-            self._task = self._tasks.start(f"{OFFSETS_TOPIC}-{self._partition} writer", self._run())
+            self._task = self._tasks.start(f"{self._name} writer", self._run())
 
     async def wait_idle(self) -> None:
         """Return when everything that was put is done."""
@@ -111,7 +117,7 @@ class OffsetsWriter:
             while self._queue:  # only where the task was cancelled, or failed
                 piece = self._queue.popleft()
                 self._queued_bytes -= piece.size
-                self._end(piece, ErrorCode.NOT_COORDINATOR)
+                self._end(piece, self._errors.stopped)
 
     async def _append(self, records: Sequence[NewRecord]) -> ErrorCode:
         if not records:
@@ -119,16 +125,11 @@ class OffsetsWriter:
         try:
             await self._log.append(self._partition, records)
         except BrokerError as error:
-            _logger.warning(
-                "offsets not appended: partition=%d records=%d error=%s",
-                self._partition,
-                len(records),
-                error,
-            )
-            return _ANSWERS.get(error.code, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            _logger.warning("not appended: log=%s records=%d error=%s", self._name, len(records), error)
+            return self._errors.codes.get(error.code, self._errors.otherwise)
         except StorageError:
             # The engine itself tells its owner of this one.
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return self._errors.otherwise
         return ErrorCode.NONE
 
     def _take_round(self) -> list[_Piece]:
