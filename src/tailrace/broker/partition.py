@@ -29,6 +29,7 @@ from tailrace.model import (
 from tailrace.records import LOG_APPEND_TIME_BIT, Batch
 from tailrace.runtime import Clock
 from tailrace.storage.api import PartitionLog, Slice, TimestampedOffset, Waiter
+from tailrace.storage.producers import ProducerStates
 
 UP_TO_HIGH_WATERMARK = -1
 _NO_TIMESTAMP = -1
@@ -53,6 +54,7 @@ class Partition:
         "_node_id",
         "id",
         "index",
+        "published_ms",
         "record",
         "settings",
         "topic",
@@ -76,6 +78,7 @@ class Partition:
         self.record = record
         self.settings = settings
         self.waiters = Waiters()
+        self.published_ms = _NO_TIMESTAMP  # newest time given by `publishing`, where it never goes back
         self._node_id = node_id
         self._clock = clock
         self._counters = counters
@@ -142,8 +145,12 @@ class Partition:
 
     # ---- write
 
-    def append(self, batch: Batch) -> Appended:
-        """Sequence a validated batch; raises BrokerError. Acknowledge it when it is durable."""
+    def append(self, batch: Batch, *, append_time_ms: int | None = None) -> Appended:
+        """Sequence a validated batch; raises BrokerError. Acknowledge it when it is durable.
+
+        Where the topic stamps its records, the time is `append_time_ms` if given, else the clock's. A batch
+        that was built with that time is left as it is: to stamp it again would cost a CRC.
+        """
         log = self._led_log()
         settings = self.settings
         if settings.compact:
@@ -154,8 +161,9 @@ class Partition:
             return Appended(duplicate.base_offset, end, time_ms, log.start_offset)
         time_ms = _NO_TIMESTAMP
         if settings.append_time:
-            time_ms = self._clock.now_ms()
-            batch.stamp_append_time(time_ms)
+            time_ms = self._clock.now_ms() if append_time_ms is None else append_time_ms
+            if append_time_ms is None or not _is_stamped(batch, append_time_ms):
+                batch.stamp_append_time(time_ms)
         elif batch.attributes & LOG_APPEND_TIME_BIT:
             raise BrokerError("log append time is the broker's own to set", code=ErrorCode.INVALID_TIMESTAMP)
         base_offset = log.append(batch, leader_epoch=self.record.leader_epoch)
@@ -164,6 +172,16 @@ class Partition:
         counters.records_in += batch.count
         counters.bytes_in += batch.size
         return Appended(base_offset, batch.next_offset, time_ms, log.start_offset)
+
+    @property
+    def producers(self) -> ProducerStates:
+        """The idempotent producers, as appended."""
+        return self._led_log().producers
+
+    @property
+    def end_offset(self) -> Offset:
+        """The offset that the next record gets."""
+        return self._led_log().end_offset
 
     def wait_durable(self, end: Offset) -> asyncio.Future[None]:
         """Done when everything below `end` may be acknowledged."""
@@ -239,6 +257,10 @@ class Partition:
         raise BrokerError(
             f"{self.name} is led by node {self.record.leader}", code=ErrorCode.NOT_LEADER_OR_FOLLOWER
         )
+
+
+def _is_stamped(batch: Batch, time_ms: int) -> bool:
+    return batch.attributes & LOG_APPEND_TIME_BIT != 0 and batch.max_timestamp == time_ms
 
 
 def _check_keys(batch: Batch) -> None:

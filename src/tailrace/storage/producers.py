@@ -49,6 +49,21 @@ class Duplicate(NamedTuple):
     timestamp_ms: int
 
 
+class Standing(NamedTuple):
+    """Where a producer stands."""
+
+    epoch: int
+    next_sequence: int  # -1 while any is right
+    end_offset: Offset  # behind its newest batch
+
+
+class SentRecord(NamedTuple):
+    """A record of a remembered batch."""
+
+    offset: Offset
+    timestamp_ms: int  # the newest of its batch
+
+
 class _Sent(NamedTuple):
     """A remembered batch."""
 
@@ -149,6 +164,24 @@ class ProducerStates:
             return Duplicate(Offset(sent.base_offset), last_offset, sent.timestamp_ms)
         if known.next_sequence != _ANY_SEQUENCE:
             _check_sequence(batch, expected=known.next_sequence)
+        return None
+
+    def standing(self, producer_id: int) -> Standing | None:
+        """Where a producer stands; None if it is not known."""
+        known = self._producers.get(producer_id)
+        if known is None:
+            return None
+        return Standing(known.epoch, known.next_sequence, Offset(known.last_offset + 1))
+
+    def find_sequence(self, producer_id: int, sequence: int) -> SentRecord | None:
+        """The record that a producer sent with this sequence, if its batch is still remembered."""
+        known = self._producers.get(producer_id)
+        if known is None:
+            return None
+        for sent in reversed(known.recent):
+            delta = (sequence - sent.base_sequence) & _SEQUENCE_MASK
+            if delta <= sent.last_offset_delta:
+                return SentRecord(Offset(sent.base_offset + delta), sent.timestamp_ms)
         return None
 
     def apply(self, batch: Batch) -> None:

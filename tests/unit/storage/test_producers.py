@@ -303,6 +303,28 @@ def test_malformed_bytes_are_refused(data: bytes) -> None:
         ProducerStates.read(data)
 
 
+def test_where_a_producer_stands() -> None:
+    states = states_of(batch_of(5, count=3, offset=10), batch_of(8, count=2, offset=40, epoch=0))
+    assert states.standing(9) == (0, 10, 42)
+    assert states.standing(8) is None
+    assert states_of(marker(epoch=2, offset=7)).standing(9) == (2, -1, 8)
+
+
+@pytest.mark.parametrize("first", [5, LAST_SEQUENCE - 1], ids=["plain", "over the end"])
+def test_a_record_is_found_by_its_sequence(first: int) -> None:
+    states = states_of(batch_of(first, count=3, offset=10, timestamp=1000))
+    states.apply(batch_of((first + 3) & LAST_SEQUENCE, count=2, offset=40, timestamp=2000))
+    found = [states.find_sequence(9, (first + n) & LAST_SEQUENCE) for n in range(-1, 6)]
+    assert found == [None, (10, 1000), (11, 1000), (12, 1000), (40, 2000), (41, 2000), None]
+    assert states.find_sequence(8, first) is None
+
+
+def test_a_record_of_a_batch_too_long_ago_is_not_found() -> None:
+    states = states_of(*(batch_of(n, offset=n) for n in range(BATCHES_KEPT + 1)))
+    assert states.find_sequence(9, 0) is None
+    assert states.find_sequence(9, 1) == (1, 1000)
+
+
 MUTATIONS: list[Callable[[bytes, int, int], bytes]] = [
     lambda data, at, value: data[:at] + bytes([value]) + data[at + 1 :],
     lambda data, at, value: data[:at] + bytes([value]) + data[at:],

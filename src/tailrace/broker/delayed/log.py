@@ -1,0 +1,111 @@
+"""The delayed topic: one partition, made when the first message comes.
+
+It is compacted, and nothing in it goes by its age. What lies below the oldest message that waits is trimmed
+by `moving`, so that the topic stays short wherever delays are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+from tailrace.broker.partition import Partition
+from tailrace.broker.publishing import id_prefix
+from tailrace.broker.topic import NewTopic
+from tailrace.broker.topics import Topics
+from tailrace.model import BrokerError, ErrorCode, Offset
+from tailrace.records import NewRecord, Record, build_batch, iter_batches, read_batch
+
+DELAYED_TOPIC = "__tailrace_delayed"
+
+_CONFIGS = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(64 << 20),  # small, so that compaction has something to do
+    "memory.max.bytes": "-1",  # in memory too, nothing leaves before it was moved: whoever puts is refused
+    "memory.max.messages": "-1",
+    "memory.ttl.ms": "-1",
+}
+_PIECE_BYTES = 256 << 10
+
+
+class DelayedLog:
+    """The partition of the delayed topic."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    def __repr__(self) -> str:
+        return f"<DelayedLog {self.partition or 'that was not needed yet'}>"
+
+    @property
+    def partition(self) -> Partition | None:
+        """None as long as nobody needed it."""
+        topic = self._topics.get(DELAYED_TOPIC)
+        return None if topic is None else topic.partitions[0]
+
+    @property
+    def id_prefix(self) -> str:
+        """What the ids of delayed messages begin with; their offset follows."""
+        return id_prefix(self.known().id.topic_id, 0)
+
+    def known(self) -> Partition:
+        """The partition, which somebody made before."""
+        partition = self.partition
+        assert partition is not None
+        return partition
+
+    async def ensure(self) -> Partition:
+        if self.partition is None:
+            new = NewTopic(name=DELAYED_TOPIC, partitions=1, configs=_CONFIGS, internal=True)
+            try:
+                await self._topics.create(new)
+            except BrokerError as error:
+                if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # somebody else was first
+                    raise
+        return self.known()
+
+    async def append(self, records: Sequence[NewRecord]) -> None:
+        """Append records as one batch and return when they are durable."""
+        partition = self.known()
+        appended = partition.append(read_batch(build_batch(records)))
+        await partition.wait_durable(appended.end_offset)
+
+    async def read(self, *, end: Offset) -> AsyncIterator[Sequence[Record]]:
+        """Every record below `end`, in portions."""
+        partition = self.known()
+        offset = partition.start_offset
+        while offset < end:
+            records, offset = await read_records(partition, offset, bytes_max=_PIECE_BYTES)
+            yield [record for record in records if record.offset < end]
+
+
+async def read_records(
+    partition: Partition, offset: Offset, *, bytes_max: int
+) -> tuple[list[Record], Offset]:
+    """The records from `offset` on, of as many batches as fit, at least one; and where to go on."""
+    piece = await partition.read(offset, bytes_max=bytes_max)
+    records = [
+        record
+        for batch in iter_batches(await piece.load())
+        if not batch.is_control
+        for record in batch.records()
+        if record.offset >= offset
+    ]
+    return records, piece.next_offset
+
+
+async def find_delayed_ids(
+    partition: Partition, *, start: Offset, end: Offset, header: str, ids: Iterable[str]
+) -> set[str]:
+    """Those of `ids` that records of the partition from `start` up to `end` carry in a header."""
+    wanted = {each.encode() for each in ids}
+    found: set[str] = set()
+    offset = max(start, partition.start_offset)
+    while offset < end:
+        records, offset = await read_records(partition, offset, bytes_max=_PIECE_BYTES)
+        found.update(
+            value.decode()
+            for record in records
+            for name, value in record.headers
+            if name == header and value in wanted and value is not None
+        )
+    return found

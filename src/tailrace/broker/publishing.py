@@ -1,0 +1,337 @@
+"""Publishing without a Kafka batch: messages in, one batch per call, ids and times given here.
+
+- A message's time is that of its arrival. Among the messages published here into one partition it never goes
+  back: a clock that is set back stands still until it has caught up. Over a restart too, as far as the newest
+  batch is at hand without the disk.
+- A message's id is made of topic, partition and offset, so it is known when the batch is sequenced.
+- A producer with an id numbers its messages per partition (KIP-98, epoch 0). Unlike a Kafka producer it may
+  send what it is not sure of in other portions than before: what is at or below its newest sequence is left
+  out, the rest is appended, and a hole is refused.
+- What does not fit into one batch of max.message.bytes becomes several; a single message over it is refused,
+  and then none of the call is stored. A log that refuses (it is full, or busy) may do so between two batches:
+  whoever sends all of it again, under an id, has none of it twice.
+
+Nothing here waits but `topic`: the caller waits for `Published.end_offset` to be durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from tailrace.broker.config import BrokerConfig
+from tailrace.broker.configs import TopicSettings
+from tailrace.broker.partition import Partition
+from tailrace.broker.topic import NewTopic, Topic, check_name, unknown_topic
+from tailrace.broker.topics import Topics
+from tailrace.client.partitioner import partition_of_key
+from tailrace.model import NO_PRODUCER, BrokerError, ErrorCode, Offset
+from tailrace.records import BatchBuilder, NewRecord, build_batch, iter_batches, read_batch
+from tailrace.runtime import Clock
+
+NO_SEQUENCE = -1
+NO_OFFSET = -1
+SEQUENCE_MAX = (1 << 31) - 1  # followed by 0
+
+_EPOCH = 0  # a native producer has one life per id
+_PRODUCER_ID_MAX = (1 << 63) - 1
+_BEHIND_MAX = 1 << 30  # further "behind" than half of all sequences is ahead
+_AHEAD_MS_MAX = 3_600_000
+_ID_DIGITS = 12
+
+
+class NewMessage(NamedTuple):
+    """A message that somebody publishes."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+class Published:
+    """Where the messages of one call went; acknowledge them when the partition is durable to `end_offset`."""
+
+    __slots__ = ("base_offset", "count", "end_offset", "partition", "repeated", "timestamp_ms")
+
+    def __init__(
+        self,
+        partition: int,
+        *,
+        base_offset: int,
+        count: int,
+        timestamp_ms: int,
+        end_offset: Offset,
+        repeated: Sequence[int] = (),
+    ) -> None:
+        self.partition = partition
+        self.base_offset = base_offset  # of the first message; -1: it was sent before, nobody knows where to
+        self.count = count
+        self.timestamp_ms = timestamp_ms  # -1: sent before, nobody knows when
+        self.end_offset = end_offset
+        self.repeated = repeated  # offsets of the first ones if those were in the log already; -1 as above
+
+    def __repr__(self) -> str:
+        again = f", {len(self.repeated)} of them again" if self.repeated else ""
+        return f"<Published {self.count} at {self.base_offset} of partition {self.partition}{again}>"
+
+    def offset_of(self, index: int) -> int:
+        """The offset of the message that was number `index` of the call, from 0."""
+        if index < len(self.repeated):
+            return self.repeated[index]
+        return self.end_offset - self.count + index
+
+
+class Publisher:
+    """Takes messages for partitions of this node."""
+
+    __slots__ = ("_clock", "_config", "_topics", "_turn")
+
+    def __init__(self, topics: Topics, *, config: BrokerConfig, clock: Clock) -> None:
+        self._topics = topics
+        self._config = config
+        self._clock = clock
+        self._turn = 0
+
+    async def topic(self, name: str) -> Topic:
+        """The topic, made if need be and allowed: with one partition, and with the time of arrival."""
+        found = self._topics.get(name)
+        if found is None:
+            found = await self._create(name)
+        if found.internal:
+            raise BrokerError(
+                f"{name} is internal: nobody but the broker writes it", code=ErrorCode.INVALID_TOPIC_EXCEPTION
+            )
+        return found
+
+    def choose(self, topic: Topic, key: bytes | None) -> int:
+        """The partition for a message: by key as Kafka's own producer chooses, else in turn."""
+        count = len(topic.partitions)
+        if count == 1:
+            return 0
+        if key is not None:
+            return partition_of_key(key, partitions=count)
+        self._turn += 1
+        return self._turn % count
+
+    def publish(
+        self,
+        partition: Partition,
+        messages: Sequence[NewMessage],
+        *,
+        producer_id: int = NO_PRODUCER,
+        sequence: int = NO_SEQUENCE,
+    ) -> Published:
+        """Sequence messages, together and in this order; `sequence` is that of the first.
+
+        BrokerError: OUT_OF_ORDER_SEQUENCE_NUMBER, MESSAGE_TOO_LARGE, or what the partition says.
+        """
+        if not messages:
+            raise BrokerError("there is no message to publish", code=ErrorCode.INVALID_REQUEST)
+        if producer_id == NO_PRODUCER:
+            return self._append(partition, messages)
+        check_producer(producer_id=producer_id, sequence=sequence)
+        known = count_known(partition, producer_id=producer_id, sequence=sequence)
+        if known:
+            return self._append_rest(
+                partition,
+                messages,
+                producer_id=producer_id,
+                sequence=sequence,
+                known=min(known, len(messages)),
+            )
+        return self._append(partition, messages, producer_id=producer_id, sequence=sequence)
+
+    # ---- inside
+
+    async def _create(self, name: str) -> Topic:
+        check_name(name)
+        if not self._config.auto_create_topics or name.startswith("__"):
+            raise unknown_topic(name)
+        configs = {"message.timestamp.type": "LogAppendTime"}
+        try:
+            return await self._topics.create(NewTopic(name=name, partitions=1, configs=configs))
+        except BrokerError as error:
+            found = self._topics.get(name)
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or found is None:
+                raise
+            return found  # somebody else was first
+
+    def _append(
+        self,
+        partition: Partition,
+        messages: Sequence[NewMessage],
+        *,
+        producer_id: int = NO_PRODUCER,
+        sequence: int = NO_SEQUENCE,
+    ) -> Published:
+        now_ms, last_ms = self._clock.now_ms(), partition.published_ms
+        if last_ms < 0:
+            last_ms = _newest_ms(partition, now_ms)
+        time_ms = now_ms if now_ms > last_ms else last_ms
+        settings = partition.settings
+        if settings.compact:
+            _check_keys(messages)  # all of them before the first is stored
+        records: list[NewRecord] = [(time_ms, key, value, headers) for key, value, headers in messages]
+        stamp_ms = time_ms if settings.append_time else None
+        base_offset = NO_OFFSET
+        for data in _build(records, settings, producer_id=producer_id, sequence=sequence, stamp_ms=stamp_ms):
+            appended = partition.append(read_batch(data), append_time_ms=stamp_ms)
+            if base_offset < 0:
+                base_offset = appended.base_offset
+        partition.published_ms = time_ms
+        return Published(
+            partition.index,
+            base_offset=base_offset,
+            count=len(messages),
+            timestamp_ms=time_ms,
+            end_offset=appended.end_offset,
+        )
+
+    def _append_rest(
+        self,
+        partition: Partition,
+        messages: Sequence[NewMessage],
+        *,
+        producer_id: int,
+        sequence: int,
+        known: int,
+    ) -> Published:
+        """The first `known` messages are in the log."""
+        producers = partition.producers
+        sent = [producers.find_sequence(producer_id, (sequence + n) & SEQUENCE_MAX) for n in range(known)]
+        offsets = [NO_OFFSET if each is None else each.offset for each in sent]
+        if known < len(messages):
+            following = (sequence + known) & SEQUENCE_MAX
+            rest = self._append(partition, messages[known:], producer_id=producer_id, sequence=following)
+            time_ms, end_offset = rest.timestamp_ms, rest.end_offset
+        else:
+            standing = producers.standing(producer_id)
+            assert standing is not None
+            first, last = sent[0], sent[-1]
+            time_ms = NO_OFFSET if first is None else first.timestamp_ms
+            end_offset = standing.end_offset if last is None else Offset(last.offset + 1)
+        return Published(
+            partition.index,
+            base_offset=offsets[0],
+            count=len(messages),
+            timestamp_ms=time_ms,
+            end_offset=end_offset,
+            repeated=offsets,
+        )
+
+
+def id_prefix(topic_id: UUID, partition: int) -> str:
+    """What the ids of a partition's messages begin with; their offset follows."""
+    return f"{topic_id.hex[:_ID_DIGITS]}-{partition}-"
+
+
+def count_known(partition: Partition, *, producer_id: int, sequence: int) -> int:
+    """How many sequences from this one on the partition has already: none of who goes on, or is new."""
+    standing = partition.producers.standing(producer_id)
+    if standing is None or standing.next_sequence < 0:
+        return 0
+    if standing.epoch != _EPOCH:
+        raise BrokerError(
+            f"producer {producer_id} is not one of this door: it is in epoch {standing.epoch}. "
+            "Ask for an id of your own",
+            code=ErrorCode.INVALID_PRODUCER_EPOCH,
+        )
+    behind = (standing.next_sequence - sequence) & SEQUENCE_MAX
+    if behind > _BEHIND_MAX:
+        raise BrokerError(
+            f"producer {producer_id} sent sequence {sequence} where {standing.next_sequence} comes next in "
+            f"{partition.name}: send what is between first",
+            code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        )
+    return behind
+
+
+def check_message(message: NewMessage, settings: TopicSettings) -> None:
+    """Whether a topic of these settings takes the message; MESSAGE_TOO_LARGE or INVALID_RECORD."""
+    if settings.compact:
+        _check_keys([message])
+    if BatchBuilder().append(0, *message) <= settings.message_bytes_max:  # which is rounded up
+        return
+    size = len(build_batch([(0, *message)]))
+    if size > settings.message_bytes_max:
+        raise _too_large(size, settings)
+
+
+def check_producer(*, producer_id: int, sequence: int) -> None:
+    """Whether these can be; INVALID_REQUEST."""
+    if not (0 <= producer_id <= _PRODUCER_ID_MAX and 0 <= sequence <= SEQUENCE_MAX):
+        raise BrokerError(
+            f"producer {producer_id} with sequence {sequence} cannot be: both count from 0, "
+            f"and a sequence to {SEQUENCE_MAX}",
+            code=ErrorCode.INVALID_REQUEST,
+        )
+
+
+def _check_keys(messages: Sequence[NewMessage]) -> None:
+    for message in messages:
+        if message.key is None:
+            raise BrokerError(
+                "a message without a key cannot be stored in a compacted topic", code=ErrorCode.INVALID_RECORD
+            )
+
+
+def _build(
+    records: list[NewRecord],
+    settings: TopicSettings,
+    *,
+    producer_id: int,
+    sequence: int,
+    stamp_ms: int | None,
+) -> list[bytearray]:
+    """The records as one batch, or as several where the topic does not take one of that size."""
+    if producer_id == NO_PRODUCER:
+        data = build_batch(records, log_append_time_ms=stamp_ms)
+    else:
+        data = build_batch(
+            records,
+            log_append_time_ms=stamp_ms,
+            producer_id=producer_id,
+            producer_epoch=_EPOCH,
+            base_sequence=sequence,
+        )
+    if len(data) <= settings.message_bytes_max:
+        return [data]
+    if len(records) == 1:
+        raise _too_large(len(data), settings)
+    half = len(records) // 2
+    following = (sequence + half) & SEQUENCE_MAX
+    return [
+        *_build(records[:half], settings, producer_id=producer_id, sequence=sequence, stamp_ms=stamp_ms),
+        *_build(records[half:], settings, producer_id=producer_id, sequence=following, stamp_ms=stamp_ms),
+    ]
+
+
+def _too_large(size: int, settings: TopicSettings) -> BrokerError:
+    return BrokerError(
+        f"a message of {size} bytes with its batch is over {settings.message_bytes_max}, the topic's "
+        "max.message.bytes (message.max.bytes of the node). Send less, or raise it",
+        code=ErrorCode.MESSAGE_TOO_LARGE,
+    )
+
+
+def _newest_ms(partition: Partition, now_ms: int) -> int:
+    """The newest time in a partition that was not published to since the start; -1 if it is not at hand.
+
+    Where producers bring their own times, one that lies far ahead is theirs and not a clock's that was set
+    back: it counts for nothing.
+    """
+    end = partition.high_watermark
+    if end == partition.start_offset:
+        return NO_OFFSET
+    piece = partition.read_nowait(Offset(end - 1), bytes_max=1)
+    newest_ms = NO_OFFSET
+    for extent in piece.extents if piece is not None else ():
+        data = extent.load_nowait()
+        if data is None:
+            return NO_OFFSET
+        for batch in iter_batches(data):
+            if batch.is_log_append_time or batch.max_timestamp <= now_ms + _AHEAD_MS_MAX:
+                newest_ms = max(newest_ms, batch.max_timestamp)
+        extent.release()
+    return newest_ms
