@@ -6,6 +6,7 @@
 `partition`    one partition: append, wait until durable, read below the high watermark
 `waiters`      who wants to be called when a partition moves
 `groups/`      consumer groups: a pure state machine, its coordinator, the records of committed offsets
+`internal/`    what all state shares that is kept in a log of our own
 `configs/`     settings of topics and nodes under Kafka's names; `config` is what the broker itself goes by
 `ports`        what is needed of whoever keeps the metadata
 

@@ -13,11 +13,14 @@ from dataclasses import dataclass
 
 from tailrace.broker.config import BrokerConfig
 from tailrace.broker.counters import Counters
-from tailrace.broker.groups import GroupCoordinator
-from tailrace.broker.offsets_topic import OffsetsTopic
+from tailrace.broker.delayed import Delayed
+from tailrace.broker.groups import OFFSETS_TOPIC, GroupCoordinator
+from tailrace.broker.internal.topic import InternalTopic
 from tailrace.broker.partition import Partition
 from tailrace.broker.ports import MetadataStore
 from tailrace.broker.producer_ids import ProducerIds
+from tailrace.broker.publishing import Publisher
+from tailrace.broker.subscriptions import CURSORS_TOPIC, Subscriptions
 from tailrace.broker.topic import unknown_topic
 from tailrace.broker.topics import Topics
 from tailrace.model import BrokerError, BrokerId, ErrorCode, StorageError
@@ -25,6 +28,9 @@ from tailrace.runtime import Clock, Supervisor
 from tailrace.storage.api import StorageEngine
 
 logger = logging.getLogger(__name__)
+
+_CURSORS_PARTITIONS = 4
+_DELAYED_BYTES_MAX = 64 << 20  # of messages that wait, where storage is memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +75,25 @@ class Broker:
             on_failure=self._fail,
         )
         self.groups = GroupCoordinator(
-            OffsetsTopic(self.topics, partitions=config.offsets_partitions),
+            InternalTopic(self.topics, name=OFFSETS_TOPIC, partitions=config.offsets_partitions),
             clock=clock,
             config=config.groups,
             on_failure=self._fail,
+        )
+        self.publisher = Publisher(self.topics, config=config, clock=clock)
+        self.subscriptions = Subscriptions(
+            InternalTopic(self.topics, name=CURSORS_TOPIC, partitions=_CURSORS_PARTITIONS),
+            self.topics,
+            clock=clock,
+            storage_is_durable=storage.durable,
+            on_failure=self._fail,
+        )
+        self.delayed = Delayed(
+            self.topics,
+            self.publisher,
+            clock=clock,
+            on_failure=self._fail,
+            bytes_max=None if storage.durable else _DELAYED_BYTES_MAX,
         )
         self._metadata = metadata
         self._producer_ids = ProducerIds(metadata)
@@ -88,11 +109,15 @@ class Broker:
         self.cluster_id = image.cluster_id
         await self.topics.load(image.topics)
         await self.groups.start()
+        self.subscriptions.start()
+        await self.delayed.start()
         self._tasks.start("storage", self._watch_storage())
         self._tasks.start("maintenance", self._maintain())
 
     async def close(self) -> None:
         """Stop what runs by itself; what is stored stays."""
+        await self.delayed.close()
+        await self.subscriptions.close()
         await self.groups.close()
         await self.topics.close()
         await self._tasks.stop()
@@ -122,9 +147,10 @@ class Broker:
         return found
 
     async def delete_topic(self, name: str) -> None:
-        """Remove a topic, and the offsets that groups committed for it."""
+        """Remove a topic, the offsets that groups committed for it, and its subscriptions."""
         await self.topics.delete(name)
         await self.groups.topic_deleted(name)
+        await self.subscriptions.topic_deleted(name)
 
     async def next_producer_id(self) -> int:
         """An id that no producer had before."""

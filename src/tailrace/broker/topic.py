@@ -59,5 +59,13 @@ def check_name(name: str) -> None:
         )
 
 
+def check_not_reserved(name: str) -> None:
+    """Whether a topic of this name may be made by somebody else than the broker."""
+    if name == "__consumer_offsets" or name.startswith("__tailrace_"):
+        raise BrokerError(
+            f"{name} is the broker's own: it is made when it is needed", code=ErrorCode.INVALID_REQUEST
+        )
+
+
 def unknown_topic(name: str) -> BrokerError:
     return BrokerError(f"topic {name!r} does not exist", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -23,7 +23,8 @@ from tailrace.broker.counters import Counters
 from tailrace.broker.partition import Partition
 from tailrace.broker.placement import Assignment, check_assignment, plan_placement
 from tailrace.broker.ports import MetadataStore, PartitionRecord, TopicRecord
-from tailrace.broker.topic import DEFAULT, NewTopic, Topic, check_name, unknown_topic
+from tailrace.broker.topic import DEFAULT, NewTopic, Topic, check_name, check_not_reserved, unknown_topic
+from tailrace.broker.waiters import Waiters
 from tailrace.model import BrokerError, BrokerId, Epoch, ErrorCode, PartitionId, StorageError
 from tailrace.runtime import Clock
 from tailrace.storage.api import StorageEngine
@@ -62,6 +63,7 @@ class Topics:
         self._changing = asyncio.Lock()
         self._changes: set[asyncio.Task[Any]] = set()  # under way, or waiting for their turn
         self.version = 0  # grows with every change
+        self.waiters = Waiters()  # who wants to be called after every change
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -179,6 +181,8 @@ class Topics:
 
     async def _create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
         check_name(new.name)
+        if not new.internal:
+            check_not_reserved(new.name)
         check_topic_configs(new.configs)
         if new.name in self._by_name:
             raise BrokerError(f"topic {new.name!r} exists already", code=ErrorCode.TOPIC_ALREADY_EXISTS)
@@ -207,7 +211,7 @@ class Topics:
             raise BrokerError(f"{name} is internal and stays", code=ErrorCode.INVALID_TOPIC_EXCEPTION)
         await self._metadata.mark_deleted(topic.id)
         del self._by_name[name], self._by_id[topic.id]
-        self.version += 1
+        self._changed()
         for partition in topic.partitions:
             partition.close()
         try:
@@ -237,7 +241,7 @@ class Topics:
         await self._create_logs(added)
         await self._store(self._metadata.add_partitions(topic.id, records), topic.id, added)
         topic.partitions.extend(added)
-        self.version += 1
+        self._changed()
 
     async def _alter_configs(
         self, name: str, plan: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool
@@ -344,7 +348,11 @@ class Topics:
     def _add(self, topic: Topic) -> None:
         self._by_name[topic.name] = topic
         self._by_id[topic.id] = topic
+        self._changed()
+
+    def _changed(self) -> None:
         self.version += 1
+        self.waiters.wake()
 
     def _known(self, name: str) -> Topic:
         topic = self._by_name.get(name)

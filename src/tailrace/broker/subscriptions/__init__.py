@@ -1,0 +1,50 @@
+"""Subscriptions: a topic's messages, delivered to members one by one, each acknowledged on its own.
+
+Pure, without clock or I/O:
+`definition`            what somebody asked for: mode, guarantee, limits
+`ranges`, `cursor`      which offsets are done with: a prefix, and ranges beyond it
+`machine`               what becomes of each message of one partition
+`dispatch`              who gets which message
+
+Durable, in the compacted topic `__tailrace_cursors`:
+`stored`, `codec`       values, and their bytes
+`journal`, `loading`    small records for changes, now and then one with everything; how they are read back
+`cursor_writer`         one write at a time; who acknowledged is told when his is durable
+
+At work:
+`feed`                  the records of one partition, one after the other
+`retained`              what was delivered and is not settled, kept for delivering it again
+`subscribed_partition`  machine, feed and cursor of one partition
+`member`, `delivery`    who takes messages, and what passes between him and the subscription
+`subscription`          a turn: times, new messages, members
+`redelivery`            what was not settled: delivered again, or written off
+`dead_letter`           what nobody could deal with, with the reason
+`description`           what a subscription says of itself
+`subscriptions`         all of them: how they come, are found again, and go
+"""
+
+from tailrace.broker.subscriptions.definition import Guarantee, Mode, Order, Start, SubscriptionConfig
+from tailrace.broker.subscriptions.delivery import Delivery, Notice, Recipient, Source
+from tailrace.broker.subscriptions.description import describe, summarize
+from tailrace.broker.subscriptions.member import Member
+from tailrace.broker.subscriptions.stored import CURSORS_TOPIC
+from tailrace.broker.subscriptions.subscription import Subscription
+from tailrace.broker.subscriptions.subscriptions import Subscriptions
+
+__all__ = [
+    "CURSORS_TOPIC",
+    "Delivery",
+    "Guarantee",
+    "Member",
+    "Mode",
+    "Notice",
+    "Order",
+    "Recipient",
+    "Source",
+    "Start",
+    "Subscription",
+    "SubscriptionConfig",
+    "Subscriptions",
+    "describe",
+    "summarize",
+]

@@ -1,0 +1,96 @@
+"""What a subscription says of itself, ready for JSON: to a command line, a console, a person."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tailrace.broker.partition import Partition
+from tailrace.broker.subscriptions.dead_letter import read_dead_letter
+from tailrace.broker.subscriptions.subscribed_partition import SubscribedPartition
+from tailrace.broker.subscriptions.subscription import Subscription
+from tailrace.model import Offset
+from tailrace.records import BatchError, Record, iter_batches
+
+_READ_BYTES = 256 * 1024
+
+
+def summarize(subscription: Subscription) -> dict[str, Any]:
+    """One line of a list."""
+    own = [each for each in subscription.partitions if each.source.topic == subscription.config.topic]
+    return {
+        "name": subscription.config.name,
+        "topic": subscription.config.topic,
+        "mode": str(subscription.config.mode),
+        "state": "paused" if subscription.paused else "active" if subscription.members else "idle",
+        "members": len(subscription.members),
+        "lag": sum(each.lag for each in own),
+        "unacknowledged": subscription.unacked,
+    }
+
+
+def describe(subscription: Subscription) -> dict[str, Any]:
+    """Everything that a person may want to know."""
+    counters, partitions = subscription.counters, subscription.partitions
+    return {
+        **summarize(subscription),
+        "reason": subscription.paused,
+        "settings": subscription.config.settings(),
+        "dead_letter_topic": subscription.config.dead_letter_topic,
+        "created_ms": subscription.created_ms,
+        "in_flight": sum(each.machine.in_flight for each in partitions),
+        "retry_buffer_bytes": subscription.retained_bytes,
+        "delivered": counters.delivered,
+        "redelivered": counters.redelivered,
+        "acknowledged": counters.acknowledged,
+        "dead": subscription.dead,
+        "expired": sum(each.expired for each in partitions),
+        "skipped": sum(each.skipped for each in partitions),
+        "members": [
+            {"name": each.recipient.name, "held": each.held, "credit": each.credit}
+            for each in subscription.members
+        ],
+        "partitions": [_show_partition(each) for each in partitions],
+    }
+
+
+async def list_dead_letters(
+    subscription: Subscription, partition: Partition, count: int
+) -> list[dict[str, Any]]:
+    """The oldest dead letters that were not redriven yet."""
+    shown: list[dict[str, Any]] = []
+    offset = Offset(max(partition.start_offset, subscription.redriven_to))
+    while offset < partition.high_watermark and len(shown) < count:
+        found = await partition.read(offset, bytes_max=_READ_BYTES)
+        for batch in iter_batches(await found.load()):
+            try:
+                shown.extend(_show_letter(record) for record in batch.records() if record.offset >= offset)
+            except BatchError:  # anybody may write to a topic
+                continue
+        offset = found.next_offset
+    return shown[:count]
+
+
+def _show_partition(each: SubscribedPartition) -> dict[str, Any]:
+    machine = each.machine
+    return {
+        "topic": each.source.topic,
+        "partition": each.source.partition,
+        "position": machine.cursor.position,
+        "acknowledged_beyond": machine.cursor.beyond.count,
+        "end": each.end,
+        "lag": each.lag,
+        "in_flight": machine.in_flight,
+        "unacknowledged": machine.unacked,
+        "epoch": machine.epoch,
+        "error": "" if each.feed.error is None else str(each.feed.error),
+    }
+
+
+def _show_letter(record: Record) -> dict[str, Any]:
+    return {
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": None if record.key is None else record.key.decode(errors="replace"),
+        "value": None if record.value is None else record.value.decode(errors="replace"),
+        **read_dead_letter(record),
+    }

@@ -1,0 +1,552 @@
+"""What becomes of each message of one partition, for one subscription. Pure: times come in, decisions go out.
+
+    state        event               leads to
+    available    deliver             in flight
+                 pass_over           done
+    in flight    ack                 done
+                 nack, expire        waiting, or dead once it was delivered max_deliveries times
+                 release             ready, or dead likewise
+    waiting      take_due            ready
+                 ack, lost           done
+    ready        deliver             in flight
+                 ack, lost           done
+    dead         buried, lost        done
+                 burial_failed       dead: `expire` reports it again when its time has come
+
+`TRANSITIONS` says the same to a program. A seek leads from everywhere to available or done. Rules:
+- Done is what the cursor says. Tracked is what is in flight, waiting, ready or dead. The rest is available
+  and costs nothing: memory grows with what is tracked, never with the backlog.
+- A message is with one member at most, and its lock runs out at one time.
+- Whoever processed a message may acknowledge it, also when its lock has run out meanwhile; only who holds the
+  lock may refuse or extend it. A dead message is not saved: its dead letter is on its way already.
+- What an earlier life of the broker may have delivered is available again, and nobody knows who had it. An
+  acknowledgement of it that was on its way when that life ended counts all the same.
+- An event that names another epoch changes nothing.
+- A count is kept of deliveries that failed, and it is what survives a restart: a delivery that was under way
+  when the broker died is nobody's failure. So messages that go well leave no trace but the cursor's.
+"""
+
+from __future__ import annotations
+
+import enum
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import Final, NamedTuple
+
+from tailrace.broker.subscriptions.cursor import Cursor
+from tailrace.broker.subscriptions.definition import SubscriptionConfig
+from tailrace.broker.subscriptions.ranges import Ranges
+
+OffsetRanges = Iterable[tuple[int, int]]
+
+
+class State(enum.StrEnum):
+    """Where a message stands."""
+
+    AVAILABLE = "available"
+    IN_FLIGHT = "in flight"
+    """With a member, whose lock on it has not run out."""
+    WAITING = "waiting"
+    """Its delivery failed; it has to wait before the next one."""
+    READY = "ready"
+    """To be delivered again as soon as its content is here and somebody has room."""
+    DEAD = "dead"
+    """It failed too often; its dead letter is being written."""
+    DONE = "done"
+
+
+TRANSITIONS: Final[Mapping[State, Mapping[str, frozenset[State]]]] = {
+    State.AVAILABLE: {
+        "deliver": frozenset({State.IN_FLIGHT}),
+        "pass_over": frozenset({State.DONE}),
+    },
+    State.IN_FLIGHT: {
+        "ack": frozenset({State.DONE}),
+        "nack": frozenset({State.WAITING, State.DEAD}),
+        "expire": frozenset({State.WAITING, State.DEAD}),
+        "release": frozenset({State.READY, State.DEAD}),
+    },
+    State.WAITING: {
+        "take_due": frozenset({State.READY}),
+        "ack": frozenset({State.DONE}),
+        "lost": frozenset({State.DONE}),
+    },
+    State.READY: {
+        "deliver": frozenset({State.IN_FLIGHT}),
+        "ack": frozenset({State.DONE}),
+        "lost": frozenset({State.DONE}),
+    },
+    State.DEAD: {
+        "buried": frozenset({State.DONE}),
+        "lost": frozenset({State.DONE}),
+        "burial_failed": frozenset({State.DEAD}),
+    },
+    State.DONE: {},
+}
+"""Which event leads from where to where; a seek, which forgets everything, apart."""
+
+# Where a tracked message is: the number of the member who has it, which is 0 or more, or one of these.
+_WAITING: Final = -1
+_READY: Final = -2
+_DEAD: Final = -3
+_STATES: Final = {_WAITING: State.WAITING, _READY: State.READY, _DEAD: State.DEAD}
+
+_DOUBLINGS_MAX: Final = 62  # beyond it any back-off is above any bound
+_STALE_MIN: Final = 64  # fewer stale timers than this are not worth a clean-up
+
+
+class Verdict(enum.Enum):
+    """What a failed delivery leads to."""
+
+    RETRY = "retry"
+    DEAD = "dead"
+    """The caller writes its dead letter, and says `buried` or `burial_failed`."""
+
+
+class Settled(NamedTuple):
+    """A message that is done with, or forgotten by a seek."""
+
+    offset: int
+    member: int | None  # who had it, None if nobody
+
+
+class Expired(NamedTuple):
+    """A lock that ran out, or, with no member, a dead letter that is to be tried again."""
+
+    offset: int
+    member: int | None
+    verdict: Verdict
+
+
+class Released(NamedTuple):
+    """What a member who left gives back."""
+
+    ready: list[int]
+    dead: list[int]
+
+
+class Changes(NamedTuple):
+    """What the durable cursor does not know yet."""
+
+    position: int
+    ranges: tuple[tuple[int, int], ...]  # newly done beyond the position
+    failures: Mapping[int, int]  # offset -> failed deliveries; 0: it does not matter any more
+    whole: bool  # a seek came between: this is everything there is, and not an addition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The settings that a machine goes by."""
+
+    ack_timeout_ms: int
+    max_deliveries: int  # 0: never dead
+    backoff_ms: int
+    backoff_ms_max: int
+
+    @classmethod
+    def of(cls, config: SubscriptionConfig) -> Rules:
+        return cls(
+            ack_timeout_ms=config.ack_timeout_ms,
+            max_deliveries=config.max_deliveries,
+            backoff_ms=config.backoff_ms,
+            backoff_ms_max=config.backoff_ms_max,
+        )
+
+    def delay_ms(self, failures: int) -> int:
+        """How long a message waits that failed so often."""
+        return min(self.backoff_ms << min(failures - 1, _DOUBLINGS_MAX), self.backoff_ms_max)
+
+    def is_dead(self, failures: int) -> bool:
+        return 0 < self.max_deliveries <= failures
+
+
+class PartitionMachine:
+    """The messages of one partition on their way to the members of one subscription."""
+
+    __slots__ = (
+        "_backoffs",
+        "_burials",
+        "_changed",
+        "_earlier_end",
+        "_earlier_left",
+        "_held",
+        "_locks",
+        "_newly",
+        "_taken_position",
+        "_where",
+        "_whole",
+        "cursor",
+        "epoch",
+        "failures",
+        "rules",
+    )
+
+    def __init__(
+        self, cursor: Cursor, *, rules: Rules, epoch: int = 0, failures: Mapping[int, int] | None = None
+    ) -> None:
+        self.cursor = cursor
+        self.rules = rules
+        self.epoch = epoch  # grows with every seek
+        self.failures: dict[int, int] = {}  # offset -> failed deliveries, of what is not done
+        self._where: dict[int, int] = {}  # tracked offset -> member, or one of the states above
+        self._held: dict[int, set[int]] = {}  # member -> what is in flight with him, until he is released
+        self._locks = _Timers()  # of what is in flight, all of it
+        self._backoffs = _Timers()  # of what is waiting, all of it
+        self._burials = _Timers()  # of dead ones whose letter could not be written
+        self._taken_position = cursor.position
+        self._newly = Ranges()  # done since changes were taken, beyond the position
+        self._changed: dict[int, int] = {}  # failures that changed since
+        self._whole = False
+        self._earlier_end = 0  # below it lies what an earlier life may have delivered
+        self._earlier_left = 0  # of which so many acknowledgements may still come
+        self._restore(failures or {})
+
+    def __repr__(self) -> str:
+        return f"<PartitionMachine {self.cursor}, {self.in_flight} in flight, {self.unacked} unacked>"
+
+    def expect_earlier(self, *, end: int, count_max: int) -> None:
+        """An earlier life may have had so many messages below `end` under way when it ended."""
+        self._earlier_end = end
+        self._earlier_left = count_max
+
+    # ---- what it knows
+
+    @property
+    def unacked(self) -> int:
+        """Messages that were delivered and are not done: in flight, waiting, ready or dead."""
+        return len(self._where)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._locks)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._backoffs)
+
+    def is_known(self, offset: int) -> bool:
+        """Whether it is done or tracked; what is neither is offered as new."""
+        return offset in self._where or self.cursor.is_done(offset)
+
+    def can_deliver(self, offset: int) -> bool:
+        """Whether it may go to a member now: not if it was settled while it waited for one."""
+        where, cursor = self._where.get(offset), self.cursor
+        if where is None:
+            return offset >= cursor.position and not (cursor.beyond and offset in cursor.beyond)
+        return where == _READY
+
+    def is_dead(self, offset: int) -> bool:
+        """Whether its dead letter is still to be written."""
+        return self._where.get(offset) == _DEAD
+
+    def held_by(self, member: int, ranges: OffsetRanges) -> list[int]:
+        """The offsets of these ranges that are in flight with a member, ascending."""
+        held = self._held.get(member, ())
+        wanted = Ranges(ranges)
+        return sorted(offset for offset in held if offset in wanted)
+
+    def state_of(self, offset: int) -> State:
+        where = self._where.get(offset)
+        if where is None:
+            return State.DONE if self.cursor.is_done(offset) else State.AVAILABLE
+        return _STATES.get(where, State.IN_FLIGHT)
+
+    def next_time_ms(self) -> int | None:
+        """When the next lock, back-off or wait for a burial ends."""
+        times = (self._locks.next_ms(), self._backoffs.next_ms(), self._burials.next_ms())
+        return min((time_ms for time_ms in times if time_ms is not None), default=None)
+
+    # ---- deliveries and how they end
+
+    def deliver(self, offset: int, *, member: int, now_ms: int) -> int:
+        """Give a message that is available or ready to a member; the how-manieth time that is."""
+        assert self.can_deliver(offset), f"offset {offset} is {self.state_of(offset)}"
+        assert member >= 0
+        self._where[offset] = member
+        try:
+            self._held[member].add(offset)
+        except KeyError:
+            self._held[member] = {offset}
+        self._locks.set(offset, now_ms + self.rules.ack_timeout_ms)
+        return self.failures.get(offset, 0) + 1 if self.failures else 1
+
+    def ack(self, ranges: OffsetRanges, *, epoch: int) -> list[Settled]:
+        """These were processed; the ones that makes a difference for.
+
+        What is not tracked is not touched, unless an earlier life may have delivered it. So a range may be
+        wider than what was delivered: it costs no more than what is tracked, or was then.
+        """
+        settled: list[Settled] = []
+        if epoch != self.epoch:
+            return settled
+        ranges = tuple(ranges)
+        start = end = -1  # the run of offsets that is done and not yet marked so
+        for offset in self._tracked_in(ranges):
+            where = self._where.get(offset, _DEAD)  # one that is named twice is gone the second time
+            if where == _DEAD:
+                continue
+            self._forget(offset, where)
+            settled.append(Settled(offset, where if where >= 0 else None))
+            if offset != end:
+                self._finish(start, end)
+                start = offset
+            end = offset + 1
+        self._finish(start, end)
+        if self._earlier_end > self.cursor.position:
+            settled.extend(self._ack_earlier(ranges))
+        return settled
+
+    def nack(
+        self, offset: int, *, member: int, epoch: int, now_ms: int, delay_ms: int | None = None
+    ) -> Verdict | None:
+        """A member refuses a message; None if it is not his to refuse. His delay wins over the back-off."""
+        if epoch != self.epoch or self._where.get(offset) != member:
+            return None
+        return self._fail(offset, member, now_ms=now_ms, delay_ms=delay_ms)
+
+    def extend(self, offset: int, *, member: int, epoch: int, until_ms: int) -> bool:
+        """A member holds a message until then at least; False if it is not his to hold."""
+        if epoch != self.epoch or self._where.get(offset) != member:
+            return False
+        if until_ms > self._locks.time_of(offset):
+            self._locks.set(offset, until_ms)
+        return True
+
+    def release(self, member: int, *, failed: bool = True) -> Released:
+        """A member left: what he had is ready at once.
+
+        Where he was lost (`failed`) the delivery counts all the same, and after the last one the message is
+        dead: one that ends its workers must end too. Who says good-bye has not failed.
+        """
+        released = Released([], [])
+        for offset in sorted(self._held.pop(member, ())):
+            self._locks.cancel(offset)
+            if failed and self._count_failure(offset):
+                self._where[offset] = _DEAD
+                released.dead.append(offset)
+            else:
+                self._where[offset] = _READY
+                released.ready.append(offset)
+        return released
+
+    def expire(self, now_ms: int) -> list[Expired]:
+        """Locks that ran out, and dead letters to be tried again."""
+        expired: list[Expired] = []
+        for offset in self._locks.due(now_ms):
+            member = self._where[offset]
+            expired.append(Expired(offset, member, self._fail(offset, member, now_ms=now_ms)))
+        expired.extend(Expired(offset, None, Verdict.DEAD) for offset in self._burials.due(now_ms))
+        return expired
+
+    def take_due(self, now_ms: int) -> list[int]:
+        """Messages that have waited long enough: they are ready from now on."""
+        due = self._backoffs.due(now_ms)
+        for offset in due:
+            self._where[offset] = _READY
+        return due
+
+    # ---- other ways to be done
+
+    def buried(self, offset: int) -> bool:
+        """Its dead letter is durable; False if that does not matter any more (after a seek)."""
+        if self._where.get(offset) != _DEAD:
+            return False
+        self._forget(offset, _DEAD)
+        self._finish(offset, offset + 1)
+        return True
+
+    def burial_failed(self, offset: int, *, retry_at_ms: int) -> None:
+        """Its dead letter could not be written; `expire` reports it again at that time."""
+        if self._where.get(offset) == _DEAD:
+            self._burials.set(offset, retry_at_ms)
+
+    def lost(self, offset: int) -> bool:
+        """Nobody will get it again: its content is gone, or it is too old. False if somebody has it now."""
+        where = self._where.get(offset, 0)
+        if where >= 0:
+            return False
+        self._forget(offset, where)
+        self._finish(offset, offset + 1)
+        return True
+
+    def pass_over(self, start: int, end: int) -> int:
+        """Done without delivery: gaps, expired, skipped; how many were new. What is tracked stays."""
+        newly, at = 0, start
+        for offset in sorted(self._tracked_in([(start, end)])):
+            newly += self._pass_over(at, offset)
+            at = offset + 1
+        return newly + self._pass_over(at, end)
+
+    def seek(self, offset: int) -> list[Settled]:
+        """Begin again at `offset` in a new epoch; everything that was tracked."""
+        forgotten = [
+            Settled(known, where if where >= 0 else None) for known, where in sorted(self._where.items())
+        ]
+        self.epoch += 1
+        self.cursor.move_to(offset)
+        self._where.clear()
+        self._held.clear()
+        self.failures.clear()
+        self._changed.clear()
+        self._newly.clear()
+        self._locks, self._backoffs, self._burials = _Timers(), _Timers(), _Timers()
+        self._earlier_end = 0
+        self._whole = True
+        return forgotten
+
+    # ---- what is to be made durable
+
+    def take_changes(self) -> Changes | None:
+        """What changed since this was asked last; None if nothing did."""
+        position = self.cursor.position
+        if position == self._taken_position and not self._newly and not self._changed and not self._whole:
+            return None
+        ranges = tuple(self._newly) if self._newly else ()
+        changes = Changes(position, ranges, self._changed, self._whole)
+        self._taken_position = position
+        self._newly.clear()
+        self._changed = {}
+        self._whole = False
+        return changes
+
+    # ---- inside
+
+    def _restore(self, failures: Mapping[int, int]) -> None:
+        """Take up counts of an earlier life. What was dead then is reported as soon as anybody asks."""
+        for offset, count in failures.items():
+            if count > 0 and not self.cursor.is_done(offset):
+                self.failures[offset] = count
+                if self.rules.is_dead(count):
+                    self._where[offset] = _DEAD
+                    self._burials.set(offset, 0)
+
+    def _tracked_in(self, ranges: OffsetRanges) -> Iterator[int]:
+        """The tracked offsets of these ranges. Tries as many as are tracked, then sorts those, once."""
+        where = self._where
+        budget = len(where)
+        in_order: list[int] | None = None
+        for start, end in ranges:
+            if in_order is None and end - start <= budget:
+                budget -= max(end - start, 0)
+                yield from filter(where.__contains__, range(start, end))
+                continue
+            if in_order is None:
+                in_order = sorted(where)
+            yield from in_order[bisect_left(in_order, start) : bisect_left(in_order, end)]
+
+    def _ack_earlier(self, ranges: OffsetRanges) -> Iterator[Settled]:
+        """Mark as done what is available and may have been delivered before."""
+        cursor = self.cursor
+        for start, end in ranges:
+            offset, end = max(start, cursor.position), min(end, self._earlier_end)
+            while self._earlier_left > 0 and (offset := cursor.beyond.first_gap(offset)) < end:
+                if offset not in self._where:  # else it is dead
+                    self._earlier_left -= 1
+                    if self.failures.pop(offset, 0):
+                        self._changed[offset] = 0
+                    self._finish(offset, offset + 1)
+                    yield Settled(offset, None)
+                offset += 1
+
+    def _fail(self, offset: int, member: int, *, now_ms: int, delay_ms: int | None = None) -> Verdict:
+        self._locks.cancel(offset)
+        self._held[member].remove(offset)
+        if self._count_failure(offset):
+            self._where[offset] = _DEAD
+            return Verdict.DEAD
+        if delay_ms is None:
+            delay_ms = self.rules.delay_ms(self.failures[offset])
+        self._where[offset] = _WAITING
+        self._backoffs.set(offset, now_ms + delay_ms)
+        return Verdict.RETRY
+
+    def _count_failure(self, offset: int) -> bool:
+        """One more delivery has failed; whether it was the last."""
+        count = self.failures.get(offset, 0) + 1
+        self.failures[offset] = self._changed[offset] = count
+        return self.rules.is_dead(count)
+
+    def _forget(self, offset: int, where: int) -> None:
+        """Track it no longer."""
+        del self._where[offset]
+        if self.failures and self.failures.pop(offset, 0):
+            self._changed[offset] = 0
+        if where >= 0:
+            self._locks.cancel(offset)
+            self._held[where].remove(offset)
+        elif where == _WAITING:
+            self._backoffs.cancel(offset)
+        elif where == _DEAD:
+            self._burials.cancel(offset)
+
+    def _finish(self, start: int, end: int) -> int:
+        """Mark a run as done that is not tracked any more; how many were not done."""
+        if start >= end:
+            return 0
+        cursor, newly = self.cursor, self._newly
+        count = cursor.done(start, end)
+        if count and end > cursor.position:
+            newly.add(start, end)
+        elif newly:
+            newly.drop_below(cursor.position)
+        return count
+
+    def _pass_over(self, start: int, end: int) -> int:
+        if self.failures:
+            for offset in [offset for offset in self.failures if start <= offset < end]:
+                del self.failures[offset]
+                self._changed[offset] = 0
+        return self._finish(start, end)
+
+
+class _Timers:
+    """When something ends, for many offsets; one time each.
+
+    The heap may hold entries whose time was changed or cancelled: they are passed over when they come up, and
+    swept out when there are more of them than of the others.
+    """
+
+    __slots__ = ("_heap", "_times")
+
+    def __init__(self) -> None:
+        self._times: dict[int, int] = {}  # offset -> time, what holds
+        self._heap: list[tuple[int, int]] = []  # (time, offset)
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def time_of(self, offset: int) -> int:
+        return self._times[offset]
+
+    def set(self, offset: int, time_ms: int) -> None:
+        self._times[offset] = time_ms
+        heappush(self._heap, (time_ms, offset))
+        if len(self._heap) > 2 * len(self._times) + _STALE_MIN:
+            self._sweep()
+
+    def cancel(self, offset: int) -> None:
+        self._times.pop(offset, None)
+
+    def next_ms(self) -> int | None:
+        heap, times = self._heap, self._times
+        while heap:
+            time_ms, offset = heap[0]
+            if times.get(offset) == time_ms:
+                return time_ms
+            heappop(heap)
+        return None
+
+    def due(self, now_ms: int) -> list[int]:
+        """Take out the offsets whose time has come, earliest first."""
+        due = []
+        while (time_ms := self.next_ms()) is not None and time_ms <= now_ms:
+            _, offset = heappop(self._heap)
+            del self._times[offset]  # the heap may hold the same time twice
+            due.append(offset)
+        return due
+
+    def _sweep(self) -> None:
+        self._heap = [(time_ms, offset) for offset, time_ms in self._times.items()]
+        heapify(self._heap)

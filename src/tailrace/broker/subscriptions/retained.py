@@ -1,0 +1,67 @@
+"""Messages that were delivered and are not settled yet, kept so that they can be delivered again.
+
+A durable log has them still, and keeping them only saves reading them again: past the bound they are not
+kept. A log in memory may have moved on: past the bound nothing new is delivered until something is settled,
+so that what a member holds is never lost because others were quicker.
+"""
+
+from __future__ import annotations
+
+from tailrace.records import Record
+
+_RECORD_BYTES = 250  # what the objects of a record take beside its bytes
+_HEADER_BYTES = 120  # likewise of a header
+
+
+class Retained:
+    """Records by where they are, up to so many bytes."""
+
+    __slots__ = ("_bytes_max", "_records", "_required", "bytes")
+
+    def __init__(self, *, bytes_max: int, required: bool) -> None:
+        self._bytes_max = bytes_max
+        self._required = required  # the log may lose them
+        self._records: dict[tuple[int, int], Record] = {}
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing new may be delivered for now."""
+        return self._required and self.bytes >= self._bytes_max
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it is well below the bound, so that it is worth telling."""
+        return not self._required or self.bytes * 4 <= self._bytes_max * 3
+
+    def put(self, place: int, record: Record) -> None:
+        """Keep a record of the partition numbered `place`, if there is room or it must be kept."""
+        if self._required or self.bytes < self._bytes_max:
+            key = place, record.offset
+            if key not in self._records:
+                self._records[key] = record
+                self.bytes += size_of(record)
+
+    def get(self, place: int, offset: int) -> Record | None:
+        return self._records.get((place, offset))
+
+    def drop(self, place: int, offset: int) -> None:
+        record = self._records.pop((place, offset), None)
+        if record is not None:
+            self.bytes -= size_of(record)
+
+    def drop_all(self, place: int) -> None:
+        """Forget every record of one partition."""
+        for key in [key for key in self._records if key[0] == place]:
+            self.drop(*key)
+
+
+def size_of(record: Record) -> int:
+    """About what a record takes in memory."""
+    size = _RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
+    for name, value in record.headers:
+        size += _HEADER_BYTES + len(name) + len(value or b"")
+    return size

@@ -1,0 +1,150 @@
+"""One partition that a subscription delivers from: its state machine, its feed, its durable cursor."""
+
+from __future__ import annotations
+
+from tailrace.broker.partition import Partition
+from tailrace.broker.subscriptions.delivery import Source
+from tailrace.broker.subscriptions.feed import Feed
+from tailrace.broker.subscriptions.journal import CursorRecords
+from tailrace.broker.subscriptions.machine import PartitionMachine
+from tailrace.broker.subscriptions.stored import CursorDelta, CursorSnapshot
+from tailrace.model import BrokerError
+from tailrace.records import NewRecord, Record
+
+TTL = "ttl_ms"
+PRIORITY = "priority"
+PRIORITY_DEFAULT = 4
+_PRIORITY_MAX = 9
+_LEAP_MIN = 1_000  # offsets in a row that are done; fewer are read and passed over
+
+
+class Pending:
+    """A message whose content is here and that no member has: it waits for one with room."""
+
+    __slots__ = ("again", "key", "partition", "priority", "record")
+
+    def __init__(self, partition: SubscribedPartition, record: Record, *, again: bool, priority: int) -> None:
+        self.partition = partition
+        self.record = record
+        self.key = record.key
+        self.again = again  # it was with somebody before
+        self.priority = priority
+
+
+class SubscribedPartition:
+    """A partition, as one subscription goes through it."""
+
+    __slots__ = ("expired", "feed", "machine", "partition", "place", "records", "skipped", "source")
+
+    def __init__(
+        self,
+        place: int,
+        source: Source,
+        partition: Partition,
+        *,
+        machine: PartitionMachine,
+        feed: Feed,
+        records: CursorRecords,
+    ) -> None:
+        self.place = place  # its number within the subscription
+        self.source = source
+        self.partition = partition
+        self.machine = machine
+        self.feed = feed
+        self.records = records
+        self.expired = 0  # messages whose time to live was over
+        self.skipped = 0  # messages that were gone before anybody got them
+
+    def __repr__(self) -> str:
+        return f"<SubscribedPartition {self.source.topic}-{self.source.partition} {self.machine}>"
+
+    @property
+    def end(self) -> int:
+        """Where the messages end that it may deliver."""
+        if self.feed.limit is not None:
+            return self.feed.limit
+        try:
+            return self.partition.high_watermark
+        except BrokerError:  # it is not served here, or not any more
+            return self.machine.cursor.position
+
+    @property
+    def lag(self) -> int:
+        """How many offsets are not done with."""
+        cursor = self.machine.cursor
+        return max(self.end - cursor.position - cursor.beyond.count, 0)
+
+    def take_new(self, now_ms: int) -> Record | None:
+        """The next record that nobody had yet; what is done, missing or expired is passed over."""
+        machine, feed = self.machine, self.feed
+        while True:
+            before = feed.position
+            record = feed.take_nowait()
+            reached = feed.position if record is None else record.offset
+            if reached > before:
+                machine.pass_over(before, reached)
+            if record is None:
+                return None
+            if machine.is_known(record.offset):
+                undone = machine.cursor.beyond.first_gap(record.offset)
+                if undone - record.offset > _LEAP_MIN:  # after a start, behind a message that is stuck
+                    feed.move_to(undone)
+                continue
+            if record.headers and is_expired(record, now_ms):
+                machine.pass_over(record.offset, record.offset + 1)
+                self.expired += 1
+                continue
+            return record
+
+    def take_skipped(self) -> int:
+        """How many messages were found gone since somebody asked."""
+        count, self.feed.skipped = self.feed.skipped, 0
+        self.skipped += count
+        return count
+
+    def snapshot(self, version: int) -> CursorSnapshot:
+        """The whole durable state."""
+        machine = self.machine
+        return CursorSnapshot(
+            version=version,
+            epoch=machine.epoch,
+            position=machine.cursor.position,
+            ranges=tuple(machine.cursor.beyond),
+            failures=dict(machine.failures),
+            limit=self.feed.limit,
+        )
+
+    def write_changes(self, time_ms: int) -> NewRecord | None:
+        """The record of what changed since the last one, if anything did."""
+        changes = self.machine.take_changes()
+        if changes is None:
+            return None
+        if changes.whole:
+            self.records.need_snapshot()
+        delta = CursorDelta(position=changes.position, ranges=changes.ranges, failures=changes.failures)
+        return self.records.record(delta, self.snapshot, time_ms=time_ms)
+
+    def write_snapshot(self, time_ms: int) -> NewRecord:
+        """The record of everything."""
+        self.machine.take_changes()
+        cursor = self.machine.cursor
+        self.records.need_snapshot()
+        return self.records.record(
+            CursorDelta(position=cursor.position, ranges=(), failures={}), self.snapshot, time_ms=time_ms
+        )
+
+
+def is_expired(record: Record, now_ms: int) -> bool:
+    """Whether the time to live that a message carries is over; one that makes no sense is none."""
+    for name, value in record.headers:
+        if name == TTL:
+            return value is not None and value.isdigit() and record.timestamp + int(value[:18]) < now_ms
+    return False
+
+
+def priority_of(record: Record) -> int:
+    """What a message says of its own urgency, 0 to 9."""
+    for name, value in record.headers:
+        if name == PRIORITY and value is not None and value.isdigit():
+            return min(int(value[:2]), _PRIORITY_MAX)
+    return PRIORITY_DEFAULT

@@ -1,0 +1,620 @@
+"""A subscription at work: chooses who gets which message, and takes back what becomes of it.
+
+Every turn (`_run`), in plain code without an await: locks that ran out and back-offs that are over are seen
+to, new messages are taken from the feeds as far as members have room, each is given to a member, and what was
+chosen for a member leaves in one piece. A turn is planned when something changed: a message became durable, a
+member got room, an acknowledgement came, a time has come. Nobody polls.
+
+Rules:
+- A message is with one member at a time, for as long as its lock holds (`machine`).
+- The durable cursor moves only over what is acknowledged, dead-lettered or nobody's (`cursor_writer`).
+- With at_most_once a message leaves when the cursor past it is durable.
+- At `unacked_max` messages under way, and while the retry buffer of a log in memory is full, nothing new is
+  taken; members are told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from tailrace.broker.subscriptions.cursor_writer import CursorWriter
+from tailrace.broker.subscriptions.dead_letter import DeadLetters
+from tailrace.broker.subscriptions.definition import Guarantee, Mode, Order, Start, SubscriptionConfig
+from tailrace.broker.subscriptions.delivery import Delivery, Notice, Recipient
+from tailrace.broker.subscriptions.dispatch import make_dispatch
+from tailrace.broker.subscriptions.machine import Verdict
+from tailrace.broker.subscriptions.member import Member, OffsetRanges
+from tailrace.broker.subscriptions.redelivery import Redelivery
+from tailrace.broker.subscriptions.retained import Retained, size_of
+from tailrace.broker.subscriptions.start import resolve_start
+from tailrace.broker.subscriptions.subscribed_partition import (
+    PRIORITY_DEFAULT,
+    Pending,
+    SubscribedPartition,
+    is_expired,
+    priority_of,
+)
+from tailrace.model import BrokerError, ErrorCode
+from tailrace.records import Record
+from tailrace.runtime import Clock, Supervisor
+from tailrace.storage.api import Waiter
+
+logger = logging.getLogger(__name__)
+
+_TURN_MESSAGES = 512
+"""Delivered in one turn; then the others get theirs."""
+_TURN_BYTES = 1 << 20
+"""Taken from the feeds in one turn, but for the last message: a turn must not gather gigabytes."""
+_LOOK_AHEAD = 1000
+"""Messages at hand from which a key or a priority is chosen."""
+_AHEAD_BYTES = 8 << 20
+"""What messages may take that nobody had yet and nobody has room for."""
+
+
+@dataclass(slots=True)
+class SubscriptionCounters:
+    """What a subscription has done since it was loaded; grows only."""
+
+    delivered: int = 0
+    redelivered: int = 0
+    acknowledged: int = 0
+
+
+class Subscription:
+    """One subscription of this node; made and ended by `Subscriptions`."""
+
+    def __init__(
+        self,
+        config: SubscriptionConfig,
+        *,
+        created_ms: int,
+        clock: Clock,
+        tasks: Supervisor,
+        dead_letters: DeadLetters,
+        retained: Retained,
+        on_redrive: Callable[[Subscription], SubscribedPartition | None],
+    ) -> None:
+        self.config = config
+        self.created_ms = created_ms
+        self.counters = SubscriptionCounters()
+        self.paused = ""  # why nothing new is taken
+        self.partitions: list[SubscribedPartition] = []
+        self.writer: CursorWriter | None = None
+        self._clock = clock
+        self._retained = retained
+        self._on_redrive = on_redrive  # gives the dead-letter topic as one more partition
+        self._by_name: dict[tuple[str, int], SubscribedPartition] = {}
+        self._members: dict[int, Member] = {}
+        self._next_member_id = 1
+        self._dispatch = make_dispatch(config)
+        self._looks_ahead = config.priority or config.mode is Mode.KEY_SHARED
+        self._keys: dict[tuple[int, int], bytes | None] = {}  # of what is under way; key_shared only
+        self._ahead_bytes = 0  # of messages in the dispatch that nobody had yet
+        self._heads: dict[int, Record] = {}  # the next record of each partition; order=timestamp only
+        self._turn = 0  # of the partitions
+        self._loop = asyncio.get_running_loop()
+        self._planned = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._deleted = False
+        self._redelivery = Redelivery(
+            config,
+            clock=clock,
+            tasks=tasks,
+            retained=retained,
+            dead_letters=dead_letters,
+            on_record=self._put_again,
+            on_done=self._settled,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Subscription {self.config.name} of {self.config.topic}, {len(self._members)} members>"
+
+    # ---- its partitions
+
+    def open(self, partitions: Iterable[SubscribedPartition], writer: CursorWriter) -> None:
+        """Begin; `partitions` may be added to later."""
+        self.writer = writer
+        for partition in partitions:
+            self.add_partition(partition)
+
+    def add_partition(self, partition: SubscribedPartition) -> None:
+        self.partitions.append(partition)
+        self._by_name[partition.source.topic, partition.source.partition] = partition
+        partition.partition.waiters.add(self.wake)
+        self.wake()
+
+    def close(self, *, notice: Notice | None = None) -> None:
+        """Deliver nothing more; members are told why, if there is a reason."""
+        self._closed = True
+        self._deleted = notice is not None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._redelivery.close()
+        for partition in self.partitions:
+            partition.partition.waiters.discard(self.wake)
+            partition.feed.close()
+        for member in list(self._members.values()):
+            if notice is not None:
+                member.recipient.notice(notice)
+        self._members.clear()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it delivers nothing more."""
+        return self._closed
+
+    # ---- members
+
+    @property
+    def members(self) -> Collection[Member]:
+        return self._members.values()
+
+    @property
+    def unacked(self) -> int:
+        """Messages that were delivered and are not done."""
+        return sum(partition.machine.unacked for partition in self.partitions)
+
+    @property
+    def dead(self) -> int:
+        """Dead letters written since it was loaded."""
+        return self._redelivery.dead
+
+    @property
+    def redriven_to(self) -> int:
+        """Up to where dead letters were put up for delivery again."""
+        letters = self._letters()
+        return 0 if letters is None else letters.feed.limit or 0
+
+    @property
+    def retained_bytes(self) -> int:
+        return self._retained.bytes
+
+    def join(self, recipient: Recipient, *, credit: int) -> Member:
+        """A new member; it may hold `credit` messages at a time, and 0 means that it only pulls."""
+        self._check_open()
+        if self.config.mode is Mode.EXCLUSIVE and self._members:
+            holder = next(iter(self._members.values())).recipient.name
+            raise BrokerError(
+                f"subscription {self.config.name} is exclusive and {holder} has it",
+                code=ErrorCode.GROUP_MAX_SIZE_REACHED,
+            )
+        member = Member(self._next_member_id, recipient, self, credit=credit)
+        self._next_member_id += 1
+        self._members[member.id] = member
+        self._dispatch.add(member)
+        self.wake()
+        return member
+
+    def leave(self, member: Member, *, failed: bool = True) -> None:
+        """What the member holds is available again at once; where it was lost, it has failed with that."""
+        if self._members.pop(member.id, None) is None:
+            return
+        self._dispatch.remove(member)
+        for partition in self.partitions:
+            ready, dead = partition.machine.release(member.id, failed=failed)
+            for offset in ready:
+                self._redelivery.deliver_again(partition, offset)
+            for offset in dead:
+                self._redelivery.bury(partition, offset, f"{member.recipient.name} left without settling it")
+        self._store_soon()
+        self.wake()
+
+    def has_room(self, member: Member) -> None:
+        """A member may have got room."""
+        if member.id in self._members:
+            self._dispatch.ready(member)
+            self.wake()
+
+    # ---- settling
+
+    def ack(self, topic: str, partition: int, epoch: int, ranges: OffsetRanges, waiter: Waiter) -> int:
+        self._check_open()
+        subscribed = self._find(topic, partition)
+        settled = subscribed.machine.ack(ranges, epoch=epoch)
+        for each in settled:
+            self._settle(subscribed, each.offset, each.member)
+        self.counters.acknowledged += len(settled)
+        assert self.writer is not None
+        self.writer.tell(waiter)
+        if settled:
+            self.wake()
+        return len(settled)
+
+    def nack(
+        self,
+        member: Member,
+        topic: str,
+        partition: int,
+        epoch: int,
+        ranges: OffsetRanges,
+        *,
+        delay_ms: int | None,
+        reason: str,
+    ) -> int:
+        self._check_open()
+        subscribed = self._find(topic, partition)
+        now_ms, count = self._clock.steady_ms(), 0
+        for offset in subscribed.machine.held_by(member.id, ranges):
+            verdict = subscribed.machine.nack(
+                offset, member=member.id, epoch=epoch, now_ms=now_ms, delay_ms=delay_ms
+            )
+            if verdict is None:
+                continue
+            count += 1
+            self._free(member.id)
+            if verdict is Verdict.DEAD:
+                self._redelivery.bury(subscribed, offset, reason or f"refused by {member.recipient.name}")
+        if count:
+            self._store_soon()
+            self.wake()
+        return count
+
+    def extend(
+        self,
+        member: Member,
+        topic: str,
+        partition: int,
+        epoch: int,
+        ranges: OffsetRanges,
+        *,
+        extend_ms: int,
+    ) -> int:
+        self._check_open()
+        machine = self._find(topic, partition).machine
+        until_ms = self._clock.steady_ms() + extend_ms
+        held = machine.held_by(member.id, ranges)
+        return sum(
+            machine.extend(offset, member=member.id, epoch=epoch, until_ms=until_ms) for offset in held
+        )
+
+    # ---- moving the cursor
+
+    async def seek(self, start: Start, partition: int | None = None) -> int:
+        """Go on from elsewhere, in one partition or in all; the new epoch, once that is durable."""
+        chosen = [
+            each
+            for each in self.partitions
+            if each.source.topic == self.config.topic and partition in (None, each.source.partition)
+        ]
+        if not chosen:
+            raise _no_partition(self.config, self.config.topic, partition or 0)
+        targets = [await resolve_start(start, each.partition) for each in chosen]
+        self._check_open()
+        for each, target in zip(chosen, targets, strict=True):
+            self._move(each, target)
+        assert self.writer is not None
+        self.writer.need_snapshots()
+        self._tell_members(Notice(event="seek", partition=-1 if partition is None else partition))
+        self.wake()
+        await self.writer.wait()
+        return max(each.machine.epoch for each in chosen)
+
+    async def redrive(self, count: int | None = None) -> int:
+        """Deliver dead letters again, the oldest first; how many, once that is durable."""
+        self._check_open()
+        letters = self._letters() or self._on_redrive(self)
+        if letters is None:
+            return 0
+        limit = max(self.redriven_to, letters.partition.start_offset)
+        end = letters.partition.high_watermark
+        target = end if count is None else min(limit + count, end)
+        if target <= limit:
+            return 0
+        letters.feed.limit = target
+        assert self.writer is not None
+        self.writer.need_snapshots()
+        self.wake()
+        await self.writer.wait()
+        return target - limit
+
+    # ---- a turn
+
+    def wake(self) -> None:
+        """Something may have changed: have a turn soon."""
+        if not self._planned and not self._closed:
+            self._planned = True
+            self._loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        self._planned = False
+        if self._closed:
+            return
+        now_ms = self._clock.steady_ms()
+        self._see_to_times(now_ms)
+        if self._members:
+            waited = len(self._dispatch)  # they took room that is free again once they are given away
+            more = self._fill(now_ms)
+            given = self._assign(now_ms)
+            if more or given >= _TURN_MESSAGES or (waited and given):
+                self.wake()
+            self._send()
+            self._note_pause()
+        self._report_skipped()
+        self._set_timer(now_ms)
+
+    def _see_to_times(self, now_ms: int) -> None:
+        for partition in self.partitions:
+            for expired in partition.machine.expire(now_ms):
+                self._free(expired.member)
+                if expired.verdict is Verdict.DEAD:
+                    reason = f"not settled within {self.config.ack_timeout_ms} ms"
+                    if expired.member is None:
+                        reason = "given up before the broker was started again"
+                    self._redelivery.bury(partition, expired.offset, reason)
+                self._store_soon()
+            for offset in partition.machine.take_due(now_ms):
+                self._redelivery.deliver_again(partition, offset)
+
+    def _fill(self, now_ms: int) -> bool:
+        """Take new messages from the feeds, as many as can be given away; whether to go on next turn."""
+        wanted = _LOOK_AHEAD if self._looks_ahead else sum(member.room for member in self._members.values())
+        room = self.config.unacked_max - self.unacked
+        missing = min(wanted, room) - len(self._dispatch)
+        if missing <= 0 or self._retained.is_full or self._ahead_bytes >= _AHEAD_BYTES:
+            return False
+        prioritised = self.config.priority
+        messages_left, bytes_left = _TURN_MESSAGES, _TURN_BYTES
+        for partition, record in self._take_new(min(missing, messages_left), now_ms):
+            priority = priority_of(record) if prioritised else PRIORITY_DEFAULT
+            self._dispatch.put(Pending(partition, record, again=False, priority=priority), again=False)
+            messages_left -= 1
+            bytes_left -= size_of(record)
+            if bytes_left <= 0:
+                break
+        self._ahead_bytes += _TURN_BYTES - bytes_left
+        return messages_left <= 0 or bytes_left <= 0
+
+    def _take_new(self, count: int, now_ms: int) -> Iterable[tuple[SubscribedPartition, Record]]:
+        if self.config.order is Order.TIMESTAMP and len(self.partitions) > 1:
+            yield from self._take_oldest(count, now_ms)
+            return
+        total = len(self.partitions)
+        share = max(count // max(total, 1), 1)
+        dry = 0  # partitions in a row that had less than their share
+        while count > 0 and dry < total:
+            self._turn = (self._turn + 1) % total
+            partition = self.partitions[self._turn]
+            dry += 1
+            for place in range(min(share, count)):
+                record = partition.take_new(now_ms)
+                if record is None:
+                    break
+                count -= 1
+                if place + 1 == share:
+                    dry = 0
+                yield partition, record
+
+    def _take_oldest(self, count: int, now_ms: int) -> Iterable[tuple[SubscribedPartition, Record]]:
+        """Of the next records of all partitions the one with the smallest timestamp, again and again."""
+        heads = self._heads
+        for _ in range(count):
+            for place, partition in enumerate(self.partitions):
+                if place in heads:
+                    continue
+                record = partition.take_new(now_ms)
+                if record is not None:
+                    heads[place] = record
+                elif partition.feed.is_loading:
+                    return  # its next one may be the oldest of all
+            if not heads:
+                return
+            place = min(heads, key=lambda place: (heads[place].timestamp, place))
+            yield self.partitions[place], heads.pop(place)
+
+    def _assign(self, now_ms: int) -> int:
+        """Give messages to members until one of them runs out; how many messages wait no longer."""
+        at_once = self.config.delivery is Guarantee.AT_MOST_ONCE
+        keeps_keys = self.config.mode is Mode.KEY_SHARED
+        counters, taken = self.counters, 0
+        while taken < _TURN_MESSAGES and (pair := self._dispatch.next()) is not None:
+            member, pending = pair
+            taken += 1
+            partition, record = pending.partition, pending.record
+            if not pending.again:
+                self._ahead_bytes -= size_of(record)
+            machine, offset = partition.machine, record.offset
+            if not machine.can_deliver(offset):  # settled while it waited here
+                self._dispatch.settle(record.key)
+                continue
+            if record.headers and is_expired(record, now_ms):
+                self._pass_expired(partition, record)
+                continue
+            count = machine.deliver(offset, member=member.id, now_ms=now_ms)
+            member.outbox.append(Delivery(partition.source, record, count=count, epoch=machine.epoch))
+            member.wanted -= member.wanted > 0
+            counters.delivered += 1
+            counters.redelivered += count > 1
+            member.held += 1
+            if at_once:
+                machine.ack(((offset, offset + 1),), epoch=machine.epoch)
+                self._dispatch.settle(record.key)
+                continue
+            self._retained.put(partition.place, record)
+            if keeps_keys:
+                self._keys[partition.place, offset] = record.key
+        return taken
+
+    def _send(self) -> None:
+        for member in list(self._members.values()):
+            if member.outbox:
+                deliveries, member.outbox = member.outbox, []
+                if self.config.delivery is Guarantee.AT_MOST_ONCE:
+                    assert self.writer is not None
+                    self.writer.tell(_SendWhenDurable(self, member, deliveries))
+                else:
+                    member.recipient.deliver(deliveries)
+
+    def send_durable(self, member: Member, deliveries: Sequence[Delivery]) -> None:
+        """The cursor past these is durable: they may leave, if there is still somebody to send them to."""
+        if member.id in self._members:
+            member.recipient.deliver(deliveries)
+            self.let_go(member, len(deliveries))
+
+    def let_go(self, member: Member, count: int) -> None:
+        """At most once: a member holds messages until they are sent, or never will be."""
+        member.held -= count
+        self.has_room(member)
+
+    def _set_timer(self, now_ms: int) -> None:
+        times = [at for each in self.partitions if (at := each.machine.next_time_ms()) is not None]
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if times:
+            self._timer = self._loop.call_later(max(min(times) - now_ms, 1) / 1000, self.wake)
+
+    # ---- what becomes of messages
+
+    def _settle(self, partition: SubscribedPartition, offset: int, member: int | None) -> None:
+        """A message is done with."""
+        self._retained.drop(partition.place, offset)
+        if self._keys:
+            key = self._keys.pop((partition.place, offset), None)
+            if key is not None:
+                self._dispatch.settle(key)
+        if member is not None:
+            self._free(member)
+
+    def _free(self, member_id: int | None) -> None:
+        """A member holds one message less."""
+        member = self._members.get(member_id) if member_id is not None else None
+        if member is not None:
+            member.held -= 1
+            self._dispatch.ready(member)
+
+    def _pass_expired(self, partition: SubscribedPartition, record: Record) -> None:
+        """The time to live of a message ended while it waited for a member."""
+        partition.expired += 1
+        if not partition.machine.lost(record.offset):
+            partition.machine.pass_over(record.offset, record.offset + 1)
+        self._retained.drop(partition.place, record.offset)
+        self._keys.pop((partition.place, record.offset), None)
+        self._dispatch.settle(record.key)
+        self._store_soon()
+
+    def _put_again(self, partition: SubscribedPartition, record: Record) -> None:
+        """A message that somebody had is here again, and waits for a member."""
+        priority = priority_of(record) if self.config.priority else PRIORITY_DEFAULT
+        self._dispatch.put(Pending(partition, record, again=True, priority=priority), again=True)
+        self.wake()
+
+    def _settled(self, partition: SubscribedPartition, offset: int) -> None:
+        """A message that nobody had any more is done with: buried, or gone."""
+        self._settle(partition, offset, None)
+        self._store_soon()
+        self.wake()
+
+    def _store_soon(self) -> None:
+        """Something is to be made durable that nobody waits for."""
+        assert self.writer is not None
+        self.writer.flush_soon()
+
+    def _move(self, partition: SubscribedPartition, target: int) -> None:
+        for settled in partition.machine.seek(target):
+            if settled.member is not None:
+                self._free(settled.member)
+        self._retained.drop_all(partition.place)
+        for key in [key for key in self._keys if key[0] == partition.place]:
+            if (held := self._keys.pop(key)) is not None:
+                self._dispatch.settle(held)
+        self._dispatch.discard(lambda pending: self._is_of(pending, partition))
+        self._heads.pop(partition.place, None)
+        partition.feed.move_to(target)
+
+    def _is_of(self, pending: Pending, partition: SubscribedPartition) -> bool:
+        """Whether a message is of a partition, and is to be forgotten with it."""
+        if pending.partition is not partition:
+            return False
+        if not pending.again:
+            self._ahead_bytes -= size_of(pending.record)
+        return True
+
+    # ---- inside
+
+    def _find(self, topic: str, partition: int) -> SubscribedPartition:
+        found = self._by_name.get((topic or self.config.topic, partition))
+        if found is None:
+            raise _no_partition(self.config, topic or self.config.topic, partition)
+        return found
+
+    def _letters(self) -> SubscribedPartition | None:
+        """Its dead letters, if some were redriven; a topic that was deleted since does not count."""
+        found = self._by_name.get((self.config.dead_letter_topic, 0))
+        return None if found is None or found.partition.log is None else found
+
+    def _check_open(self) -> None:
+        if self._deleted:
+            raise BrokerError(
+                f"subscription {self.config.name} was deleted", code=ErrorCode.RESOURCE_NOT_FOUND
+            )
+        if self._closed:
+            raise BrokerError("this node is shutting down", code=ErrorCode.NOT_COORDINATOR)
+
+    def _note_pause(self) -> None:
+        """Tell members when nothing new is taken, and when there is room again that is worth telling."""
+        room, reason = self.config.unacked_max - self.unacked, ""
+        if room <= 0:
+            reason = f"{self.config.unacked_max} messages are delivered and not settled (unacked_max)"
+        elif self._retained.is_full:
+            reason = "the retry buffer is full of messages that are not settled"
+        elif self.paused and (room * 4 < self.config.unacked_max or not self._retained.has_room):
+            return
+        if bool(reason) != bool(self.paused):
+            self._tell_members(Notice(event="paused" if reason else "resumed", reason=reason))
+        self.paused = reason
+
+    def _report_skipped(self) -> None:
+        for partition in self.partitions:
+            if count := partition.take_skipped():
+                self._tell_members(
+                    Notice(
+                        event="skipped",
+                        partition=partition.source.partition,
+                        count=count,
+                        reason="gone from the log before they were delivered",
+                    )
+                )
+
+    def _tell_members(self, notice: Notice) -> None:
+        for member in list(self._members.values()):
+            member.recipient.notice(notice)
+
+
+class _SendWhenDurable:
+    """Waits for a cursor, then lets messages go; an at-most-once delivery."""
+
+    __slots__ = ("_deliveries", "_member", "_subscription", "_told")
+
+    def __init__(self, subscription: Subscription, member: Member, deliveries: Sequence[Delivery]) -> None:
+        self._subscription = subscription
+        self._member = member
+        self._deliveries = deliveries
+        self._told = False
+
+    def done(self) -> bool:
+        return self._told
+
+    def set_result(self, result: None, /) -> None:  # noqa: ARG002
+        self._told = True
+        self._subscription.send_durable(self._member, self._deliveries)
+
+    def set_exception(self, error: Exception, /) -> None:
+        self._told = True
+        logger.warning(
+            "messages not delivered, and never will be (at_most_once): subscription=%s count=%d %s",
+            self._subscription.config.name,
+            len(self._deliveries),
+            error,
+        )
+        self._subscription.let_go(self._member, len(self._deliveries))
+
+
+def _no_partition(config: SubscriptionConfig, topic: str, partition: int) -> BrokerError:
+    return BrokerError(
+        f"subscription {config.name} does not deliver from {topic}-{partition}",
+        code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )

@@ -1,0 +1,449 @@
+"""The subscriptions of this node: how they come, are found again at a start, and go.
+
+Definitions and cursors are records in `__tailrace_cursors`; a subscription's records are all in the partition
+that its name picks, and it is served by whoever leads that. Until the partition has been read nobody is told
+that a subscription does not exist. A subscription goes with its topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from tailrace.broker.internal import ErrorMap, InternalLog, StateWriter, partition_for
+from tailrace.broker.partition import Partition
+from tailrace.broker.publishing import id_prefix
+from tailrace.broker.subscriptions.cursor import Cursor
+from tailrace.broker.subscriptions.cursor_writer import CursorWriter
+from tailrace.broker.subscriptions.dead_letter import DeadLetters
+from tailrace.broker.subscriptions.definition import Start, SubscriptionConfig
+from tailrace.broker.subscriptions.delivery import Notice, Source
+from tailrace.broker.subscriptions.description import list_dead_letters
+from tailrace.broker.subscriptions.feed import Feed
+from tailrace.broker.subscriptions.journal import CursorRecords, definition_record, definition_tombstone
+from tailrace.broker.subscriptions.loading import LoadedCursors, load_cursors
+from tailrace.broker.subscriptions.machine import PartitionMachine, Rules
+from tailrace.broker.subscriptions.ranges import Ranges
+from tailrace.broker.subscriptions.retained import Retained
+from tailrace.broker.subscriptions.start import resolve_start
+from tailrace.broker.subscriptions.stored import CURSORS_TOPIC, CursorKey, CursorSnapshot, StoredSubscription
+from tailrace.broker.subscriptions.subscribed_partition import SubscribedPartition
+from tailrace.broker.subscriptions.subscription import Subscription
+from tailrace.broker.topic import Topic, unknown_topic
+from tailrace.broker.topics import Topics
+from tailrace.model import BrokerError, ErrorCode, StorageError
+from tailrace.records import NewRecord
+from tailrace.runtime import Clock, Supervisor
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+_RETRY_BUFFER_BYTES = 8 << 20
+_APPEND_BYTES_MAX = 512 * 1024
+_QUEUED_BYTES_MAX = 32 << 20
+_WRITE_TIMEOUT_S = 30.0
+SUBSCRIPTIONS_MAX = 10_000
+
+_ERRORS = ErrorMap(
+    codes={
+        ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+        ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_COORDINATOR,
+    },
+    otherwise=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    stopped=ErrorCode.NOT_COORDINATOR,
+)
+
+
+class Subscriptions:
+    """Every subscription that this node serves, by name."""
+
+    def __init__(
+        self,
+        log: InternalLog,
+        topics: Topics,
+        *,
+        clock: Clock,
+        storage_is_durable: bool,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._log = log
+        self._topics = topics
+        self._clock = clock
+        self._durable = storage_is_durable
+        self._tasks = Supervisor(on_failure)
+        self._dead_letters = DeadLetters(topics)
+        self._subscriptions: dict[str, Subscription] = {}
+        self._writers: dict[int, StateWriter] = {}
+        self._changing = asyncio.Lock()
+        self._changes: set[asyncio.Task[Any]] = set()  # under way, or waiting for their turn
+        self._loaded = asyncio.Event()
+        self._failed: set[int] = set()  # partitions that could not be read
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<Subscriptions {len(self._subscriptions)}>"
+
+    def __len__(self) -> int:
+        return len(self._subscriptions)
+
+    def __iter__(self) -> Iterator[Subscription]:
+        """By name."""
+        return iter([each for _, each in sorted(self._subscriptions.items())])
+
+    def get(self, name: str) -> Subscription | None:
+        """The subscription, if there is one; BrokerError while that is not known."""
+        self._check_loaded(name)
+        return self._subscriptions.get(name)
+
+    def known(self, name: str) -> Subscription:
+        """The subscription, or RESOURCE_NOT_FOUND."""
+        found = self.get(name)
+        if found is None:
+            raise BrokerError(
+                f"subscription {name!r} does not exist. Create it first, with the topic it reads",
+                code=ErrorCode.RESOURCE_NOT_FOUND,
+            )
+        return found
+
+    # ---- start and end
+
+    def start(self) -> None:
+        """Begin to read what is stored."""
+        self._topics.waiters.add(self._topics_changed)
+        self._tasks.start(f"load {CURSORS_TOPIC}", self._load())
+
+    async def wait_loaded(self) -> None:
+        await self._loaded.wait()
+
+    async def close(self) -> None:
+        """Deliver nothing more, and make the cursors durable as they are."""
+        if self._closed:
+            return
+        self._closed = True
+        self._topics.waiters.discard(self._topics_changed)
+        await asyncio.gather(*self._changes, return_exceptions=True)
+        writers = [each.writer.wait() for each in self if each.writer is not None]
+        for each in self:
+            each.close()
+        if writers:
+            await asyncio.wait(writers, timeout=_WRITE_TIMEOUT_S)
+        for future in writers:
+            if future.done() and not future.cancelled():
+                future.exception()  # what could not be stored is delivered again
+        for writer in self._writers.values():
+            await writer.wait_idle()
+        await self._tasks.stop()
+
+    async def dead_letters(self, name: str, count: int) -> list[dict[str, Any]]:
+        """The oldest dead letters of a subscription that were not redriven yet."""
+        subscription = self.known(name)
+        partition = self._dead_letters.partition(subscription.config.dead_letter_topic)
+        return [] if partition is None else await list_dead_letters(subscription, partition, count)
+
+    # ---- changes
+
+    async def create(self, config: SubscriptionConfig, start: Start) -> Subscription:
+        """Make a subscription, or find it with the same settings; it exists once it is durable."""
+        return await self._alone(self._create(config, start))
+
+    async def delete(self, name: str) -> None:
+        """End a subscription and forget its cursors; its dead letters stay."""
+        await self._alone(self._delete(name, reason="the subscription was deleted"))
+
+    async def topic_deleted(self, name: str) -> None:
+        """End the subscriptions of a topic that is gone, also one that is just being made."""
+        if self._loaded.is_set() and not self._closed:  # else the next one to read the log sees to it
+            await self._alone(self._end_those_of(name))
+
+    async def _alone(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """One change at a time; a caller who is cancelled leaves it running, never half done."""
+        task = asyncio.get_running_loop().create_task(self._locked(work), name="subscription change")
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+        return await asyncio.shield(task)
+
+    async def _locked(self, work: Coroutine[Any, Any, _T]) -> _T:
+        async with self._changing:
+            return await work
+
+    async def _create(self, config: SubscriptionConfig, start: Start) -> Subscription:
+        await self._log.ensure()
+        existing = self.get(config.name)
+        if existing is not None:
+            if existing.closed:
+                raise BrokerError(
+                    f"subscription {config.name} is deleted, but that is not stored yet. Delete it again",
+                    code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                )
+            if existing.config == config:
+                return existing
+            raise _differs(existing.config, config)
+        if len(self) >= SUBSCRIPTIONS_MAX:
+            raise BrokerError(
+                f"this node has its {SUBSCRIPTIONS_MAX} subscriptions", code=ErrorCode.POLICY_VIOLATION
+            )
+        topic = self._topics.get(config.topic)
+        if topic is None:
+            raise unknown_topic(config.topic)
+        stored = StoredSubscription(
+            name=config.name,
+            topic=config.topic,
+            topic_id=topic.id,
+            settings=config.settings(),
+            created_ms=self._clock.now_ms(),
+        )
+        positions = [(each, await resolve_start(start, each)) for each in list(topic.partitions)]
+        subscription = self._new(config, stored.created_ms)
+        partitions = [
+            self._subscribe(subscription, topic, partition, place, _fresh(position))
+            for place, (partition, position) in enumerate(positions)
+        ]
+        now_ms = self._clock.now_ms()
+        records = [definition_record(stored, time_ms=now_ms)]
+        records.extend(partition.write_snapshot(now_ms) for partition in partitions)
+        await self._write(config.name, records)
+        self._open(subscription, partitions)
+        self._topics_changed()  # while this was written, perhaps
+        logger.info("subscription created: %s of %s", config.name, config.topic)
+        return subscription
+
+    async def _delete(self, name: str, *, reason: str) -> None:
+        """It ends at once and is forgotten when that is stored: who is told that it was not may try again."""
+        subscription = self.known(name)
+        now_ms = self._clock.now_ms()
+        records = [definition_tombstone(name, time_ms=now_ms)]
+        for partition in subscription.partitions:
+            records.extend(partition.records.tombstones(time_ms=now_ms))
+        subscription.close(notice=Notice(event="deleted", reason=reason))
+        assert subscription.writer is not None
+        subscription.writer.end()  # no write of its own may come after the tombstones
+        await self._write(name, records)
+        del self._subscriptions[name]
+        logger.info("subscription deleted: %s: %s", name, reason)
+
+    async def _end_those_of(self, topic: str) -> None:
+        for each in list(self):
+            if each.config.topic != topic or self._topic_of(each) is not None:
+                continue
+            try:
+                await self._delete(each.config.name, reason=f"its topic {topic} was deleted")
+            except BrokerError as error:
+                # Its topic is gone, and so is it; the next start sees to what is stored.
+                self._subscriptions.pop(each.config.name, None)
+                logger.warning("deleted subscription is not cleared away yet: %s: %s", each, error)
+
+    # ---- loading
+
+    async def _load(self) -> None:
+        for partition in range(self._log.partitions):
+            if not self._log.leads(partition):
+                continue
+            try:
+                loaded = await load_cursors(self._log, partition)
+            except (BrokerError, StorageError) as error:
+                self._failed.add(partition)
+                logger.error("subscriptions cannot be served: %s-%d %s", CURSORS_TOPIC, partition, error)
+                continue
+            self._clear_away(loaded, partition)
+            for stored in loaded.definitions.values():
+                self._restore(stored, loaded.cursors)
+        self._loaded.set()
+        for topic in {each.config.topic for each in self if self._topic_of(each) is None}:
+            await self.topic_deleted(topic)  # while this was read
+
+    def _clear_away(self, loaded: LoadedCursors, partition: int) -> None:
+        """Forget what a crash has left: subscriptions whose topic is gone, cursors without either."""
+        gone = {
+            each.name for each in loaded.definitions.values() if self._topics.by_id(each.topic_id) is None
+        }
+        cursors = [
+            key
+            for key in loaded.cursors
+            if key.subscription in gone or self._topics.by_id(key.topic_id) is None
+        ]
+        now_ms = self._clock.now_ms()
+        records = [definition_tombstone(name, time_ms=now_ms) for name in sorted(gone)]
+        for key in (*loaded.orphans, *cursors):
+            records.extend(CursorRecords(key).tombstones(time_ms=now_ms))
+        for name in gone:
+            logger.warning(
+                "subscription ended: %s: its topic %s is gone", name, loaded.definitions[name].topic
+            )
+            del loaded.definitions[name]
+        if records:
+            self._writer_of(partition).put(records, lambda _code: None)  # the next start tries again
+
+    def _restore(self, stored: StoredSubscription, cursors: dict[CursorKey, CursorSnapshot]) -> None:
+        topic = self._topics.by_id(stored.topic_id)
+        if topic is None:
+            return
+        try:
+            config = SubscriptionConfig.read(stored.name, stored.topic, stored.settings)
+        except BrokerError as error:
+            logger.error("subscription cannot be served: %s: %s", stored.name, error)
+            return
+        subscription = self._new(config, stored.created_ms)
+        places = [(topic, partition) for partition in topic.partitions]
+        letters = self._topics.get(config.dead_letter_topic)
+        if letters is not None and CursorKey(config.name, letters.id, 0) in cursors:
+            places.append((letters, letters.partitions[0]))
+        partitions = []
+        for place, (home, partition) in enumerate(places):
+            snapshot = cursors.get(CursorKey(config.name, home.id, partition.index))
+            snapshot = snapshot or _fresh(0)  # added later, and nothing of it is done
+            restored = self._subscribe(subscription, home, partition, place, snapshot)
+            restored.machine.expect_earlier(end=restored.end, count_max=config.unacked_max)
+            partitions.append(restored)
+        self._open(subscription, partitions)
+
+    # ---- inside
+
+    def _new(self, config: SubscriptionConfig, created_ms: int) -> Subscription:
+        return Subscription(
+            config,
+            created_ms=created_ms,
+            clock=self._clock,
+            tasks=self._tasks,
+            dead_letters=self._dead_letters,
+            retained=Retained(bytes_max=_RETRY_BUFFER_BYTES, required=not self._durable),
+            on_redrive=self._add_dead_letters,
+        )
+
+    def _open(self, subscription: Subscription, partitions: list[SubscribedPartition]) -> None:
+        name = subscription.config.name
+        writer = CursorWriter(
+            subscription.partitions,
+            put=lambda records, done: self._writer(name).put(records, done),
+            clock=self._clock,
+        )
+        subscription.open(partitions, writer)
+        self._subscriptions[name] = subscription
+
+    def _subscribe(
+        self,
+        subscription: Subscription,
+        topic: Topic,
+        partition: Partition,
+        place: int,
+        snapshot: CursorSnapshot,
+    ) -> SubscribedPartition:
+        config = subscription.config
+        beyond = Ranges()
+        for start, end in snapshot.ranges:
+            beyond.add(start, end)
+        machine = PartitionMachine(
+            Cursor(snapshot.position, beyond),
+            rules=Rules.of(config),
+            epoch=snapshot.epoch,
+            failures=snapshot.failures,
+        )
+        key = CursorKey(config.name, topic.id, partition.index)
+        return SubscribedPartition(
+            place,
+            Source(topic.name, partition.index, id_prefix=id_prefix(topic.id, partition.index)),
+            partition,
+            machine=machine,
+            feed=Feed(
+                partition,
+                machine.cursor.position,
+                tasks=self._tasks,
+                wake=subscription.wake,
+                limit=snapshot.limit,
+            ),
+            records=CursorRecords(key, version=snapshot.version),
+        )
+
+    def _add_dead_letters(self, subscription: Subscription) -> SubscribedPartition | None:
+        topic = self._topics.get(subscription.config.dead_letter_topic)
+        if topic is None:
+            return None
+        partition = topic.partitions[0]
+        start = _fresh(partition.start_offset)
+        snapshot = replace(start, limit=partition.start_offset)
+        added = self._subscribe(subscription, topic, partition, len(subscription.partitions), snapshot)
+        subscription.add_partition(added)
+        return added
+
+    def _topics_changed(self) -> None:
+        """Partitions were added to topics, perhaps: what is new is delivered from its beginning."""
+        for subscription in self:
+            topic = self._topic_of(subscription)
+            if topic is None or subscription.closed:
+                continue
+            known = sum(each.source.topic == topic.name for each in subscription.partitions)
+            for partition in topic.partitions[known:]:
+                added = self._subscribe(
+                    subscription, topic, partition, len(subscription.partitions), _fresh(0)
+                )
+                subscription.add_partition(added)
+
+    def _topic_of(self, subscription: Subscription) -> Topic | None:
+        """The topic that it was made for, unless that is gone; another of the same name is another."""
+        return self._topics.by_id(subscription.partitions[0].records.key.topic_id)
+
+    async def _write(self, name: str, records: list[NewRecord]) -> None:
+        """Append and wait; BrokerError if that did not succeed, or not in time."""
+        answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+
+        def done(code: ErrorCode) -> None:
+            if not answer.done():
+                answer.set_result(code)
+
+        self._writer(name).put(records, done)
+        try:
+            async with asyncio.timeout(_WRITE_TIMEOUT_S):
+                code = await answer
+        except TimeoutError:
+            code = ErrorCode.REQUEST_TIMED_OUT
+        if code:
+            raise BrokerError(f"{CURSORS_TOPIC} cannot be written now; try again", code=code)
+
+    def _writer(self, name: str) -> StateWriter:
+        return self._writer_of(partition_for(name, self._log.partitions))
+
+    def _writer_of(self, partition: int) -> StateWriter:
+        writer = self._writers.get(partition)
+        if writer is None:
+            writer = self._writers[partition] = StateWriter(
+                self._log,
+                partition,
+                topic=CURSORS_TOPIC,
+                errors=_ERRORS,
+                tasks=self._tasks,
+                append_bytes_max=_APPEND_BYTES_MAX,
+                queued_bytes_max=_QUEUED_BYTES_MAX,
+            )
+        return writer
+
+    def _check_loaded(self, name: str) -> None:
+        if self._closed:
+            raise BrokerError("this node is shutting down", code=ErrorCode.NOT_COORDINATOR)
+        if not self._loaded.is_set():
+            raise BrokerError(
+                "subscriptions are being read; try again soon", code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            )
+        if self._failed and partition_for(name, self._log.partitions) in self._failed:
+            raise BrokerError(
+                f"the cursors of {name} could not be read; the log of this node says why",
+                code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            )
+
+
+def _fresh(position: int) -> CursorSnapshot:
+    """The state of a partition of which nothing was delivered from `position` on."""
+    return CursorSnapshot(version=0, epoch=0, position=position)
+
+
+def _differs(existing: SubscriptionConfig, wanted: SubscriptionConfig) -> BrokerError:
+    before, after = existing.settings(), wanted.settings()
+    names = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
+    if existing.topic != wanted.topic:
+        names.insert(0, "topic")
+    return BrokerError(
+        f"subscription {existing.name} exists with another {', '.join(names)}. Delete it first, or use its "
+        "settings",
+        code=ErrorCode.DUPLICATE_RESOURCE,
+    )

@@ -1,0 +1,725 @@
+"""The subscriptions of a node: how they come and go, and what of them is there after a restart or a kill."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tailrace.broker.publishing import id_prefix
+from tailrace.broker.subscriptions import Start, SubscriptionConfig
+from tailrace.broker.subscriptions.codec import write_cursor_key, write_delta
+from tailrace.broker.subscriptions.delivery import Notice
+from tailrace.broker.subscriptions.stored import CURSORS_TOPIC, CursorDelta, CursorKey
+from tailrace.broker.subscriptions.subscriptions import SUBSCRIPTIONS_MAX
+from tailrace.model import BrokerError, ErrorCode
+from tailrace.records import build_batch, read_batch
+
+from .rig import COLD, TOPIC, Rig, killed_copy, opened, play, play_lives
+
+FULL = BrokerError("the disk is full", code=ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def refuse_cursors(rig: Rig, refusal: BrokerError | None) -> None:
+    for log in rig.cursor_logs():
+        log.refusal = refusal
+
+
+# ---- creation
+
+
+def test_a_subscription_is_found_by_name() -> None:
+    async def scenario(rig: Rig) -> None:
+        subscriptions = rig.broker.subscriptions
+        await rig.topic()
+        assert subscriptions.get("work") is None and len(subscriptions) == 0
+        work, audit = await rig.subscribe("work"), await rig.subscribe("audit")
+        assert subscriptions.get("work") is subscriptions.known("work") is work
+        assert list(subscriptions) == [audit, work]
+        with pytest.raises(BrokerError, match="does not exist") as unknown:
+            subscriptions.known("worm")
+        assert unknown.value.code == ErrorCode.RESOURCE_NOT_FOUND
+
+    play(scenario)
+
+
+def test_made_twice_with_the_same_settings_it_is_the_same() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        work = await rig.subscribe(backoff_ms=5)
+        assert await rig.subscribe(backoff_ms=5, start="latest") is work
+
+    play(scenario)
+
+
+def test_made_twice_at_once_it_is_one() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        first, second = await asyncio.gather(rig.subscribe(), rig.subscribe())
+        assert first is second
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("topic", "backoff_ms", "unacked_max", "named"),
+    [(TOPIC, 5, 8, "unacked_max"), (TOPIC, 6, 7, "backoff_ms"), ("other", 5, 7, "topic")],
+)
+def test_made_twice_with_other_settings_it_is_refused(
+    topic: str, backoff_ms: int, unacked_max: int, named: str
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        await rig.topic("other")
+        work = await rig.subscribe(backoff_ms=5, unacked_max=7)
+        with pytest.raises(BrokerError, match=f"exists with another {named}") as refused:
+            await rig.subscribe(topic=topic, backoff_ms=backoff_ms, unacked_max=unacked_max)
+        assert refused.value.code == ErrorCode.DUPLICATE_RESOURCE
+        assert rig.broker.subscriptions.known("work") is work
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [
+        ("earliest", 2),
+        ("latest", 10),
+        ("offset:0", 2),
+        ("offset:5", 5),
+        ("offset:10", 10),
+        ("time:0", 2),
+        ("time:1750000000004", 4),
+        ("time:1750000099999", 10),
+    ],
+)
+def test_it_begins_where_it_is_told(start: str, first: int) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        for _ in range(10):
+            await rig.publish(b"v")
+            rig.clock.advance(1)
+        await rig.partition().delete_records(2)
+        ann = rig.join(await rig.subscribe(start=start))
+        await rig.publish(b"new")
+        await rig.turns()
+        assert ann.offsets == list(range(first, 11)) and ann.notices == []
+
+    play(scenario)
+
+
+def test_a_start_past_the_end_is_refused() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        await rig.publish(b"v")
+        with pytest.raises(BrokerError, match="is not in the log") as refused:
+            await rig.subscribe(start="offset:2")
+        assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert rig.broker.subscriptions.get("work") is None
+
+    play(scenario)
+
+
+def test_a_topic_that_is_not_there_cannot_be_subscribed_to() -> None:
+    async def scenario(rig: Rig) -> None:
+        with pytest.raises(BrokerError) as refused:
+            await rig.subscribe(topic="nowhere")
+        assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    play(scenario)
+
+
+def test_what_could_not_be_stored_does_not_exist() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        await rig.subscribe("other")
+        refuse_cursors(rig, FULL)
+        with pytest.raises(BrokerError, match="cannot be written now"):
+            await rig.subscribe()
+        assert rig.broker.subscriptions.get("work") is None
+        refuse_cursors(rig, None)
+        await rig.subscribe()
+
+    play(scenario)
+
+
+def test_there_is_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert SUBSCRIPTIONS_MAX >= 1_000
+    monkeypatch.setattr("tailrace.broker.subscriptions.subscriptions.SUBSCRIPTIONS_MAX", 2)
+
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        for name in ("a", "b"):
+            await rig.subscribe(name)
+        with pytest.raises(BrokerError) as refused:
+            await rig.subscribe("c")
+        assert refused.value.code == ErrorCode.POLICY_VIOLATION
+        await rig.subscribe("a")
+
+    play(scenario)
+
+
+def test_while_the_log_is_being_read_nobody_is_told_that_nothing_is_there(tmp_path: Path) -> None:
+    async def first(rig: Rig) -> None:
+        await rig.topic()
+        await rig.subscribe()
+
+    async def second(rig: Rig) -> None:
+        subscriptions = rig.broker.subscriptions
+        subscriptions._loaded.clear()
+        for ask in (subscriptions.get, subscriptions.known):
+            with pytest.raises(BrokerError) as early:
+                ask("work")
+            assert early.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        subscriptions._loaded.set()
+
+    play_lives(tmp_path, first, second)
+
+
+# ---- partitions that come later
+
+
+def test_new_partitions_are_delivered_from_their_beginning() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        work = await rig.subscribe(start="latest")
+        ann = rig.join(work)
+        await rig.broker.topics.add_partitions(TOPIC, 3)
+        await rig.publish(b"a", partition=2)
+        await rig.turns()
+        assert [(each.source.partition, each.record.value) for each in ann.got] == [(2, b"a")]
+        assert await ann.ack(0, partition=2) == 1
+        await work.redrive()
+        await rig.broker.topics.add_partitions(TOPIC, 4)
+        assert [each.source.partition for each in work.partitions] == [0, 1, 2, 3]
+
+    play(scenario)
+
+
+def test_partitions_that_come_while_it_is_made_are_not_missed() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        await rig.subscribe("other")
+        for log in rig.cursor_logs():
+            log.hold()
+        making = asyncio.ensure_future(rig.subscribe())
+        await rig.turns()
+        await rig.broker.topics.add_partitions(TOPIC, 2)
+        for log in rig.cursor_logs():
+            log.settle()
+        ann = rig.join(await making)
+        await rig.publish(b"a", partition=1)
+        await rig.turns()
+        assert len(ann.got) == 1
+
+    play(scenario)
+
+
+def test_new_partitions_behind_redriven_letters_are_served() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        work = await rig.subscribe(max_deliveries=1)
+        ann = rig.join(work)
+        await rig.publish(b"a")
+        await rig.turns()
+        ann.nack(0)
+        await rig.wait_until(lambda: work.dead == 1)
+        await work.redrive()
+        await rig.broker.topics.add_partitions(TOPIC, 2)
+        await rig.publish(b"b", partition=1)
+        await rig.turns()
+        assert [(each.source.topic, each.source.partition) for each in ann.got[1:]] == [
+            ("work.dlq", 0),
+            (TOPIC, 1),
+        ]
+
+    play(scenario)
+
+
+def test_a_partition_without_a_cursor_is_read_from_its_beginning_after_a_restart(tmp_path: Path) -> None:
+    async def first(rig: Rig) -> None:
+        await rig.topic()
+        await rig.subscribe(start="latest")
+
+    async def second(rig: Rig) -> None:
+        await rig.broker.subscriptions.close()  # nothing of the new partition is stored
+        await rig.broker.topics.add_partitions(TOPIC, 2)
+        await rig.publish(*[b"v"] * 3, partition=1)
+        await rig.partition(1).delete_records(1)
+
+    async def third(rig: Rig) -> None:
+        ann = rig.join(rig.broker.subscriptions.known("work"))
+        await rig.wait_until(lambda: len(ann.got) == 2)
+        assert ann.offsets == [1, 2] and [each.count for each in ann.notices] == [1]
+
+    play_lives(tmp_path, first, second, third)
+
+
+# ---- deletion
+
+
+def test_a_deleted_subscription_begins_anew() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        ann = rig.join(await rig.subscribe(backoff_ms=5))
+        await rig.publish(b"a", b"b")
+        await rig.turns()
+        await ann.ack(0, 1)
+        await rig.broker.subscriptions.delete("work")
+        assert rig.broker.subscriptions.get("work") is None
+        with pytest.raises(BrokerError) as unknown:
+            await rig.broker.subscriptions.delete("work")
+        assert unknown.value.code == ErrorCode.RESOURCE_NOT_FOUND
+        bob = rig.join(await rig.subscribe())
+        await rig.turns()
+        assert bob.offsets == [0, 1]
+
+    play(scenario)
+
+
+def test_a_deleted_subscription_is_gone_after_a_restart(tmp_path: Path) -> None:
+    async def first(rig: Rig) -> None:
+        await rig.topic()
+        await rig.subscribe()
+        await rig.subscribe("other")
+        await rig.broker.subscriptions.delete("work")
+
+    async def second(rig: Rig) -> None:
+        assert [each.config.name for each in rig.broker.subscriptions] == ["other"]
+
+    play_lives(tmp_path, first, second)
+
+
+def test_nothing_of_a_deleted_one_comes_back_with_the_next_of_its_name(tmp_path: Path) -> None:
+    async def first(rig: Rig) -> None:
+        await rig.topic()
+        ann = rig.join(await rig.subscribe())
+        await rig.publish(*[b"v"] * 10)
+        await rig.wait_until(lambda: len(ann.got) == 10)
+        for offset in range(5):
+            await ann.ack(offset)
+        _, under_way = ann.ack_nowait(5)
+        await asyncio.sleep(0)
+        _, waiting = ann.ack_nowait(6, 7, 8)  # for the next write, which must not come
+        await rig.broker.subscriptions.delete("work")
+        await asyncio.wait([under_way, waiting])
+        for waiter in (under_way, waiting):
+            waiter.exception()
+        await rig.subscribe()
+
+    async def second(rig: Rig) -> None:
+        work = rig.broker.subscriptions.known("work")
+        assert work.partitions[0].machine.cursor.position == 0 and work.partitions[0].lag == 10
+
+    play_lives(tmp_path, first, second)
+
+
+def test_cursors_that_a_crash_left_behind_are_not_taken_for_a_new_one_s(tmp_path: Path) -> None:
+    async def first(rig: Rig) -> None:
+        topic = await rig.topic()
+        await rig.publish(*[b"v"] * 10)
+        await rig.subscribe()
+        await rig.broker.subscriptions.delete("work")
+        key = write_cursor_key(CursorKey("work", topic.id, 0)) + b"\x05"
+        delta = write_delta(CursorDelta(position=7, ranges=(), failures={}), version=40)
+        cursors = rig.broker.topics.get(CURSORS_TOPIC)
+        assert cursors is not None
+        for partition in cursors.partitions:
+            appended = partition.append(read_batch(build_batch([(rig.clock.now_ms(), key, delta, ())])))
+            await partition.wait_durable(appended.end_offset)
+
+    async def second(rig: Rig) -> None:
+        await rig.subscribe()
+
+    async def third(rig: Rig) -> None:
+        assert rig.broker.subscriptions.known("work").partitions[0].machine.cursor.position == 0
+
+    play_lives(tmp_path, first, second, third)
+
+
+def test_a_deletion_that_could_not_be_stored_may_be_tried_again() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        work = await rig.subscribe()
+        ann = rig.join(work)
+        refuse_cursors(rig, FULL)
+        with pytest.raises(BrokerError, match="cannot be written now"):
+            await rig.broker.subscriptions.delete("work")
+        assert ann.events == ["deleted"]
+        with pytest.raises(BrokerError, match="Delete it again"):
+            await rig.subscribe()
+        refuse_cursors(rig, None)
+        await rig.broker.subscriptions.delete("work")
+        assert await rig.subscribe() is not work
+
+    play(scenario)
+
+
+def test_a_subscription_goes_with_its_topic() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        await rig.topic("other")
+        work, other = await rig.subscribe(), await rig.subscribe("other", topic="other")
+        ann = rig.join(work)
+        await rig.publish(b"a")
+        await rig.turns()
+        await rig.broker.delete_topic(TOPIC)
+        assert ann.notices == [Notice(event="deleted", reason="its topic orders was deleted")]
+        assert list(rig.broker.subscriptions) == [other]
+        with pytest.raises(BrokerError, match="was deleted"):
+            ann.ack_nowait(0)
+
+    play(scenario)
+
+
+def test_one_that_is_being_made_goes_with_its_topic_too() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        await rig.topic("other")
+        await rig.subscribe("other", topic="other")
+        for log in rig.cursor_logs():
+            log.hold()
+        making = asyncio.ensure_future(rig.subscribe())
+        await rig.turns()
+        deleting = asyncio.ensure_future(rig.broker.delete_topic(TOPIC))
+        await rig.turns()
+        for log in rig.cursor_logs():
+            log.settle()
+        await asyncio.gather(making, deleting)
+        assert rig.broker.subscriptions.get("work") is None
+
+    play(scenario)
+
+
+def test_one_of_a_new_topic_with_an_old_name_stays() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        await rig.subscribe("old")
+        await rig.broker.topics.delete(TOPIC)
+        await rig.topic(partitions=2)
+        new = await rig.subscribe("new")
+        await rig.broker.subscriptions.topic_deleted(TOPIC)
+        assert list(rig.broker.subscriptions) == [new] and len(new.partitions) == 2
+
+    play(scenario)
+
+
+def test_where_the_end_of_a_topic_cannot_be_stored_its_subscriptions_end_all_the_same() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        for name in ("a", "b"):
+            await rig.subscribe(name)
+        refuse_cursors(rig, FULL)
+        await rig.broker.delete_topic(TOPIC)
+        assert len(rig.broker.subscriptions) == 0
+        refuse_cursors(rig, None)
+        await rig.topic()
+        await rig.subscribe("a")
+
+    play(scenario)
+
+
+def test_subscriptions_whose_topic_went_while_the_broker_was_down_are_forgotten(tmp_path: Path) -> None:
+    async def first(rig: Rig) -> None:
+        await rig.topic()
+        await rig.subscribe()
+        await rig.broker.topics.delete(TOPIC)  # and then the lights go out
+
+    async def second(rig: Rig) -> None:
+        assert rig.broker.subscriptions.get("work") is None
+        await rig.topic()
+        await rig.subscribe(backoff_ms=1)
+
+    async def third(rig: Rig) -> None:
+        assert rig.broker.subscriptions.known("work").config.backoff_ms == 1
+
+    play_lives(tmp_path, first, second, third)
+
+
+# ---- restarts
+
+
+def test_progress_outlives_a_restart(tmp_path: Path) -> None:
+    async def first(rig: Rig) -> None:
+        await rig.topic(partitions=2)
+        work = await rig.subscribe(max_deliveries=3, ack_timeout_ms=50, mode="failover")
+        ann = rig.join(work)
+        await rig.publish(*[b"%d" % number for number in range(10)])
+        await rig.publish(*[b"v"] * 3, partition=1)
+        await rig.wait_until(lambda: len(ann.got) == 13)
+        await ann.ack(0, 1, 4, 5, 7)
+        await ann.ack(0, 1, 2, partition=1)
+        ann.nack(2, 3)
+        await work.seek(Start.parse("earliest"), 1)
+
+    async def second(rig: Rig) -> None:
+        work = rig.broker.subscriptions.known("work")
+        assert work.config.settings() == {"max_deliveries": "3", "ack_timeout_ms": "50", "mode": "failover"}
+        one, other = (each.machine for each in work.partitions)
+        assert (one.cursor.position, list(one.cursor.beyond)) == (2, [(4, 6), (7, 8)])
+        assert (one.epoch, dict(one.failures)) == (0, {2: 1, 3: 1})
+        assert (other.cursor.position, other.epoch) == (0, 1)
+        ann = rig.join(work)
+        await rig.wait_until(lambda: len(ann.got) == 8)
+        mine = sorted((each.record.offset, each.count) for each in ann.got if each.source.partition == 0)
+        assert mine == [(2, 2), (3, 2), (6, 1), (8, 1), (9, 1)]
+        topic = rig.broker.topics.get(TOPIC)
+        assert topic is not None and ann.got[0].source.id_prefix.startswith(id_prefix(topic.id, 0)[:12])
+
+    play_lives(tmp_path, first, second)
+
+
+def test_many_small_acknowledgements_outlive_a_restart(tmp_path: Path) -> None:
+    async def first(rig: Rig) -> None:
+        await rig.topic()
+        ann = rig.join(await rig.subscribe())
+        await rig.publish(*[b"v"] * 60)
+        await rig.wait_until(lambda: len(ann.got) == 60)
+        for offset in range(1, 60, 2):
+            await ann.ack(offset)
+
+    async def second(rig: Rig) -> None:
+        ann = rig.join(rig.broker.subscriptions.known("work"))
+        await rig.wait_until(lambda: len(ann.got) == 30)
+        assert ann.offsets == list(range(0, 60, 2))
+        await ann.ack(*range(0, 30, 2))
+
+    async def third(rig: Rig) -> None:
+        ann = rig.join(rig.broker.subscriptions.known("work"))
+        await rig.wait_until(lambda: len(ann.got) == 15)
+        assert ann.offsets == list(range(30, 60, 2))
+
+    play_lives(tmp_path, first, second, third)
+
+
+def test_cold_messages_are_delivered_after_a_restart(tmp_path: Path) -> None:
+    async def first(rig: Rig) -> None:
+        await rig.topic()
+        await rig.subscribe()
+        for number in range(40):
+            await rig.publish(*[b"%d" % number + bytes(2_000)] * 25)
+
+    async def second(rig: Rig) -> None:
+        ann = rig.join(rig.broker.subscriptions.known("work"), credit=2_000)
+        await rig.wait_until(lambda: len(ann.got) == 1_000)
+        assert ann.offsets == list(range(1_000))
+
+    play_lives(tmp_path, first, second, config=COLD)
+
+
+def test_a_message_that_was_dead_is_buried_after_a_restart(tmp_path: Path) -> None:
+    async def first(rig: Rig) -> None:
+        await rig.topic()
+        await rig.topic("work.dlq", cleanup_policy="compact")  # takes no letter without a key
+        work = await rig.subscribe(max_deliveries=1)
+        ann = rig.join(work)
+        await rig.publish(b"a")
+        await rig.wait_until(lambda: len(ann.got) == 1)
+        ann.nack(0)
+        await rig.turns()
+        assert work.dead == 0
+
+    async def second(rig: Rig) -> None:
+        work = rig.broker.subscriptions.known("work")
+        assert work.partitions[0].machine.unacked == 1
+        await rig.broker.topics.delete("work.dlq")
+        await rig.broker.subscriptions.close()
+
+    async def third(rig: Rig) -> None:
+        work = rig.broker.subscriptions.known("work")
+        await rig.wait_until(lambda: work.dead == 1)
+        (letter,) = await rig.broker.subscriptions.dead_letters("work", 5)
+        assert letter["reason"] == "given up before the broker was started again"
+        await rig.wait_until(lambda: work.partitions[0].machine.cursor.position == 1)
+
+    play_lives(tmp_path, first, second, third)
+
+
+def test_how_far_letters_were_redriven_outlives_a_restart(tmp_path: Path) -> None:
+    async def first(rig: Rig) -> None:
+        await rig.topic()
+        work = await rig.subscribe(max_deliveries=1)
+        ann = rig.join(work)
+        await rig.publish(b"0", b"1", b"2")
+        await rig.wait_until(lambda: len(ann.got) == 3)
+        ann.nack(0, 1, 2)
+        await rig.wait_until(lambda: work.dead == 3)
+        await work.redrive(2)
+        await rig.wait_until(lambda: len(ann.got) == 5)
+        await ann.ack(0, topic="work.dlq")
+
+    async def second(rig: Rig) -> None:
+        work = rig.broker.subscriptions.known("work")
+        assert work.redriven_to == 2
+        ann = rig.join(work)
+        await rig.wait_until(lambda: len(ann.got) == 1)
+        assert ann.values == [b"1"] and ann.got[0].source.topic == "work.dlq"
+        assert await work.redrive() == 1
+        await rig.wait_until(lambda: len(ann.got) == 2)
+
+    play_lives(tmp_path, first, second)
+
+
+def test_at_most_once_nothing_is_delivered_twice_over_a_restart(tmp_path: Path) -> None:
+    async def first(rig: Rig) -> None:
+        await rig.topic()
+        ann = rig.join(await rig.subscribe(delivery="at_most_once"), credit=2)
+        await rig.publish(b"a", b"b")
+        await rig.wait_until(lambda: len(ann.got) == 2)
+        killed_copy(rig, tmp_path / "killed")
+
+    async def second(rig: Rig) -> None:
+        ann = rig.join(rig.broker.subscriptions.known("work"))
+        await rig.publish(b"c")
+        await rig.wait_until(lambda: ann.got)
+        assert ann.values == [b"c"]
+
+    play_lives(tmp_path / "data", first, second)
+    play_lives(tmp_path / "killed", second)
+
+
+def test_what_was_confirmed_is_not_delivered_again_after_a_kill(tmp_path: Path) -> None:
+    async def first(rig: Rig) -> None:
+        await rig.topic()
+        ann = rig.join(await rig.subscribe())
+        await rig.publish(*[b"v"] * 100)
+        await rig.wait_until(lambda: len(ann.got) == 100)
+        for offset in (*range(0, 100, 3), *range(1, 100, 7)):
+            await ann.ack(offset)
+        ann.nack(2)
+        await rig.broker.subscriptions.known("work").writer.wait()  # type: ignore[union-attr]
+        killed_copy(rig, tmp_path / "killed")
+
+    async def after(rig: Rig) -> None:
+        ann = rig.join(rig.broker.subscriptions.known("work"))
+        confirmed = {*range(0, 100, 3), *range(1, 100, 7)}
+        await rig.wait_until(lambda: len(ann.got) == 100 - len(confirmed))
+        await rig.turns()
+        assert set(ann.offsets) == set(range(100)) - confirmed
+        assert dict(ann.take())[2] == 2
+
+    play_lives(tmp_path / "data", first)
+    play_lives(tmp_path / "killed", after)
+
+
+# ---- trouble with the log of cursors
+
+
+def test_an_acknowledgement_that_could_not_be_stored_is_told_and_stored_with_the_next() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        work = await rig.subscribe()
+        ann = rig.join(work)
+        await rig.publish(b"a", b"b", b"c")
+        await rig.turns()
+        refuse_cursors(rig, FULL)
+        with pytest.raises(BrokerError, match="could not be stored") as refused:
+            await ann.ack(1)
+        assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        refuse_cursors(rig, None)
+        assert await ann.ack(1) == 0  # known already, and durable now
+        (cursor,) = await stored_cursors(rig)
+        assert cursor == (0, ((1, 2),))
+        await ann.ack(0)
+        assert await stored_cursors(rig) == [(2, ())]
+        assert work.unacked == 1
+
+    play(scenario)
+
+
+def test_an_acknowledgement_is_confirmed_when_it_is_durable() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        ann = rig.join(await rig.subscribe())
+        await rig.publish(b"a")
+        await rig.turns()
+        for log in rig.cursor_logs():
+            log.hold()
+        _, waiter = ann.ack_nowait(0)
+        await rig.turns()
+        assert not waiter.done()
+        for log in rig.cursor_logs():
+            log.settle()
+        await waiter
+
+    play(scenario)
+
+
+async def stored_cursors(rig: Rig) -> list[tuple[int, tuple[tuple[int, int], ...]]]:
+    """What a start would find now."""
+    from tailrace.broker.internal.topic import InternalTopic
+    from tailrace.broker.subscriptions.loading import load_cursors
+
+    log = InternalTopic(rig.broker.topics, name=CURSORS_TOPIC, partitions=4)
+    found = []
+    for partition in range(log.partitions):
+        loaded = await load_cursors(log, partition)
+        found += [(each.position, each.ranges) for each in loaded.cursors.values()]
+    return found
+
+
+# ---- the end
+
+
+def test_a_node_that_stops_tells_no_member_that_a_subscription_is_deleted() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        work = await rig.subscribe()
+        ann = rig.join(work)
+        await rig.publish(b"a")
+        await rig.turns()
+        await rig.broker.subscriptions.close()
+        assert ann.notices == []
+        with pytest.raises(BrokerError, match="shutting down") as stopped:
+            ann.ack_nowait(0)
+        assert stopped.value.code == ErrorCode.NOT_COORDINATOR
+        for attempt in (rig.broker.subscriptions.get, rig.broker.subscriptions.known):
+            with pytest.raises(BrokerError, match="shutting down"):
+                attempt("work")
+        with pytest.raises(BrokerError, match="shutting down"):
+            await rig.broker.subscriptions.create(
+                SubscriptionConfig.read("new", TOPIC, {}), Start.parse("earliest")
+            )
+        await rig.broker.subscriptions.close()  # harmless
+
+    play(scenario)
+
+
+def test_it_closes_while_cursors_cannot_be_stored() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        ann = rig.join(await rig.subscribe())
+        await rig.publish(b"a")
+        await rig.turns()
+        refuse_cursors(rig, FULL)
+        _, waiter = ann.ack_nowait(0)
+        await rig.broker.subscriptions.close()
+        assert waiter.exception() is not None
+
+    play(scenario)
+
+
+def test_a_partition_of_cursors_that_cannot_be_read_is_not_served(tmp_path: Path) -> None:
+    async def main() -> None:
+        from tailrace.testing import FakeClock
+
+        clock = FakeClock()
+        async with opened(tmp_path, clock) as rig:
+            await rig.topic()
+            await rig.subscribe()
+            await rig.subscribe("other")
+        with pytest.MonkeyPatch.context() as patched:
+
+            async def fail(*_: object) -> object:
+                raise BrokerError("damaged", code=ErrorCode.CORRUPT_MESSAGE)
+
+            patched.setattr("tailrace.broker.subscriptions.subscriptions.load_cursors", fail)
+            async with opened(tmp_path, clock) as rig:
+                with pytest.raises(BrokerError, match="could not be read") as refused:
+                    rig.broker.subscriptions.get("work")
+                assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+                with pytest.raises(BrokerError, match="could not be read"):
+                    await rig.subscribe()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
