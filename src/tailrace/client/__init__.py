@@ -1,7 +1,11 @@
-"""Clients of any broker that speaks the Kafka protocol, Tailrace and Apache Kafka alike.
+"""Clients: of the native door, and of any broker that speaks the Kafka protocol.
 
-For asyncio there are `KafkaClient`, `Producer` and `Consumer`; for plain threads `MessageProducer` and
-`MessageConsumer`, which take Kafka's property names.
+The native door has subscriptions with acknowledgements: `BrokerClient` for plain threads, `AsyncClient` for
+asyncio. Of the Kafka protocol, Tailrace's and Apache Kafka's alike, there are `KafkaClient`, `Producer` and
+`Consumer` for asyncio; for plain threads `MessageProducer` and `MessageConsumer`, which take Kafka's property
+names.
+
+    broker_client.py   the native client; async_client.py is its twin, native/ has their parts
 
     kafka.py           the client: versions, metadata, coordinators, retries
     connection.py      one connection; pool.py keeps them and opens them again
@@ -20,40 +24,69 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tailrace.client.accumulator import RecordMetadata
+    from tailrace.client.async_client import AsyncClient
+    from tailrace.client.broker_client import BrokerClient
     from tailrace.client.consumer import Consumer, ConsumerConfig
     from tailrace.client.kafka import KafkaClient
     from tailrace.client.message_consumer import ConsumerRecord, ConsumerRecords, MessageConsumer
     from tailrace.client.message_producer import MessageProducer, ProducerRecord
+    from tailrace.client.native.blocking import Message, Subscription
+    from tailrace.client.native.message import AsyncMessage
+    from tailrace.client.native.published import Published
+    from tailrace.client.native.reconnect import Reconnect
+    from tailrace.client.native.status import Status
+    from tailrace.client.native.subscription import AsyncSubscription
+    from tailrace.client.native.subscriptions import Notice
     from tailrace.client.producer import Producer, ProducerConfig
     from tailrace.model import TopicPartition
 
 _HOMES = {
+    "AsyncClient": "tailrace.client.async_client",
+    "AsyncMessage": "tailrace.client.native.message",
+    "AsyncSubscription": "tailrace.client.native.subscription",
+    "BrokerClient": "tailrace.client.broker_client",
     "Consumer": "tailrace.client.consumer",
     "ConsumerConfig": "tailrace.client.consumer",
     "ConsumerRecord": "tailrace.client.message_consumer",
     "ConsumerRecords": "tailrace.client.message_consumer",
     "KafkaClient": "tailrace.client.kafka",
+    "Message": "tailrace.client.native.blocking",
     "MessageConsumer": "tailrace.client.message_consumer",
     "MessageProducer": "tailrace.client.message_producer",
+    "Notice": "tailrace.client.native.subscriptions",
     "Producer": "tailrace.client.producer",
     "ProducerConfig": "tailrace.client.producer",
     "ProducerRecord": "tailrace.client.message_producer",
+    "Published": "tailrace.client.native.published",
+    "Reconnect": "tailrace.client.native.reconnect",
     "RecordMetadata": "tailrace.client.accumulator",
+    "Status": "tailrace.client.native.status",
+    "Subscription": "tailrace.client.native.blocking",
     "TopicPartition": "tailrace.model",
 }
 
 __all__ = [
+    "AsyncClient",
+    "AsyncMessage",
+    "AsyncSubscription",
+    "BrokerClient",
     "Consumer",
     "ConsumerConfig",
     "ConsumerRecord",
     "ConsumerRecords",
     "KafkaClient",
+    "Message",
     "MessageConsumer",
     "MessageProducer",
+    "Notice",
     "Producer",
     "ProducerConfig",
     "ProducerRecord",
+    "Published",
+    "Reconnect",
     "RecordMetadata",
+    "Status",
+    "Subscription",
     "TopicPartition",
 ]
 

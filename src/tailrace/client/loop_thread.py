@@ -43,7 +43,6 @@ class LoopThread:
             return
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
-        self.loop.close()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -55,3 +54,4 @@ class LoopThread:
                 task.cancel()
             self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
             self.loop.run_until_complete(self.loop.shutdown_default_executor())
+            self.loop.close()  # here, so that whoever stops the loop from inside has it closed too
