@@ -11,6 +11,7 @@ from tailrace.broker import BrokerConfig, Node
 from tailrace.broker.configs import BROKER_CONFIGS, TOPIC_CONFIGS
 from tailrace.kafka import DoorConfig
 from tailrace.model import BrokerId
+from tailrace.native import NativeConfig
 from tailrace.server.config import ServerConfig
 
 if TYPE_CHECKING:
@@ -44,6 +45,14 @@ def door_config(config: ServerConfig) -> DoorConfig:
         door = replace(door, frame_bytes_max=int(given["socket.request.max.bytes"]))
     if "queued.max.request.bytes" in given:
         door = replace(door, request_bytes_max=int(given["queued.max.request.bytes"]))
+    return door
+
+
+def native_config(config: ServerConfig) -> NativeConfig:
+    """What the native door goes by; bounds that Kafka has names for hold for both doors."""
+    door = NativeConfig(heartbeat_interval_ms=config.native_heartbeat_ms)
+    if "max.connections" in config.broker:
+        door = replace(door, connections_max=int(config.broker["max.connections"]))
     return door
 
 

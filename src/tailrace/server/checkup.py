@@ -57,7 +57,7 @@ def examine(config: ServerConfig, *, bootstrap: str | None = None) -> Iterator[F
     yield check_descriptors()
     if config.engine == "segment":
         yield from check_directory(config)
-    yield check_port(config)
+    yield from check_ports(config)
     address = bootstrap or find_broker(config)
     if address is None:
         yield Finding(check="broker", status="ok", found="none runs here", advice="Start one: tailrace up")
@@ -183,22 +183,33 @@ def judge_syncs(latencies_ms: list[float]) -> Finding:
 # ---- the ports
 
 
-def check_port(config: ServerConfig) -> Finding:
-    port = config.kafka_port
-    if port == 0:
-        return Finding(check="port", status="ok", found="any free one will be taken")
+def check_ports(config: ServerConfig) -> Iterator[Finding]:
+    """Whether each door can have its port, or has it."""
     running = live_ports(config.data_dir)
-    if running is not None and running.kafka == port:
-        return Finding(check=f"port {port}", status="ok", found=f"served by the broker of pid {running.pid}")
-    if not accepts(reachable(config.host), port):
-        return Finding(check=f"port {port}", status="ok", found="free")
+    doors = (
+        ("Kafka", config.kafka_port, running and running.kafka, "--kafka-port"),
+        ("native", config.native_port, running and running.native, "--native-port"),
+    )
+    for door, port, served, flag in doors:
+        if port == 0:
+            yield Finding(check=f"{door} port", status="ok", found="any free one will be taken")
+        elif running is not None and served == port:
+            found = f"{port} is served by the broker of pid {running.pid}"
+            yield Finding(check=f"{door} port", status="ok", found=found)
+        else:
+            yield _check_port(door, port, host=reachable(config.host), flag=flag)
+
+
+def _check_port(door: str, port: int, *, host: str, flag: str) -> Finding:
+    if not accepts(host, port):
+        return Finding(check=f"{door} port", status="ok", found=f"{port} is free")
     occupant = find_occupant(port)
     owner = f"pid {occupant[0]} ({occupant[1]})" if occupant else "another process"
     return Finding(
-        check=f"port {port}",
+        check=f"{door} port",
         status="warning",
-        found=f"in use by {owner}",
-        advice="If that is not your broker, try: tailrace up --kafka-port 0",
+        found=f"{port} is in use by {owner}",
+        advice=f"If that is not your broker, try: tailrace up {flag} 0",
     )
 
 

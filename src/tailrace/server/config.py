@@ -21,6 +21,8 @@ class ServerConfig:
 
     host: str = "127.0.0.1"
     kafka_port: int = 9092
+    native_port: int = 9999
+    native_heartbeat_ms: int = 30_000
     advertised: tuple[str, int] | None = None  # None: the address by which each client came
     allow_plaintext: bool = False
     engine: Literal["segment", "memory"] = "segment"

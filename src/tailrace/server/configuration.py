@@ -15,7 +15,7 @@ from pathlib import Path
 from tailrace.model import ConfigError
 from tailrace.server.config import ServerConfig
 from tailrace.server.kind import Value
-from tailrace.server.setting import Setting, read_address, settings
+from tailrace.server.setting import read_address, settings
 from tailrace.server.source import Given, Source, read_environment, read_file, read_flags
 from tailrace.storage.api import Fsync
 
@@ -34,21 +34,14 @@ class Configuration:
     def __getitem__(self, key: str) -> Value:
         return self.values[key].value
 
-    def unheeded(self) -> list[tuple[Setting, Given]]:
-        """What was set on purpose and has no effect in this version."""
-        table = settings()
-        return [
-            (table[key], given)
-            for key, given in self.values.items()
-            if table[key].waits_for and given.source != DEFAULT
-        ]
-
     def server(self) -> ServerConfig:
         """What a node is built from; ConfigError if it would serve the world without encryption."""
         advertised = str(self["server.advertised"])
         return ServerConfig(
             host=str(self["server.host"]),
             kafka_port=int(self["server.kafka_port"]),
+            native_port=int(self["native.port"]),
+            native_heartbeat_ms=int(self["native.heartbeat_interval_ms"]),
             advertised=None if advertised == "auto" else read_address(advertised),
             allow_plaintext=bool(self["server.allow_plaintext"]),
             engine="memory" if self["storage.engine"] == "memory" else "segment",

@@ -48,6 +48,7 @@ def embedded_config(
     data_dir: str | os.PathLike[str] | None,
     host: str,
     port: int,
+    native_port: int,
     fsync: str,
     configs: Mapping[str, object],
 ) -> ServerConfig:
@@ -56,6 +57,7 @@ def embedded_config(
     return ServerConfig(
         host=host,
         kafka_port=port,
+        native_port=native_port,
         engine="memory" if data_dir is None else "segment",
         data_dir=Path() if data_dir is None else Path(data_dir),
         fsync=Fsync.parse(fsync),
@@ -94,11 +96,17 @@ class AsyncBroker:
         data_dir: str | os.PathLike[str] | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
+        native_port: int = 0,
         fsync: str = "commit",
         configs: Mapping[str, object] | None = None,
     ) -> None:
         self._config = embedded_config(
-            data_dir=data_dir, host=host, port=port, fsync=fsync, configs=configs or {}
+            data_dir=data_dir,
+            host=host,
+            port=port,
+            native_port=native_port,
+            fsync=fsync,
+            configs=configs or {},
         )
         self._owns_loop = False
         self._node: Node | None = None
@@ -118,6 +126,15 @@ class AsyncBroker:
     def bootstrap_servers(self) -> str:
         """Where any Kafka client connects."""
         return self._started().kafka_address
+
+    @property
+    def native_address(self) -> str:
+        """Where a BrokerClient connects, as HOST:PORT."""
+        return self._started().native_address
+
+    @property
+    def native_port(self) -> int:
+        return self._started().native_port
 
     async def start(self) -> None:
         """Serve; a broker that was closed may be started again."""
@@ -205,10 +222,13 @@ class Broker:
         data_dir: str | os.PathLike[str] | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
+        native_port: int = 0,
         fsync: str = "commit",
         configs: Mapping[str, object] | None = None,
     ) -> None:
-        self._inner = _InThread(data_dir=data_dir, host=host, port=port, fsync=fsync, configs=configs)
+        self._inner = _InThread(
+            data_dir=data_dir, host=host, port=port, native_port=native_port, fsync=fsync, configs=configs
+        )
         self._thread: _LoopThread | None = None
 
     def __repr__(self) -> str:
@@ -227,6 +247,15 @@ class Broker:
     def bootstrap_servers(self) -> str:
         """Where any Kafka client connects."""
         return self._inner.bootstrap_servers
+
+    @property
+    def native_address(self) -> str:
+        """Where a BrokerClient connects, as HOST:PORT."""
+        return self._inner.native_address
+
+    @property
+    def native_port(self) -> int:
+        return self._inner.native_port
 
     def start(self) -> None:
         """Serve; a broker that was closed may be started again."""

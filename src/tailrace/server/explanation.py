@@ -13,9 +13,9 @@ _KAFKA_TABLES = ("broker", "topic_defaults")
 
 def list_values(configuration: Configuration, *, changed_only: bool = False) -> Iterator[dict[str, object]]:
     """Key, value and source of everything that this version obeys."""
-    for key, setting in settings().items():
+    for key in settings():
         given = configuration.values[key]
-        if not setting.waits_for and not (changed_only and given.source == DEFAULT):
+        if not (changed_only and given.source == DEFAULT):
             yield {"key": key, "value": given.value, "source": given.source}
 
 
@@ -23,7 +23,7 @@ def find_setting(key: str) -> Setting | None:
     """A setting by its key, or by Kafka's name alone: `retention.ms` is topic_defaults.retention.ms."""
     table = settings()
     for candidate in (key, *(f"{each}.{key}" for each in _KAFKA_TABLES)):
-        if (setting := table.get(candidate)) and not setting.waits_for:
+        if setting := table.get(candidate):
             return setting
     return None
 

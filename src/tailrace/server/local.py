@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from tailrace.broker import Broker, NewTopic, Partition, Topic
-from tailrace.client.partitioner import partition_of_key
+from tailrace.broker import Broker, NewTopic, Partition
 from tailrace.model import BrokerError, ErrorCode, Offset
 from tailrace.records import build_batch, iter_batches, validate_batch
 
@@ -52,7 +51,6 @@ class LocalAccess:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._turn = 0  # of the partitions, for records without a key
 
     async def produce(
         self,
@@ -67,7 +65,7 @@ class LocalAccess:
         """Append one record and return when it is acknowledged."""
         known = self._broker.topics.get(topic) or await self._broker.topics.auto_create(topic)
         if partition is None:
-            partition = self._choose(known, key)
+            partition = self._broker.publisher.choose(known, key)
         target = self._broker.leader(topic, partition)
         pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
         time_ms = self._broker.clock.now_ms() if timestamp is None else timestamp
@@ -106,14 +104,6 @@ class LocalAccess:
                 for record in records_in(data, topic=topic, span=span):
                     yield record
                 offset = min(following, span.end)
-
-    def _choose(self, topic: Topic, key: bytes | None) -> int:
-        """By key as Kafka's own producer chooses, else in turn."""
-        count = len(topic.partitions)
-        if key is not None:
-            return partition_of_key(key, partitions=count)
-        self._turn += 1
-        return self._turn % count
 
 
 def records_in(data: bytes, *, topic: str, span: Span) -> Iterator[EmbeddedRecord]:

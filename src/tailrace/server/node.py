@@ -17,6 +17,7 @@ from tailrace.broker import Broker, BrokerConfig
 from tailrace.cluster import SqliteMetadata
 from tailrace.kafka import KafkaListener
 from tailrace.model import ConfigError, StorageError, TailraceError
+from tailrace.native import NativeListener
 from tailrace.runtime import SystemClock
 from tailrace.server import descriptors
 from tailrace.server.assembly import (
@@ -24,6 +25,7 @@ from tailrace.server.assembly import (
     broker_config,
     door_config,
     metadata_path,
+    native_config,
     nodes,
     storage_config,
 )
@@ -49,6 +51,7 @@ class Node:
         self._opened = AsyncExitStack()
         self._broker: Broker | None = None
         self._kafka: KafkaListener | None = None
+        self._native: NativeListener | None = None
 
     def __repr__(self) -> str:
         return f"<Node {self.config.host}:{self.kafka_port if self._kafka else '?'} {self.config.engine}>"
@@ -64,14 +67,27 @@ class Node:
         return self._kafka.port
 
     @property
+    def native_port(self) -> int:
+        assert self._native is not None, "the node is not started"
+        return self._native.port
+
+    @property
     def kafka_address(self) -> str:
         """What clients on this machine put into bootstrap.servers."""
-        host = reachable(self.config.host)
-        return f"[{host}]:{self.kafka_port}" if ":" in host else f"{host}:{self.kafka_port}"
+        return self._address(self.kafka_port)
+
+    @property
+    def native_address(self) -> str:
+        """Where a BrokerClient on this machine connects."""
+        return self._address(self.native_port)
 
     @property
     def ports(self) -> Ports:
-        return Ports(pid=os.getpid(), kafka=self.kafka_port)
+        return Ports(pid=os.getpid(), kafka=self.kafka_port, native=self.native_port)
+
+    def _address(self, port: int) -> str:
+        host = reachable(self.config.host)
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     async def start(self) -> None:
         """Serve; StorageError, CannotListen or ConfigError if that cannot be, and nothing stays open."""
@@ -106,6 +122,7 @@ class Node:
         await self._opened.aclose()
         self._broker = None
         self._kafka = None
+        self._native = None
 
     def _broker_config(self) -> BrokerConfig:
         config = broker_config(self.config)
@@ -136,8 +153,13 @@ class Node:
             broker, host=config.host, port=config.kafka_port, config=door_config(config)
         )
         self._opened.push_async_callback(self._kafka.close)
+        self._native = NativeListener(
+            broker, host=config.host, port=config.native_port, config=native_config(config)
+        )
+        self._opened.push_async_callback(self._native.close)
         try:
             await self._kafka.start()
+            await self._native.start()
         except ConfigError as error:
             raise CannotListen(str(error)) from error
 

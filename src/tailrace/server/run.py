@@ -79,7 +79,12 @@ async def _serve(config: ServerConfig, screen: Screen, *, began: float, demo: bo
             write_ports(config.data_dir, node.ports)
             demo_traffic = Demo(node.kafka_address) if demo else None
             screen.show_ready(_facts(node, demo_traffic, ready_s=time.monotonic() - began))
-            logger.info("serving Kafka on %s, data in %s", node.kafka_address, _place(config))
+            logger.info(
+                "serving Kafka on %s, native on %s, data in %s",
+                node.kafka_address,
+                node.native_address,
+                _place(config),
+            )
             if demo_traffic is not None:
                 beside.start("demo", demo_traffic.run())
             if screen.live:
@@ -142,6 +147,7 @@ def _facts(node: Node, demo: Demo | None, *, ready_s: float) -> Facts:
         fsync=str(config.fsync),
         accelerated=ACCELERATED,
         kafka=node.kafka_address,
+        native=node.native_address,
         ready_s=ready_s,
         demo=demo.summary if demo else "",
         first_topic=demo.topics[0] if demo else "TOPIC",

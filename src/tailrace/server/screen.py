@@ -2,6 +2,7 @@
 
     tailrace 0.1.0   single node   data ./tailrace-data   fsync commit   accel yes
       Kafka    127.0.0.1:9092           bootstrap.servers=127.0.0.1:9092
+      native   127.0.0.1:9999
       ready in 0.4 s    demo: 3 topics, 2 groups, 500 msg/s
       Next:  tailrace tail orders     tailrace bench     tailrace --help
       in 512 msg/s ▁▂▅▇▇▆▇  61 KB/s | out 1.0k msg/s | lag 14 | p99 2.1 ms
@@ -33,6 +34,7 @@ class Facts:
     fsync: str
     accelerated: bool
     kafka: str  # HOST:PORT
+    native: str  # HOST:PORT
     ready_s: float
     demo: str = ""  # what the demo does, in words
     first_topic: str = "TOPIC"  # for the line that says how to go on
@@ -44,6 +46,7 @@ def screen_lines(facts: Facts) -> Iterator[str]:
     accel = "yes" if facts.accelerated else "no"
     yield f"tailrace {__version__}   single node   {where}   accel {accel}"
     yield f"  Kafka    {facts.kafka:<24} bootstrap.servers={facts.kafka}"
+    yield f"  native   {facts.native}"
     demo = f"    demo: {facts.demo}" if facts.demo else ""
     yield f"  ready in {facts.ready_s:.1f} s{demo}"
     yield f"  Next:  tailrace tail {facts.first_topic}     tailrace bench     tailrace --help"

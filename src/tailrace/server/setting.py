@@ -1,9 +1,7 @@
 """Every setting of a node, in one table: key, kind, default, flag, meaning.
 
 A key is `table.name` as it stands in `tailrace.toml`. Two tables carry Kafka's own names, `[broker]` and
-`[topic_defaults]`; they are the broker's (`tailrace.broker.configs`) and are added by `settings`. A setting
-that waits for a part that is not built yet is read and checked, because older files and environments
-name it, but it is shown nowhere.
+`[topic_defaults]`; they are the broker's (`tailrace.broker.configs`) and are added by `settings`.
 """
 
 from __future__ import annotations
@@ -26,7 +24,6 @@ class Setting:
     default: Value
     doc: str
     flag: str = ""  # of `tailrace up`
-    waits_for: str = ""  # the part that will obey it, once there is one
 
     @property
     def environment(self) -> str:
@@ -133,29 +130,27 @@ _OWN = (
         key="native.port",
         kind=_PORT,
         default=9999,
-        waits_for="the native door",
-        doc="The port of the native door.",
+        flag="--native-port",
+        doc="The port of the native door; 0 takes any free one, and tailrace.ports.json tells which.",
     ),
     Setting(
         key="native.heartbeat_interval_ms",
         kind=Number(low=1),
         default=30_000,
-        waits_for="the native door",
-        doc="How often an idle native connection is probed.",
+        doc="How often each side of an idle native connection shows that it is there; one that is silent for "
+        "three times as long is closed.",
     ),
     Setting(
         key="client.request_timeout_ms",
         kind=Number(low=1),
         default=30_000,
-        waits_for="the native client",
-        doc="How long a client waits for an answer.",
+        doc="How long the commands that use the native door wait for an answer.",
     ),
     Setting(
         key="client.heartbeat_interval_ms",
         kind=Number(low=1),
         default=30_000,
-        waits_for="the native client",
-        doc="How often an idle client shows that it is there.",
+        doc="How often the commands that use the native door show that they are there.",
     ),
 )
 

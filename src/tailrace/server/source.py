@@ -108,7 +108,7 @@ def read_file(settings: Mapping[str, Setting], path: Path) -> Source:
 
 def suggest(key: str, settings: Mapping[str, Setting]) -> str:
     """The way out for a key that does not exist."""
-    known = [setting.key for setting in settings.values() if not setting.waits_for]
+    known = list(settings)
     name = key.partition(".")[2] or key
     elsewhere = [each for each in known if each.partition(".")[2] in (name, key)]
     near = elsewhere or _by_node_wide_name(name) or difflib.get_close_matches(key, known, n=1, cutoff=0.6)

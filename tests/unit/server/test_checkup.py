@@ -28,7 +28,7 @@ def by_check(config: ServerConfig, bootstrap: str | None = None) -> dict[str, Fi
 
 
 def config(data_dir: Path, **fields: object) -> ServerConfig:
-    return ServerConfig(**{"data_dir": data_dir, "kafka_port": 0, **fields})  # type: ignore[arg-type]
+    return ServerConfig(**{"data_dir": data_dir, "kafka_port": 0, "native_port": 0, **fields})  # type: ignore[arg-type]
 
 
 def free_port() -> int:
@@ -49,7 +49,8 @@ def test_a_sound_machine_has_no_problem_and_nothing_is_left_behind(tmp_path: Pat
         "data directory",
         "fsync latency",
         "free space",
-        "port",
+        "Kafka port",
+        "native port",
         "broker",
     ]
     assert os.listdir(tmp_path) == []
@@ -115,9 +116,9 @@ def test_what_sync_latency_means(latencies_ms: list[float], status: str, word: s
 def test_a_port_of_somebody_else_is_named_and_does_not_pass_for_a_broker(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        found = {each.check: each for each in [checkup.check_port(config(tmp_path, kafka_port=port))]}
-    assert found[f"port {port}"].status == "warning"
-    assert f"pid {os.getpid()}" in found[f"port {port}"].found
+        kafka, native = checkup.check_ports(config(tmp_path, kafka_port=port))
+    assert (kafka.check, kafka.status, native.status) == ("Kafka port", "warning", "ok")
+    assert f"{port} is in use by pid {os.getpid()}" in kafka.found
 
 
 def test_whoever_does_not_answer_is_no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +132,8 @@ def test_whoever_does_not_answer_is_no_broker(monkeypatch: pytest.MonkeyPatch) -
 def test_a_free_port_is_free(tmp_path: Path) -> None:
     port = free_port()
     findings = by_check(config(tmp_path, kafka_port=port))
-    assert findings[f"port {port}"].found == "free"
+    assert findings["Kafka port"].found == f"{port} is free"
+    assert findings["native port"].found == "any free one will be taken"
     assert findings["broker"].found == "none runs here"
 
 
@@ -141,7 +143,7 @@ def test_a_running_broker_is_asked_as_a_client_asks(tmp_path: Path) -> None:
         write_ports(tmp_path, Ports(pid=os.getpid(), kafka=port))
         findings = by_check(config(tmp_path, kafka_port=port))
         elsewhere = by_check(config(tmp_path / "other"), bootstrap=broker.bootstrap_servers)
-    assert findings[f"port {port}"].found == f"served by the broker of pid {os.getpid()}"
+    assert findings["Kafka port"].found == f"{port} is served by the broker of pid {os.getpid()}"
     assert findings["broker"].found.startswith(f"127.0.0.1:{port} answers, cluster ")
     assert findings["advertised address of node 1"].found == f"127.0.0.1:{port}, reachable from here"
     assert elsewhere["broker"].status == "ok"

@@ -282,13 +282,6 @@ def test_a_setting_s_own_name_wins_over_an_older_one(tmp_path: Path) -> None:
     assert read(tmp_path, text).server().fsync == COMMIT
 
 
-def test_what_has_no_effect_yet_is_told(tmp_path: Path) -> None:
-    configuration = read(tmp_path, environment={"QB_SERVER_PORT": "9998", "QB_LOG_LEVEL": "info"})
-    ((setting, given),) = configuration.unheeded()
-    assert (setting.key, given.source) == ("native.port", "environment QB_SERVER_PORT")
-    assert read(tmp_path).unheeded() == []
-
-
 # ---- other machines
 
 

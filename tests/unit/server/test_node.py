@@ -26,7 +26,8 @@ def test_a_member_that_waits_for_others_is_sent_away_when_the_node_closes(tmp_pa
     async def scenario() -> None:
         delay = {"group.initial.rebalance.delay.ms": "60000"}
         node = Node(
-            ServerConfig(kafka_port=0, engine="memory", data_dir=tmp_path, broker=delay), owns_loop=False
+            ServerConfig(kafka_port=0, native_port=0, engine="memory", data_dir=tmp_path, broker=delay),
+            owns_loop=False,
         )
         await node.start()
         groups = node.broker.groups

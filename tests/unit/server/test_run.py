@@ -26,7 +26,7 @@ def test_a_node_that_fails_ends_with_its_error(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(Node, "wait_failed", fail)
     with pytest.raises(StorageError, match=r"Input/output error. Replace the disk"):
-        run_server(ServerConfig(kafka_port=0, data_dir=tmp_path))
+        run_server(ServerConfig(kafka_port=0, native_port=0, data_dir=tmp_path))
     assert not (tmp_path / "tailrace.ports.json").exists()
 
 

@@ -10,7 +10,14 @@ import tailrace
 from tailrace.server.screen import Facts, Screen, live_text, screen_lines
 from tailrace.server.stats import Stats
 
-FACTS = Facts(data_dir="./data", fsync="commit", accelerated=True, kafka="127.0.0.1:9092", ready_s=0.4)
+FACTS = Facts(
+    data_dir="./data",
+    fsync="commit",
+    accelerated=True,
+    kafka="127.0.0.1:9092",
+    native="127.0.0.1:9999",
+    ready_s=0.4,
+)
 
 
 class Terminal(io.StringIO):
@@ -27,13 +34,14 @@ def test_the_screen_tells_the_doors_that_exist() -> None:
     assert list(screen_lines(FACTS)) == [
         f"tailrace {tailrace.__version__}   single node   data ./data   fsync commit   accel yes",
         "  Kafka    127.0.0.1:9092           bootstrap.servers=127.0.0.1:9092",
+        "  native   127.0.0.1:9999",
         "  ready in 0.4 s",
         "  Next:  tailrace tail TOPIC     tailrace bench     tailrace --help",
     ]
 
 
 def test_the_memory_engine_has_no_directory() -> None:
-    memory = Facts(data_dir=None, fsync="commit", accelerated=False, kafka="h:1", ready_s=1)
+    memory = Facts(data_dir=None, fsync="commit", accelerated=False, kafka="h:1", native="h:2", ready_s=1)
     first = next(iter(screen_lines(memory)))
     assert first == f"tailrace {tailrace.__version__}   single node   engine memory   accel no"
 
@@ -44,6 +52,7 @@ def test_the_demo_is_told() -> None:
         fsync="os",
         accelerated=True,
         kafka="h:1",
+        native="h:2",
         ready_s=0.26,
         demo="3 topics, 2 groups, 500 msg/s",
         first_topic="orders",
@@ -63,7 +72,9 @@ def test_without_a_terminal_the_screen_is_plain_and_ends_with_ready() -> None:
 
 def test_a_name_cannot_steer_the_terminal() -> None:
     stream = io.StringIO()
-    facts = Facts(data_dir="a\x1b[2Jb\nready", fsync="os", accelerated=True, kafka="h:1", ready_s=1)
+    facts = Facts(
+        data_dir="a\x1b[2Jb\nready", fsync="os", accelerated=True, kafka="h:1", native="h:2", ready_s=1
+    )
     Screen(stream).show_ready(facts)
     lines = stream.getvalue().splitlines()
     assert lines.count("ready") == 1

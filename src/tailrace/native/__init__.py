@@ -1,0 +1,19 @@
+"""The native door: clients of our own protocol on a TCP port, served from the broker.
+
+`listener`    the door behind its acceptor (tailrace.net)   `door`       what its connections share
+`connection`  one socket: frames in, frames out, and what may hold them up
+`session`     one client, without a socket: requests in order, replies when they are known
+`dispatch`    from a frame's type to its handler            `handlers/`  what each request does
+`publishing`  messages of one read, stored as one batch     `membership` subscriptions of one client
+`delivery`    messages pushed to a client                   `pulling`    messages that it asked for
+`waits`       replies that wait for durability              `property`   numbers and texts of a request
+`errors`      our exceptions as ERROR frames                `config`     bounds and defaults
+
+The path of a message: the receive buffer -> one batch with the others of the same read ->
+`Publisher.publish`, without an await -> the reply waits for durability, while later requests are taken.
+"""
+
+from tailrace.native.config import NativeConfig
+from tailrace.native.listener import NativeListener
+
+__all__ = ["NativeConfig", "NativeListener"]

@@ -1,0 +1,469 @@
+"""The TCP shell of a session: bytes in, frames in order, frames out.
+
+Frames are given to the session one after the other as long as nothing holds the connection. What may hold it
+is a bit in `_holds`, and when the last one is cleared the next frame is taken:
+
+    BUSY        the session waits for something, and the next request waits for it
+    BUDGET      the node has no bytes left for the next frame
+    WRITE       the client does not read, and too much waits for it
+    UNANSWERED  too many requests or bytes of this connection are under way
+    TURN        it has had its turn; the others get theirs
+    CLOSING     nothing more is taken
+
+While it is held its socket is not read, so that TCP tells the client. The one exception is BUSY with nothing
+received: then reading goes on, to notice a client that leaves.
+
+What is sent while frames are taken leaves in one write at the end, unless it is a lot. What the client does
+not read is with the transport: over `out_buffer_bytes_max` subscriptions deliver nothing more to it.
+
+A client that breaks the protocol gets the answers to what it asked before, an ERROR with sequence 0 and the
+end. That, and a bug of ours, cost this connection and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, cast
+
+from tailrace.model import ErrorCode, ProtocolError
+from tailrace.native.config import INTERVALS_TO_DEATH
+from tailrace.native.session import Session
+from tailrace.net import ConnectionFacts, FrameSplitter, facts_of
+from tailrace.wire.native import MessageType, read_frame, write_error, write_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tailrace.native.door import Door
+    from tailrace.net import Claim
+
+logger = logging.getLogger(__name__)
+
+_BUSY = 1
+_BUDGET = 2
+_WRITE = 4
+_UNANSWERED = 8
+_TURN = 16
+_CLOSING = 32
+_NEVER = float("inf")
+_MIB = 1 << 20
+_PIECE_BYTES = 64 * 1024
+_LINGER_S = 1.0
+_LINGER_BYTES_MAX = 16 * _MIB
+_HEARTBEAT = write_frame(MessageType.HEARTBEAT)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The protocol object of one socket; its session's outlet."""
+
+    __slots__ = (
+        "_buffered_bytes",
+        "_claim",
+        "_config",
+        "_consuming",
+        "_door",
+        "_facts",
+        "_frame_due",
+        "_heard",
+        "_heard_at",
+        "_holds",
+        "_is_over",
+        "_is_paused",
+        "_last_word",
+        "_linger",
+        "_lingered_bytes",
+        "_on_lost",
+        "_on_made",
+        "_out",
+        "_out_bytes",
+        "_reading",
+        "_sent",
+        "_sent_at",
+        "_splitter",
+        "_transport",
+        "_turn_bytes",
+        "_turn_requests",
+        "session",
+    )
+
+    _transport: asyncio.Transport
+
+    def __init__(
+        self, door: Door, *, on_made: Callable[[Connection], bool], on_lost: Callable[[Connection], None]
+    ) -> None:
+        self._door = door
+        self._config = door.config
+        self._on_made = on_made  # whether there is room for one more
+        self._on_lost = on_lost
+        self._splitter = FrameSplitter(
+            door.receive_buffer,
+            door.budget,
+            frame_bytes_max=door.config.frame_bytes_max,
+            small_bytes_max=door.config.frame_bytes_max,  # one bound for every type
+            bytes_max_of=lambda _: door.config.frame_bytes_max,
+            read_bytes=max(door.config.turn_bytes // 2, 1),
+        )
+        self.session = Session(door, self)
+        self._facts: ConnectionFacts | None = None
+        self._holds = 0
+        self._consuming = False
+        self._reading = True
+        self._turn_bytes = 0
+        self._turn_requests = 0
+        self._claim: Claim | None = None
+        self._frame_due = _NEVER  # when the frame that is arriving must be here
+        self._out: list[bytes] = []  # sent while frames are taken
+        self._out_bytes = 0
+        self._is_paused = False  # the client does not read, and over out_buffer_bytes_max wait for it
+        self._is_over = False  # nothing can be sent any more
+        self._last_word = b""  # before the connection is closed
+        self._linger: asyncio.TimerHandle | None = None  # it is closed, but for what the client still sends
+        self._lingered_bytes = 0
+        self._heard = self._sent = True  # since the last sweep
+        self._heard_at = self._sent_at = door.loop.time()
+        self._buffered_bytes = 0  # at the last sweep
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.peer}, holds {self._holds:#x}, {self.session}>"
+
+    @property
+    def facts(self) -> ConnectionFacts:
+        """Who talks to whom."""
+        if self._facts is None:
+            self._facts = facts_of(self._transport, listener="native")
+        return self._facts
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What waits for the client in our memory."""
+        return self._transport.get_write_buffer_size()
+
+    # ---- the transport's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        most = self._config.out_buffer_bytes_max
+        self._transport.set_write_buffer_limits(high=most, low=most // 4)
+        if not self._on_made(self):
+            self._is_over = True
+            self._holds |= _CLOSING
+            self._transport.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        return self._door.receive_buffer if self._linger is not None else self._splitter.get_buffer()
+
+    def buffer_updated(self, count: int) -> None:
+        if self._linger is not None:
+            self._pass_over(count)
+            return
+        self._heard = True
+        self._splitter.received(count)
+        self._turn_bytes += count
+        self._consume()
+
+    def eof_received(self) -> bool:
+        """The client sends nothing more. What it asked for is answered; then it ends."""
+        if self._linger is not None:
+            return False
+        self._finish(failed=True)
+        return not self._is_over
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._heard = True
+        self._holds &= ~_WRITE
+        self._guarded(self.session.resume)
+        self._settle()
+
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
+        self._is_over = True
+        self._holds |= _CLOSING
+        if self._linger is not None:
+            self._linger.cancel()
+        budget = self._door.budget
+        if self._claim is not None:
+            budget.withdraw(self._claim)
+            self._claim = None
+        budget_bytes = self._splitter.abandon()
+        if budget_bytes:
+            budget.give(budget_bytes)
+        self._guarded(self.session.close)
+        self._on_lost(self)
+
+    # ---- the listener's side
+
+    def sweep(self, now: float, *, idle_ticks_max: int) -> None:  # noqa: ARG002
+        """Notice what did not happen: bytes that did not come, replies that were not known, heartbeats."""
+        dead_at = self._heard_at + self.session.peer_heartbeat_ms * INTERVALS_TO_DEATH / 1000
+        if self._is_over:
+            if now >= dead_at:  # closed, and the client does not take the rest
+                self.abort()
+            return
+        if self._splitter.frame_bytes and now >= self._frame_due:
+            self._refuse("a frame did not arrive in time")
+            return
+        if self._heard or self._is_deaf():
+            self._heard, self._heard_at = False, now
+        elif now >= dead_at:
+            self._refuse("silent for too long")
+            return
+        if self._sent:
+            self._sent, self._sent_at = False, now
+        elif now - self._sent_at >= self._config.heartbeat_interval_ms / 1000 and not self._is_paused:
+            self._write(_HEARTBEAT)
+            self._sent, self._sent_at = False, now
+        self._guarded(lambda: self.session.expire(now))
+
+    def close_soon(self) -> None:
+        """Take nothing more; close when the replies under way have left."""
+        self._finish(failed=False)
+
+    def abort(self) -> None:
+        """Close now."""
+        self._is_over = True
+        self._holds |= _CLOSING
+        self._transport.abort()
+
+    # ---- the session's side
+
+    @property
+    def peer(self) -> str:
+        facts = self.facts
+        return f"{facts.peer_host}:{facts.peer_port}"
+
+    def send(self, data: bytes) -> None:
+        if not self._consuming:
+            self._write(data)
+            return
+        self._out.append(data)
+        self._out_bytes += len(data)
+        if self._out_bytes >= _PIECE_BYTES:
+            self._send_all()  # and a client that does not read is noticed before it has asked for more
+
+    def is_open(self) -> bool:
+        return not self._is_paused and not self._holds & _CLOSING
+
+    def hold(self) -> None:
+        self._holds |= _BUSY
+
+    def unhold(self) -> None:
+        self._holds &= ~_BUSY
+        self._settle()
+
+    def settled(self) -> None:
+        self._settle()
+
+    def give(self, size: int) -> None:
+        self._door.budget.give(size)
+
+    def failed(self, error: Exception) -> None:
+        logger.error("request failed: %s: %s", self.session.name, error, exc_info=error)
+        self.abort()
+
+    # ---- inside: taking
+
+    def _consume(self) -> None:
+        """Take frames until something holds us or there are no more; then store and send what came of it."""
+        if self._consuming:
+            return
+        self._consuming = True
+        try:
+            self._take_frames()
+            self.session.flush()
+        except Exception as error:
+            self.failed(error)
+        finally:
+            self._consuming = False
+        self._send_all()
+        if self._turn_bytes >= self._config.turn_bytes:
+            self._end_turn()
+        if self._holds & _UNANSWERED:
+            self._end_turn()  # some may be answered by now, and nobody else would tell
+        self._steer_reading()
+        self._close_if_done()
+
+    def _take_frames(self) -> None:
+        try:
+            self._take_each()
+        except ProtocolError as error:
+            self._door.counters.protocol_errors += 1
+            logger.debug("protocol broken: %s: %s", self.session.name, error)
+            self._last_word = write_error(0, code=ErrorCode.INVALID_REQUEST, message=str(error))
+            self._holds |= _CLOSING
+            self.session.finish(failed=True)
+
+    def _take_each(self) -> None:
+        splitter, session, config = self._splitter, self.session, self._config
+        taken = 0
+        try:
+            while not self._holds:
+                view = splitter.next_frame()
+                if view is None:
+                    if splitter.wanted:
+                        self._wait_for_budget()
+                    return
+                taken += 1
+                self._take(view)
+                if (
+                    session.unanswered >= config.unanswered_requests_max
+                    or session.unanswered_bytes >= config.unanswered_bytes_max
+                ):
+                    self._holds |= _UNANSWERED
+                self._turn_requests += 1
+                if self._turn_requests >= config.turn_requests:
+                    self._end_turn()
+        finally:
+            self._door.counters.requests += taken
+
+    def _take(self, view: memoryview) -> None:
+        size = len(view)
+        try:
+            frame = read_frame(view)
+        except ProtocolError:
+            self.give(size)
+            raise
+        self.session.take(frame, size)
+
+    def _steer_reading(self) -> None:
+        """Read on, or not, and leave nothing in the buffer that all share."""
+        splitter, holds = self._splitter, self._holds
+        splitter.keep()
+        if self._linger is not None or self._is_over:
+            return
+        if not holds or (holds == _BUSY and not splitter.has_rest):
+            if not self._reading:
+                self._reading = True
+                self._transport.resume_reading()
+        elif self._reading:
+            self._reading = False
+            self._transport.pause_reading()
+        if splitter.frame_bytes == 0:
+            self._frame_due = _NEVER
+        elif self._frame_due == _NEVER:
+            allowed = self._config.frame_timeout_s + splitter.frame_bytes / _MIB
+            self._frame_due = self._door.loop.time() + allowed
+
+    def _settle(self) -> None:
+        """Something is over: close, or take the next frames if nothing holds us any more."""
+        if self._consuming:
+            return
+        if self._holds & _CLOSING:
+            self._close_if_done()
+            return
+        self._settle_unanswered()
+        if not self._holds and not self._reading:  # else everything that came was taken
+            self._consume()
+
+    def _settle_unanswered(self) -> None:
+        """Go on when a quarter of what is allowed was answered: a few at a time would make small batches."""
+        if not self._holds & _UNANSWERED:
+            return
+        config, session = self._config, self.session
+        if (
+            session.unanswered <= config.unanswered_requests_max * 3 // 4
+            and session.unanswered_bytes <= config.unanswered_bytes_max * 3 // 4
+        ):
+            self._holds &= ~_UNANSWERED
+
+    def _end_turn(self) -> None:
+        if not self._holds & _TURN:
+            self._holds |= _TURN
+            self._door.loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn_bytes = self._turn_requests = 0
+        self._holds &= ~_TURN
+        self._settle()
+
+    def _wait_for_budget(self) -> None:
+        self._holds |= _BUDGET
+        self._claim = self._door.budget.wait(self._splitter.wanted, self._granted_soon)
+
+    def _granted_soon(self) -> None:
+        """By way of the loop: it is granted in the middle of another connection's work."""
+        self._door.loop.call_soon(self._granted)
+
+    def _granted(self) -> None:
+        if self._claim is None:
+            return  # the connection was lost in between
+        self._claim = None
+        self._splitter.grant()
+        self._holds &= ~_BUDGET
+        self._settle()
+
+    # ---- inside: sending and closing
+
+    def _send_all(self) -> None:
+        if self._out:
+            out, self._out, self._out_bytes = self._out, [], 0
+            self._write(out[0] if len(out) == 1 else b"".join(out))
+
+    def _write(self, data: bytes) -> None:
+        if self._is_over or self._linger is not None:
+            return
+        self._sent = True
+        self._transport.write(data)
+        if self._is_paused and not self._holds & _WRITE:
+            config = self._config
+            if self.buffered_bytes >= config.out_buffer_bytes_max + config.reply_bytes_max:
+                self._holds |= _WRITE
+                if not self._consuming:
+                    self._steer_reading()
+
+    def _is_deaf(self) -> bool:
+        """Whether we could not have heard the client, as its socket is not read, and it is not to blame."""
+        before, self._buffered_bytes = self._buffered_bytes, self.buffered_bytes
+        if self._reading:
+            return False
+        return not self._holds & _WRITE or self._buffered_bytes < before
+
+    def _close_if_done(self) -> None:
+        """Close, once nothing is under way on a connection that takes nothing more."""
+        if not self._holds & _CLOSING or self._is_over or self._linger is not None or self._consuming:
+            return
+        if not self.session.is_done:
+            return
+        if self._last_word:
+            self._say_last_word()
+        else:
+            self._is_over = True
+            self._transport.close()
+
+    def _finish(self, *, failed: bool) -> None:
+        """Take nothing more, and close when there is nothing left to answer."""
+        if self._is_over:
+            return
+        self._holds |= _CLOSING
+        self._guarded(lambda: self.session.finish(failed=failed))
+        self._steer_reading()
+        self._close_if_done()
+
+    def _say_last_word(self) -> None:
+        """Close, but pass over what is still coming: a socket closed on unread bytes loses what we wrote."""
+        self._write(self._last_word)
+        self._linger = self._door.loop.call_later(_LINGER_S, self.abort)
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._splitter.keep()
+        if not self._reading:
+            self._reading = True
+            self._transport.resume_reading()
+
+    def _pass_over(self, count: int) -> None:
+        self._lingered_bytes += count
+        if self._lingered_bytes > _LINGER_BYTES_MAX:
+            self.abort()
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception as error:
+            self.failed(error)
+
+    def _refuse(self, reason: str) -> None:
+        logger.debug("connection closed: %s: %s", self.session.name, reason)
+        self.abort()

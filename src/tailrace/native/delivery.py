@@ -1,0 +1,93 @@
+"""Messages pushed to a client: deliveries of a subscription as DATA frames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tailrace.wire.native import MessageType, write_data, write_data_prefix, write_frame
+
+if TYPE_CHECKING:
+    from tailrace.broker.subscriptions import Delivery, Member, Notice, Source, Subscription
+    from tailrace.native.session import Session
+
+_NOTICE = int(MessageType.NOTICE)
+
+
+class DataWriter:
+    """Writes the deliveries of one subscription; what they have in common is encoded once."""
+
+    __slots__ = ("_prefixes", "_subscription")
+
+    def __init__(self, subscription: str) -> None:
+        self._subscription = subscription
+        self._prefixes: dict[Source, tuple[int, bytes]] = {}  # one for every partition, with its epoch
+
+    def write(self, delivery: Delivery, *, pull: int | None = None) -> bytes:
+        """The frame of one delivery."""
+        source, record, epoch = delivery.source, delivery.record, delivery.epoch
+        known = self._prefixes.get(source)
+        if known is None or known[0] != epoch:
+            prefix = write_data_prefix(
+                subscription=self._subscription, topic=source.topic, partition=source.partition, epoch=epoch
+            )
+            known = self._prefixes[source] = epoch, prefix
+        return write_data(
+            known[1],
+            offset=record.offset,
+            timestamp=record.timestamp,
+            count=delivery.count,
+            id_prefix=source.id_prefix,
+            key=record.key,
+            value=record.value,
+            headers=record.headers,
+            pull=pull,
+        )
+
+
+class Receiver:
+    """A client as a member that is pushed messages (`broker.subscriptions.Recipient`)."""
+
+    __slots__ = ("_session", "_writer", "member", "subscription")
+
+    member: Member
+
+    def __init__(self, session: Session, subscription: Subscription, *, credit: int) -> None:
+        self._session = session
+        self._writer = DataWriter(subscription.config.name)
+        self.subscription = subscription
+        self.member = subscription.join(self, credit=credit)
+
+    @property
+    def name(self) -> str:
+        return self._session.name
+
+    def is_open(self) -> bool:
+        return self._session.outlet.is_open()
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Everything that was chosen for this client in one turn leaves in one piece."""
+        write = self._writer.write
+        try:
+            self._session.outlet.send(b"".join([write(delivery) for delivery in deliveries]))
+        except Exception as error:
+            self._session.outlet.failed(error)  # and the subscription goes on with the others
+
+    def notice(self, notice: Notice) -> None:
+        """Tell the client; a subscription that is gone has no members any more."""
+        name = self.subscription.config.name
+        self._session.outlet.send(write_notice(name, notice))
+        if notice.event == "deleted":
+            self._session.membership.forget(self.subscription)
+
+
+def write_notice(subscription: str, notice: Notice) -> bytes:
+    """The NOTICE frame; what says nothing is left out."""
+    properties = {"_subscription": subscription, "_event": notice.event}
+    if notice.partition >= 0:
+        properties["_partition"] = str(notice.partition)
+    if notice.count:
+        properties["_count"] = str(notice.count)
+    if notice.reason:
+        properties["_reason"] = notice.reason.replace("\0", " ")
+    return write_frame(_NOTICE, properties=properties)

@@ -1,0 +1,11 @@
+"""What each request of the native protocol does, in modules by subject.
+
+`greeting`       HEARTBEAT, AUTH
+`topic`          CREATE_TOPIC
+`subscription`   CREATE_SUBSCRIPTION, DELETE_SUBSCRIPTION, SEEK, REDRIVE
+`joining`        SUBSCRIBE, UNSUBSCRIBE, CREDIT, PULL
+`settling`       ACK, NACK, EXTEND
+`describing`     DESCRIBE
+
+A handler gets the session and the frame. It replies, or starts something that will, or raises BrokerError.
+"""

@@ -1,0 +1,100 @@
+"""DESCRIBE: what there is, as JSON in the body of the reply.
+
+topics           [{name, id, partitions}, ...]
+topic            {name, id, partitions: [{partition, start, end}, ...], settings: {...}}; `_name`
+subscriptions    [{name, topic, state, lag, ...}, ...]
+subscription     everything that one says of itself; `_name`
+dead_letters     the oldest ones of a subscription; `_name`, [`_count` = 100]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tailrace.broker import Topic
+from tailrace.broker.subscriptions import describe as describe_subscription
+from tailrace.broker.subscriptions import summarize
+from tailrace.broker.topic import unknown_topic
+from tailrace.model import BrokerError, ErrorCode
+from tailrace.native.property import number_of, refusal, shown, text_of
+from tailrace.wire.native import Frame, MessageType, write_frame
+
+if TYPE_CHECKING:
+    from tailrace.broker.partition import Partition
+    from tailrace.native.session import Session
+
+_ACK = int(MessageType.ACK)
+_LETTERS_DEFAULT = 100
+_LETTERS_MAX = 1_000
+
+_write_json = msgspec.json.Encoder().encode
+
+
+def describe(session: Session, frame: Frame) -> None:
+    what = text_of(frame.properties, "_what")
+    if what == "dead_letters":
+        name = text_of(frame.properties, "_name")
+        count = number_of(frame.properties, "_count", least=1, most=_LETTERS_MAX, default=_LETTERS_DEFAULT)
+        work = _dead_letters(session, frame.sequence, name, count)
+        session.run("dead letters", frame.sequence, work)
+        return
+    session.reply(frame, body=_encode(session, _describe(session, frame, what)))
+
+
+def _describe(session: Session, frame: Frame, what: str) -> Any:
+    broker = session.broker
+    if what == "topics":
+        return [
+            {"name": each.name, "id": str(each.id), "partitions": len(each.partitions)}
+            for each in broker.topics
+            if not each.internal
+        ]
+    if what == "topic":
+        return _topic(session, text_of(frame.properties, "_name"))
+    if what == "subscriptions":
+        return [summarize(each) for each in broker.subscriptions]
+    if what == "subscription":
+        return describe_subscription(broker.subscriptions.known(text_of(frame.properties, "_name")))
+    raise refusal(
+        f'_what = "{shown(what)}" is not one of topics, topic, subscriptions, subscription, dead_letters'
+    )
+
+
+def _topic(session: Session, name: str) -> dict[str, Any]:
+    topic: Topic | None = session.broker.topics.get(name)
+    if topic is None:
+        raise unknown_topic(name[:249])
+    return {
+        "name": topic.name,
+        "id": str(topic.id),
+        "partitions": [_partition(each) for each in topic.partitions],
+        "settings": dict(topic.configs),
+    }
+
+
+def _partition(partition: Partition) -> dict[str, Any]:
+    """Where its log begins and ends, as far as it is served here."""
+    try:
+        start, end = int(partition.start_offset), int(partition.high_watermark)
+    except BrokerError as error:
+        return {"partition": partition.index, "start": -1, "end": -1, "error": str(error)}
+    return {"partition": partition.index, "start": start, "end": end}
+
+
+async def _dead_letters(session: Session, sequence: int, name: str, count: int) -> bytes:
+    letters = await session.broker.subscriptions.dead_letters(name, count)
+    return write_frame(_ACK, sequence=sequence, body=_encode(session, letters))
+
+
+def _encode(session: Session, value: Any) -> bytes:
+    body = _write_json(value)
+    most = session.config.describe_bytes_max
+    if len(body) > most:
+        raise BrokerError(
+            f"the answer has {len(body)} bytes, which is over {most}. Ask for less at a time, with _count or "
+            "_name",
+            code=ErrorCode.POLICY_VIOLATION,
+        )
+    return body

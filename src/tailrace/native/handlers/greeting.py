@@ -1,0 +1,70 @@
+"""HEARTBEAT: a sign of life, and with a sequence an introduction. AUTH: refused while there are no users."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tailrace import __version__
+from tailrace.model import BrokerError, ErrorCode
+from tailrace.native.config import INTERVALS_TO_DEATH
+from tailrace.native.property import number_of, refusal, shown
+from tailrace.wire.native import Frame, MessageType, write_frame
+
+if TYPE_CHECKING:
+    from tailrace.native.session import Session
+
+_HEARTBEAT = int(MessageType.HEARTBEAT)
+
+_CLIENT_ID_LENGTH_MAX = 255
+_HEARTBEAT_MS_MIN = 10
+_HEARTBEAT_MS_MAX = 3_600_000
+
+
+def heartbeat(session: Session, frame: Frame) -> None:
+    """Note who the client is and how often it is heard of; tell it the same of us if it asks."""
+    properties = frame.properties
+    if not properties and not frame.sequence:
+        return  # the usual one
+    client_id = properties.get("_client_id", session.client_id)
+    if len(client_id) > _CLIENT_ID_LENGTH_MAX:
+        raise refusal(f"_client_id has {len(client_id)} letters; {_CLIENT_ID_LENGTH_MAX} are allowed")
+    interval_ms = number_of(
+        properties,
+        "_heartbeat_ms",
+        least=_HEARTBEAT_MS_MIN,
+        most=_HEARTBEAT_MS_MAX,
+        default=session.peer_heartbeat_ms,
+    )
+    producer = properties.get("_producer")
+    if producer not in (None, "new"):
+        raise refusal(f'_producer = "{shown(producer or "")}": in a HEARTBEAT it can only be new')
+    session.client_id, session.peer_heartbeat_ms = client_id, interval_ms
+    if not frame.sequence:
+        return
+    if producer is None:
+        session.outlet.send(_write(session, frame.sequence))
+    else:
+        session.run("producer id", frame.sequence, _with_producer(session, frame.sequence))
+
+
+def auth(session: Session, frame: Frame) -> None:  # noqa: ARG001
+    raise BrokerError(
+        "this broker has no users, and everybody is let in. Leave the credentials out",
+        code=ErrorCode.SECURITY_DISABLED,
+    )
+
+
+async def _with_producer(session: Session, sequence: int) -> bytes:
+    return _write(session, sequence, {"_producer": str(await session.broker.next_producer_id())})
+
+
+def _write(session: Session, sequence: int, more: dict[str, str] | None = None) -> bytes:
+    config = session.config
+    properties = {
+        "_version": __version__,
+        "_heartbeat_ms": str(config.heartbeat_interval_ms),
+        "_dead_after_ms": str(session.peer_heartbeat_ms * INTERVALS_TO_DEATH),
+        "_frame_bytes_max": str(config.frame_bytes_max),
+        **(more or {}),
+    }
+    return write_frame(_HEARTBEAT, sequence=sequence, properties=properties)

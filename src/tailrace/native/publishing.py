@@ -1,0 +1,333 @@
+"""PUBLISH and PUBLISH_BATCH: the messages that arrive in one read are stored as one batch.
+
+Requests of one read are gathered per partition, as long as they come from one producer and its sequences
+follow each other. `flush` hands every group to the broker in one call: before any other request is applied,
+and at the end of the read. Each request has its own reply, written when the group is durable.
+
+- A topic that does not exist is made. That takes a while, and the requests behind it wait, so that what a
+  client sends is stored in that order.
+- A message that cannot be stored by itself (too large, no key in a compacted topic) is refused before it
+  joins a group: it must not cost the others theirs.
+- A delayed message is put aside with its due time instead. It has no place yet, so its order does not matter,
+  and nobody waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tailrace.broker.publishing import NewMessage, Published, check_message, id_prefix
+from tailrace.model import NO_PRODUCER, BrokerError, ErrorCode
+from tailrace.native.errors import ANSWERABLE, write_refusal
+from tailrace.native.property import LONG_MAX, Properties, number_of, partition_of, refusal, text_of
+from tailrace.wire.native import (
+    Entry,
+    Frame,
+    MessageType,
+    read_entries,
+    read_properties,
+    record_of_properties,
+    write_frame,
+)
+
+if TYPE_CHECKING:
+    from tailrace.broker import Topic
+    from tailrace.broker.partition import Partition
+    from tailrace.native.session import Session
+
+PUBLISH = int(MessageType.PUBLISH)
+PUBLISH_BATCH = int(MessageType.PUBLISH_BATCH)
+_ACK = int(MessageType.ACK)
+
+_DELAYS = ("deliver_at", "delay_ms")
+_NO_SEQUENCE = -1
+_SEQUENCE_MAX = (1 << 31) - 1
+_COUNT_MAX = 1_000_000
+_BATCH_BYTES = 256
+"""More than what a batch adds to its only message."""
+_NOT_STORED = BrokerError("not stored, by a mistake of the broker", code=ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+class PublishRequest:
+    """One PUBLISH or PUBLISH_BATCH, read."""
+
+    __slots__ = ("bytes", "count", "messages", "partition", "producer_id", "producer_sequence", "sequence")
+
+    def __init__(self, frame: Frame, messages: list[NewMessage], *, count: int, size: int) -> None:
+        properties = frame.properties
+        self.sequence = frame.sequence
+        self.messages = messages
+        self.count = count  # of a batch; 0: a message by itself
+        self.bytes = size
+        self.partition = partition_of(properties) if "_partition" in properties else None
+        self.producer_id, self.producer_sequence = NO_PRODUCER, _NO_SEQUENCE
+        if "_producer" in properties or "_sequence" in properties:
+            self.producer_id = number_of(properties, "_producer", least=0, most=LONG_MAX)
+            self.producer_sequence = number_of(properties, "_sequence", least=0, most=_SEQUENCE_MAX)
+
+
+class Group:
+    """Requests of one read for one partition: stored together, durable together (`waits.Wait`)."""
+
+    __slots__ = (
+        "_bytes_max",
+        "_error",
+        "_next_sequence",
+        "_published",
+        "_requests",
+        "_session",
+        "deadline",
+        "first_sequence",
+        "messages",
+        "partition",
+        "producer_id",
+        "request_bytes",
+        "told",
+    )
+
+    def __init__(self, session: Session, partition: Partition, first: PublishRequest) -> None:
+        self._session = session
+        self._bytes_max = partition.settings.message_bytes_max
+        self._requests: list[tuple[int, int]] = []  # sequence, and count or 0
+        self._published: Published | None = None
+        self._error: Exception | None = None
+        self.partition = partition
+        self.producer_id = first.producer_id
+        self.first_sequence = self._next_sequence = first.producer_sequence
+        self.messages: list[NewMessage] = []
+        self.request_bytes = 0
+        self.deadline = 0.0
+        self.told = False
+
+    @property
+    def requests(self) -> int:
+        return len(self._requests)
+
+    def takes(self, request: PublishRequest) -> bool:
+        """Whether a request may be stored together with those that are here."""
+        return (
+            request.producer_id == self.producer_id
+            and (self.producer_id == NO_PRODUCER or request.producer_sequence == self._next_sequence)
+            and self.request_bytes + request.bytes <= self._bytes_max
+        )
+
+    def add(self, request: PublishRequest) -> None:
+        self._requests.append((request.sequence, request.count))
+        self.messages += request.messages
+        self.request_bytes += request.bytes
+        if self.producer_id != NO_PRODUCER:
+            self._next_sequence = (self._next_sequence + len(request.messages)) & _SEQUENCE_MAX
+
+    def publish(self) -> None:
+        """Have it stored; durability, or the reason why there is none, is told later or at once."""
+        messages, self.messages = self.messages, []
+        try:
+            self._published = published = self._session.broker.publisher.publish(
+                self.partition, messages, producer_id=self.producer_id, sequence=self.first_sequence
+            )
+            self.partition.tell_durable(published.end_offset, self)
+        except ANSWERABLE as error:
+            self.set_exception(error)
+        except Exception:
+            self.set_exception(_NOT_STORED)
+            raise
+
+    def done(self) -> bool:
+        return self.told
+
+    def set_result(self, _: None) -> None:
+        """Durable."""
+        if not self.told:
+            self.told = True
+            self._session.told(self)
+
+    def set_exception(self, error: Exception) -> None:
+        if not self.told:
+            self._error = error
+            self.set_result(None)
+
+    def write_replies(self, out: list[bytes]) -> None:
+        if self._error is not None:
+            for sequence, _ in self._requests:
+                if sequence:
+                    out.append(write_refusal(sequence, self._error))
+            return
+        published = self._published
+        assert published is not None
+        index = self.partition.index
+        place = b"_partition=%d\0_offset=" % index
+        prefix = id_prefix(self.partition.id.topic_id, index).encode()
+        time_ms = max(published.timestamp_ms, 0)
+        at = 0
+        for sequence, count in self._requests:
+            if sequence:
+                offset = published.offset_of(at)
+                properties = b"%b%d\0" % (place, offset)
+                if offset >= 0:
+                    properties += b"_id=%b%d\0" % (prefix, offset)
+                if count:
+                    properties += b"_count=%d\0" % count
+                out.append(write_frame(_ACK, sequence=sequence, timestamp=time_ms, properties=properties))
+            at += count or 1
+
+
+class Publishing:
+    """What one client publishes."""
+
+    __slots__ = ("_groups", "_session", "_topics")
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._topics = session.broker.topics
+        self._groups: dict[Partition, Group] = {}
+
+    def take(self, frame: Frame, size: int) -> None:
+        """Gather a request; its `size` bytes of the node's budget go back when it is answered."""
+        session = self._session
+        try:
+            name = frame.properties.get("_topic") or text_of(frame.properties, "_topic")
+            request = _read_one(frame, size) if frame.type == PUBLISH else _read_batch(frame, size)
+            due_ms = self._due_ms(frame, request)
+            topic = self._topics.get(name)
+            if due_ms is not None:
+                session.run("delay", request.sequence, self._delay(name, request, due_ms), size=size)
+            elif topic is None or topic.internal:
+                self._wait_for_topic(name, request)
+            else:
+                self._put(topic, request)
+        except ANSWERABLE as error:
+            session.outlet.give(size)
+            session.refuse(frame.sequence, error)
+        except BaseException:
+            session.outlet.give(size)
+            raise
+
+    def flush(self) -> None:
+        """Store what was gathered."""
+        groups = self._groups
+        while groups:
+            groups.pop(next(iter(groups))).publish()
+
+    def abandon(self) -> None:
+        """The connection met a bug: what was gathered is not stored."""
+        for group in self._groups.values():
+            group.set_exception(_NOT_STORED)
+        self._groups.clear()
+
+    # ---- inside
+
+    def _put(self, topic: Topic, request: PublishRequest) -> None:
+        """Add a request to the group of its partition; the group of another producer is stored first."""
+        index = request.partition
+        if index is None:
+            index = self._choose(topic, request.messages)
+        partition = self._session.broker.leader(topic.name, index)
+        settings = partition.settings
+        if settings.compact or request.bytes + _BATCH_BYTES > settings.message_bytes_max:
+            for message in request.messages:
+                check_message(message, settings)
+        group = self._groups.get(partition)
+        if group is not None and not group.takes(request):
+            del self._groups[partition]
+            group.publish()
+            group = None
+        if group is None:
+            group = self._groups[partition] = Group(self._session, partition, request)
+            self._session.wait_for(group)
+        group.add(request)
+        self._session.asked(request.bytes)
+
+    def _choose(self, topic: Topic, messages: Sequence[NewMessage]) -> int:
+        if len(topic.partitions) == 1:
+            return 0
+        choose = self._session.broker.publisher.choose
+        chosen = choose(topic, messages[0].key)
+        if any(each.key != messages[0].key and choose(topic, each.key) != chosen for each in messages):
+            raise refusal(
+                f"the keys of this batch belong to several partitions of {topic.name}. Send _partition, or a "
+                "batch for each"
+            )
+        return chosen
+
+    def _wait_for_topic(self, name: str, request: PublishRequest) -> None:
+        self._session.hold()
+        self._session.door.start(f"publish to {name[:249]}", self._put_later(name, request))
+
+    async def _put_later(self, name: str, request: PublishRequest) -> None:
+        """Make the topic, then go on as if it had been there."""
+        session = self._session
+        try:
+            self._put(await session.in_time(session.broker.publisher.topic(name)), request)
+        except BaseException as error:
+            session.outlet.give(request.bytes)
+            session.report(request.sequence, error)
+        finally:
+            session.unhold()
+
+    def _due_ms(self, frame: Frame, request: PublishRequest) -> int | None:
+        """When a message is due, if that lies ahead."""
+        properties, session = frame.properties, self._session
+        if frame.type != PUBLISH:
+            for message in request.messages:
+                if message.headers and _says_when(message):
+                    raise refusal("a message of a batch cannot be delayed. Send it by itself, with PUBLISH")
+            return None
+        if not ("_headers" in properties or "delay_ms" in properties or "deliver_at" in properties):
+            return None
+        (message,) = request.messages
+        asked = [(name, properties[name].encode()) for name in _DELAYS if name in properties]
+        if asked:  # with _headers they are not stored, and hold all the same
+            message = message._replace(headers=asked)
+        now_ms = session.broker.clock.now_ms()
+        due_ms = session.broker.delayed.is_delayed(message, now_ms)
+        if due_ms is None and request.producer_id != NO_PRODUCER and _says_when(message):
+            return now_ms  # sent again perhaps, and early enough the first time: its number is known there
+        return due_ms
+
+    async def _delay(self, name: str, request: PublishRequest, due_ms: int) -> bytes:
+        broker = self._session.broker
+        await broker.publisher.topic(name)
+        message_id = await broker.delayed.put(
+            name,
+            request.partition,
+            request.messages[0],
+            due_ms,
+            producer_id=request.producer_id,
+            sequence=request.producer_sequence,
+        )
+        properties = {"_partition": "-1", "_offset": "-1", **({"_id": message_id} if message_id else {})}
+        return write_frame(
+            _ACK, sequence=request.sequence, timestamp=broker.clock.now_ms(), properties=properties
+        )
+
+
+def _says_when(message: NewMessage) -> bool:
+    return any(name in _DELAYS for name, _ in message.headers)
+
+
+def _read_one(frame: Frame, size: int) -> PublishRequest:
+    message = _message(frame.properties, frame.body, frame.timestamp)
+    return PublishRequest(frame, [message], count=0, size=size)
+
+
+def _read_batch(frame: Frame, size: int) -> PublishRequest:
+    count = number_of(frame.properties, "_count", least=1, most=_COUNT_MAX)
+    timestamp = frame.timestamp
+    messages = [_entry_message(entry, timestamp) for entry in read_entries(frame.body, count)]
+    return PublishRequest(frame, messages, count=count, size=size)
+
+
+def _entry_message(entry: Entry, timestamp: int) -> NewMessage:
+    properties, body = entry
+    if not properties and not timestamp:
+        return NewMessage(None, bytes(body))
+    return _message(read_properties(properties), body, timestamp)
+
+
+def _message(properties: Properties, body: bytes | memoryview, timestamp: int) -> NewMessage:
+    """The message, with a value of its own: the buffer behind the body is received into again."""
+    key, value, headers = record_of_properties(properties, body)
+    if timestamp and "_headers" not in properties and "created_at" not in properties:
+        headers.append(("created_at", b"%d" % timestamp))
+    return NewMessage(key, None if value is None else bytes(value), headers)

@@ -1,0 +1,276 @@
+"""One client without its socket: frames in, frames out.
+
+The shell around a session (`connection` for TCP) gives it whole frames in order, says when everything that
+arrived together was given (`flush`), and carries away what it sends. The session asks it back, by the port
+`Outlet`, for three things: to send, to hold further requests while one must be waited for, and to take bytes
+of the node's budget back.
+
+Rules:
+- Requests are applied in the order in which they came; replies leave when they are known, in any order.
+- Every request with a sequence gets exactly one reply. One with sequence 0 gets none, not even an ERROR.
+- What a client asks for and cannot have is an ERROR. A bug of ours ends the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from tailrace.native.dispatch import HANDLERS, refuse_type
+from tailrace.native.errors import ANSWERABLE, timed_out, write_refusal
+from tailrace.native.membership import Membership
+from tailrace.native.publishing import PUBLISH, PUBLISH_BATCH, Publishing
+from tailrace.wire.native import Frame, MessageType, write_frame
+
+if TYPE_CHECKING:
+    from tailrace.broker import Broker
+    from tailrace.native.door import Door
+    from tailrace.native.waits import Wait
+
+_T = TypeVar("_T")
+_ACK = int(MessageType.ACK)
+
+
+class Outlet(Protocol):
+    """The shell of a session."""
+
+    @property
+    def peer(self) -> str:
+        """Who is at the other end, for people."""
+
+    def send(self, data: bytes) -> None:
+        """Whole frames for the client, in this order."""
+
+    def is_open(self) -> bool:
+        """Whether the client reads fast enough to be delivered more; `Session.resume` follows when it is."""
+
+    def hold(self) -> None:
+        """Give no more frames until `unhold`."""
+
+    def unhold(self) -> None:
+        """Go on."""
+
+    def settled(self) -> None:
+        """Requests were answered: there may be room for others, or nothing left to wait for."""
+
+    def give(self, size: int) -> None:
+        """So many bytes of the node's budget are free again."""
+
+    def failed(self, error: Exception) -> None:
+        """A bug of ours was met on behalf of this client."""
+
+
+class Session:
+    """What one client has asked for and has not got yet."""
+
+    __slots__ = (
+        "_held",
+        "_in_flush",
+        "_publishing",
+        "_told",
+        "_waiting",
+        "broker",
+        "client_id",
+        "config",
+        "door",
+        "is_closed",
+        "membership",
+        "outlet",
+        "peer_heartbeat_ms",
+        "unanswered",
+        "unanswered_bytes",
+    )
+
+    def __init__(self, door: Door, outlet: Outlet) -> None:
+        self.door = door
+        self.broker: Broker = door.broker
+        self.config = door.config
+        self.outlet = outlet
+        self.client_id = ""
+        self.peer_heartbeat_ms = door.config.heartbeat_interval_ms  # until the client announces its own
+        self.unanswered = 0  # requests that were taken and not answered
+        self.unanswered_bytes = 0  # of the node's budget, with them
+        self.is_closed = False
+        self.membership = Membership(self)
+        self._publishing = Publishing(self)
+        self._waiting: dict[Wait, None] = {}  # for durability; the oldest first
+        self._told: list[Wait] = []
+        self._in_flush = False
+        self._held = False
+
+    def __repr__(self) -> str:
+        return f"<Session {self.name}, {self.unanswered} unanswered>"
+
+    @property
+    def name(self) -> str:
+        """Who this is, for people."""
+        return f"{self.client_id} at {self.outlet.peer}" if self.client_id else self.outlet.peer
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is under way."""
+        return not self.unanswered and not self._held
+
+    # ---- for the shell
+
+    def take(self, frame: Frame, size: int) -> None:
+        """Serve one request. Its `size` bytes of the node's budget are given back when it is answered."""
+        kind = frame.type
+        if kind in (PUBLISH, PUBLISH_BATCH):
+            self._publishing.take(frame, size)
+            return
+        self._publishing.flush()
+        try:
+            HANDLERS.get(kind, refuse_type)(self, frame)
+        except ANSWERABLE as error:
+            self.refuse(frame.sequence, error)
+        finally:
+            self.outlet.give(size)
+
+    def flush(self) -> None:
+        """Everything that arrived together was given: store what was published, answer what is known."""
+        self._in_flush = True
+        try:
+            self._publishing.flush()
+        finally:
+            self._in_flush = False
+            self.wake()
+
+    def wake(self) -> None:
+        """Send the replies that have become known."""
+        if not self._told:
+            return
+        told, self._told = self._told, []
+        out: list[bytes] = []
+        for wait in told:
+            self._waiting.pop(wait, None)
+            self.unanswered -= wait.requests
+            size = wait.request_bytes
+            if size:
+                self.unanswered_bytes -= size
+                self.outlet.give(size)
+            if not self.is_closed:
+                wait.write_replies(out)
+        if out:
+            self.outlet.send(b"".join(out))
+        self.outlet.settled()
+
+    def resume(self) -> None:
+        """The client reads again."""
+        self.membership.resume()
+
+    def expire(self, now: float) -> None:
+        """Answer what was not durable in time."""
+        late = []
+        for wait in self._waiting:
+            if wait.deadline > now:
+                break
+            late.append(wait)
+        for wait in late:
+            wait.set_exception(timed_out(self.config.request_timeout_s))
+
+    def finish(self, *, failed: bool) -> None:
+        """Nothing more is taken: leave every subscription; what is under way is still answered."""
+        self.flush()
+        self.membership.leave_all(failed=failed)
+
+    def close(self) -> None:
+        """The client is gone."""
+        self.is_closed = True
+        self._publishing.abandon()
+        self.membership.leave_all(failed=True)
+
+    # ---- for handlers
+
+    def reply(self, frame: Frame, properties: Mapping[str, str] | bytes = b"", body: bytes = b"") -> None:
+        """The request succeeded."""
+        if frame.sequence:
+            self.outlet.send(write_frame(_ACK, sequence=frame.sequence, properties=properties, body=body))
+
+    def refuse(self, sequence: int, error: Exception) -> None:
+        """The request failed, and its client is told why."""
+        if sequence and not self.is_closed:
+            self.outlet.send(write_refusal(sequence, error))
+
+    def report(self, sequence: int, error: BaseException) -> None:
+        """An exception that ended a request: an answer, a bug, or the end of the door."""
+        if isinstance(error, ANSWERABLE):
+            self.refuse(sequence, error)
+        elif isinstance(error, Exception):
+            self.outlet.failed(error)
+        else:
+            raise error
+
+    def asked(self, size: int = 0) -> None:
+        """One more request waits for its reply; so many bytes of the budget are kept for it."""
+        self.unanswered += 1
+        self.unanswered_bytes += size
+
+    def wait_for(self, wait: Wait) -> None:
+        """The replies of these requests come when they are durable, or when they should have been."""
+        wait.deadline = self.door.loop.time() + self.config.request_timeout_s
+        self._waiting[wait] = None
+
+    def told(self, wait: Wait) -> None:
+        """The replies of these requests are known. Of many in one moment the first has all of them sent."""
+        if not self._told and not self._in_flush:
+            self.door.wake_soon(self)
+        self._told.append(wait)
+
+    def run(
+        self,
+        name: str,
+        sequence: int,
+        work: Coroutine[Any, Any, bytes],
+        *,
+        holds: bool = False,
+        size: int = 0,
+    ) -> None:
+        """Do what takes a while beside everything else; `work` gives the reply. The next request may wait."""
+        if holds:
+            self.hold()
+        self.asked(size)
+        task = self.door.start(name, self._run(sequence, work, holds=holds, size=size))
+        task.add_done_callback(lambda _: work.close())  # which matters if it was ended before it began
+
+    async def in_time(self, work: Awaitable[_T]) -> _T:
+        """What `work` gives; REQUEST_TIMED_OUT if it takes too long."""
+        deadline = asyncio.timeout(self.config.request_timeout_s)
+        try:
+            async with deadline:
+                return await work
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise
+            raise timed_out(self.config.request_timeout_s) from error
+
+    def hold(self) -> None:
+        """The next request waits until `unhold`."""
+        assert not self._held, "what holds is waited for"
+        self._held = True
+        self.outlet.hold()
+
+    def unhold(self) -> None:
+        """What was waited for is there: store what came of it, and go on."""
+        self._held = False
+        self.flush()
+        self.outlet.unhold()
+
+    # ---- inside
+
+    async def _run(self, sequence: int, work: Coroutine[Any, Any, bytes], *, holds: bool, size: int) -> None:
+        try:
+            reply = await self.in_time(work)
+            if sequence and not self.is_closed:
+                self.outlet.send(reply)
+        except BaseException as error:
+            self.report(sequence, error)
+        finally:
+            self.unanswered -= 1
+            if size:
+                self.unanswered_bytes -= size
+                self.outlet.give(size)
+            if holds:
+                self.unhold()
+            self.outlet.settled()
