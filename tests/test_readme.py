@@ -78,7 +78,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """What `make up` runs, on a free port; the directory it runs in."""
     cwd = tmp_path_factory.mktemp("up")
     process = subprocess.Popen(
-        [sys.executable, "-m", "tailrace", "up", "--demo", "--kafka-port", "0"],
+        [sys.executable, "-m", "tailrace", "up", "--demo", "--kafka-port", "0", "--native-port", "0"],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         stdin=subprocess.DEVNULL,

@@ -1,6 +1,7 @@
-"""`tailrace bench`: loads against a broker that runs; `tailrace bench log`: the log against the bare disk.
+"""`tailrace bench`: loads against a broker that runs, `tailrace bench native`: the same by the native door;
+`tailrace bench log`: the log against the bare disk.
 
-Both run what `tailrace.bench` offers and show what it found. Progress is told on stderr and between the loads
+All run what `tailrace.bench` offers and show what it found. Progress is told on stderr and between the loads
 only: a thread that draws it would be measured too.
 """
 
@@ -20,12 +21,15 @@ import rich_click as click
 
 from tailrace.cli.connection import Cluster, connection_option, exit_code_of
 from tailrace.cli.exit import CommandFailed, ExitCode
+from tailrace.cli.native import NativeNode, native_exit_code_of, node_option
 from tailrace.cli.output import Column, Output, Row, examples, output_option
 from tailrace.model import BrokerError, escape
 
 if TYPE_CHECKING:
     from tailrace.bench import LogReport, Verdict
     from tailrace.bench.broker_report import BrokerReport
+    from tailrace.bench.native.run import NativePlan
+    from tailrace.bench.native.subject import NativeSubject
     from tailrace.bench.wire.broker import BrokerRun, Plan
     from tailrace.bench.wire.subject import Subject
 
@@ -45,6 +49,15 @@ _LOADS = {
     "fetch-1m": "what goes out in replies of 1 MB, 4 connections",
     "delivery": "from a producer to a consumer that waits: 1,000 records a second, each timed",
 }
+
+_NATIVE_LOADS = {
+    "one": "the least that a publish waits: the next begins when the last is confirmed",
+    "latency": "from publish to the handler of a subscription: 1,000 messages a second, each timed",
+    "publish": "confirmed publishes a second, with 200 in flight, each waited for",
+    "deliver": "acknowledged deliveries a second, one subscription that holds 200 at a time",
+}
+_NATIVE_HINTS = ("What each load does: tailrace bench native --help",)
+_KAFKA_PORT = 9092
 
 
 def _parse_only(_context: click.Context, _parameter: click.Parameter, value: str | None) -> list[str]:
@@ -79,7 +92,8 @@ def page_option(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Measure a running broker, or the disk of this machine.\n\n"
     "Without a further word: loads over the wire against the broker at --bootstrap, Tailrace or Apache Kafka,"
     " in a topic of their own that is deleted at the end. It takes about 40 seconds and may write a few GB"
-    " there. `tailrace bench log` measures the disk, and needs no broker.\n\n"
+    " there. `tailrace bench native` measures publishing and subscriptions of Tailrace's own door."
+    " `tailrace bench log` measures the disk, and needs no broker.\n\n"
     "The loads:\n\n"
     + "\n\n".join(f"{name}: {text}" for name, text in _LOADS.items())
     + "\n\nThe figures: `per s` counts requests (records in delivery); p50, p99 and p99.9 are waiting times"
@@ -90,6 +104,7 @@ def page_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "tailrace bench --bootstrap kafka-1:9092,kafka-2:9092 --partitions 6",
         "tailrace bench --only one,delivery --acks 1",
         "tailrace bench --html report.html -o json > before.json",
+        "tailrace bench native",
         "tailrace bench log --quick",
     ),
 )
@@ -173,15 +188,19 @@ def _bench_broker(cluster: Cluster, plan: Plan, *, page: Path | None, output: Ou
     except BrokerError as error:
         raise CommandFailed(str(error), exit_code=exit_code_of(error)) from error
     report = report_of(subject, plan, run)
+    _tell_broker(report, page=page, output=output, hints=_HINTS)
+    return _end(str(subject.address), run)
+
+
+def _tell_broker(report: BrokerReport, *, page: Path | None, output: Output, hints: Sequence[str]) -> None:
     if page is not None:
         from tailrace.bench.broker_page import write_broker_page
 
         _write(page, write_broker_page(report, measured_at=datetime.now().astimezone()))
     if output.format == "table":
-        _show_broker(report, output)
+        _show_broker(report, output, hints)
     else:
         output.record(report.as_row())
-    return _end(subject, run)
 
 
 def _run(subject: Subject, plan: Plan) -> BrokerRun:
@@ -191,14 +210,14 @@ def _run(subject: Subject, plan: Plan) -> BrokerRun:
         return run_broker_bench(subject, plan, note=note)
 
 
-def _end(subject: Subject, run: BrokerRun) -> int | None:
+def _end(address: str, run: BrokerRun) -> int | None:
     """Say how it ended, and return the exit code of a run that was stopped."""
     left = ""
     if run.topic_left is not None:
         left = f"Topic {run.topic_left} is still there. Try: tailrace topic delete {run.topic_left} --yes"
     if run.failure is not None:
         raise CommandFailed(
-            f"{subject.address} failed in the middle: {run.failure}. See what the broker itself says."
+            f"{address} failed in the middle: {run.failure}. See what the broker itself says."
             + (f" {left}" if left else "")
         )
     if left:
@@ -209,8 +228,8 @@ def _end(subject: Subject, run: BrokerRun) -> int | None:
     return None
 
 
-def _show_broker(report: BrokerReport, output: Output) -> None:
-    from tailrace.bench.broker_report import broker_lines, write_value
+def _show_broker(report: BrokerReport, output: Output, hints: Sequence[str]) -> None:
+    from tailrace.bench.broker_report import write_value
 
     columns = [Column("name", title="load")]  # not the title: with it no line would fit 80 columns
     columns += [Column(each.key, each.title, show=write_value, right=True) for each in report.figures()]
@@ -221,9 +240,75 @@ def _show_broker(report: BrokerReport, output: Output) -> None:
     if rows:
         output.rows(rows, columns=columns)
         click.echo()
-    output.record({**broker_lines(report), **report.machine})
-    for note in (*report.notes(), *_HINTS):
+    output.record({**report.lines(), **report.machine})
+    for note in (*report.notes(), *hints):
         click.echo(note, err=True)
+
+
+# ---- the native door
+
+
+@command.command(
+    name="native",
+    help="Measure publishing and subscriptions by the native door of a broker that runs.\n\n"
+    "Messages of 100 bytes by tailrace.client.AsyncClient, in a topic and subscriptions of their own that are"
+    " deleted at the end. Both sides are this one process, so what the broker can do may be more.\n\n"
+    "The loads:\n\n"
+    + "\n\n".join(f"{name}: {text}" for name, text in _NATIVE_LOADS.items())
+    + "\n\nThe figures: p50, p99 and p99.9 are waiting times, from the call of publish to its return, and to"
+    " the handler in latency; CPU and RSS are the broker's own, and are there if it runs on this machine.",
+    epilog=examples(
+        "tailrace bench native",
+        "tailrace bench native --node broker-1:9999 --bootstrap broker-1:9092 --seconds 10",
+        "tailrace bench native --html report.html -o json > before.json",
+    ),
+)
+@click.option("--quick", is_flag=True, help="A second for each load: under 10 seconds, and less exact.")
+@click.option("--seconds", type=click.FloatRange(min=0.1), help="How long each load is measured.")
+@click.option(
+    "-b",
+    "--bootstrap",
+    envvar="TAILRACE_BOOTSTRAP",
+    show_envvar=True,
+    show_default="port 9092 of the node",
+    metavar="HOST:PORT",
+    help="The Kafka door of the same broker: the topic is deleted there.",
+)
+@page_option
+@node_option
+@output_option
+def bench_native(
+    quick: bool,
+    seconds: float | None,
+    bootstrap: str | None,
+    page: Path | None,
+    node: NativeNode,
+    output: Output,
+) -> int | None:
+    from tailrace.bench.native.report import native_report_of
+    from tailrace.bench.native.run import FULL_S, QUICK_S, NativePlan, look
+    from tailrace.bench.native.subject import TIMEOUT_S
+    from tailrace.client.address import Address
+
+    plan = NativePlan(seconds=seconds or (QUICK_S if quick else FULL_S))
+    try:
+        subject = look(
+            node.address,
+            bootstrap=bootstrap or str(Address(node.address.host, _KAFKA_PORT)),
+            timeout_s=node.timeout_s or TIMEOUT_S,
+        )
+    except BrokerError as error:
+        raise CommandFailed(str(error), exit_code=native_exit_code_of(error)) from error
+    run = _run_native(subject, plan)
+    _tell_broker(native_report_of(subject, plan, run), page=page, output=output, hints=_NATIVE_HINTS)
+    return _end(str(subject.node), run)
+
+
+def _run_native(subject: NativeSubject, plan: NativePlan) -> BrokerRun:
+    from tailrace.bench.native.run import SHAPES, run_native_bench
+
+    with _steps(len(SHAPES), lines=True) as note:
+        return run_native_bench(subject, plan, note=note)
 
 
 # ---- the log

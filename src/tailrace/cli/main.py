@@ -1,8 +1,9 @@
 """The root of `tailrace`: finds the noun, runs it, and turns the way it ended into an exit code.
 
-NOUNS is the registry. A noun is a module `tailrace.cli.<noun>` that offers `command`; it is imported when
-that noun is run, completed or asked for help. The line of help that the root shows stands here, so that
-`tailrace --help` imports none of them.
+NOUNS is the registry. A noun is a module `tailrace.cli.<noun>` that offers `command`, with `_` where the noun
+has `-`; it is imported when that noun is run, completed or asked for help. The line of help that the root
+shows stands here, so that `tailrace --help` imports none of them. ALIASES are further words for what the
+nouns do, and are shown below them.
 """
 
 from __future__ import annotations
@@ -26,11 +27,24 @@ NOUNS: Mapping[str, str] = {
     "tail": "Show a topic's records, and follow it.",
     "topic": "List, describe, create, change, empty and delete topics.",
     "group": "List, describe, reset and delete consumer groups.",
+    "subscription": "Create, join, replay, redrive and look at subscriptions.",
+    "inspect": "Show topics and their subscriptions in one view.",
+    "replay": "Show past messages of a topic, or deliver them again.",
     "bench": "Measure a running broker, or the disk of this machine.",
     "config": "Show settings, what they mean, and where they come from.",
     "doctor": "Look for what keeps a broker from running well.",
     "log": "Look into a data directory, and check every byte of it.",
 }
+
+ALIASES: Mapping[str, str] = {
+    "create-topic": "Create a topic.",
+    "create-subscription": "Create a subscription of a topic.",
+    "publish": "Publish a message to a topic.",
+    "join-subscription": "Join a subscription to receive messages.",
+    "subscribe": "Receive a topic's messages.",
+    "consume": "Pull and acknowledge a destination's messages.",
+}
+"""Words of the native door that people bring with them."""
 
 _EXAMPLES = examples(
     "tailrace up --demo",
@@ -55,34 +69,44 @@ class NounGroup(click.RichGroup):
         name, stand_in, rest = super().resolve_command(ctx, args)
         if name is None or stand_in is None:  # shell completion of something that does not exist
             return name, stand_in, rest
-        command = import_module(f"{self.package}.{name}").command
+        command = import_module(f"{self.package}.{name.replace('-', '_')}").command
         assert isinstance(command, click.Command)
         return name, command, rest
 
 
-def build_root(nouns: Mapping[str, str], *, package: str = "tailrace.cli") -> NounGroup:
+def build_root(
+    nouns: Mapping[str, str], *, aliases: Mapping[str, str] | None = None, package: str = "tailrace.cli"
+) -> NounGroup:
     """The root command over some nouns, whose modules are in `package`."""
+    panels = [{"name": "Commands", "commands": list(nouns)}]
+    if aliases:
+        panels.append(
+            {"name": "Plain words for topics, subscriptions and messages", "commands": list(aliases)}
+        )
     root = NounGroup(
         name="tailrace",
-        nouns=nouns,
+        nouns={**nouns, **(aliases or {})},
         package=package,
         help="A message broker that speaks the Kafka wire protocol: run it, use it, look into it.",
         epilog=_EXAMPLES,
         no_args_is_help=True,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings={
+            "help_option_names": ["-h", "--help"],
+            "rich_help_config": {"command_groups": {"tailrace": panels}},
+        },
     )
     return click.version_option(__version__, prog_name="tailrace", message="%(prog)s %(version)s")(root)
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line; the installed `tailrace` and `python -m tailrace` both end here."""
-    return run(build_root(NOUNS), args)
+    return run(build_root(NOUNS, aliases=ALIASES), args)
 
 
-def run(root: click.Command, args: Sequence[str] | None = None) -> int:
+def run(root: click.Command, args: Sequence[str] | None = None, *, program: str = "tailrace") -> int:
     """Run a command and return its exit code: what it returned if that is a number, else how it failed."""
     try:
-        result = root.main(args, prog_name="tailrace", standalone_mode=False)
+        result = root.main(args, prog_name=program, standalone_mode=False)
         sys.stdout.flush()
     except (click.Abort, KeyboardInterrupt):
         return ExitCode.INTERRUPTED

@@ -1,8 +1,13 @@
-"""`tailrace produce`: sends records from arguments, from standard input or from a file."""
+"""`tailrace produce`: sends records from arguments, from standard input or from a file.
+
+With `--destination` and `--message` it publishes through the native door instead; `tailrace.cli.publish` does
+that.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
 from collections import deque
@@ -13,14 +18,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import rich_click as click
+from click.core import ParameterSource
 
 from tailrace.cli.connection import Cluster, connection_option
 from tailrace.cli.exit import CommandFailed
+from tailrace.cli.native import DEFAULT_NODE, NODE_VARIABLE, NativeNode, NodeType
 from tailrace.cli.output import Output, examples, output_option
 from tailrace.model import escape
 
 if TYPE_CHECKING:
     from tailrace.client.accumulator import RecordMetadata
+    from tailrace.client.address import Address
     from tailrace.client.kafka import KafkaClient
     from tailrace.client.record_json import ParsedRecord
 
@@ -28,6 +36,7 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _READ_BYTES = 64 * 1024
 _CHUNKS_AHEAD = 16
 _LINE_BYTES_MAX = 128 * 1024 * 1024
+_NATIVE = frozenset({"destination", "messages", "node", "key", "headers", "partition", "timeout", "output"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +71,10 @@ class _Tally:
         "cat orders.txt | tailrace produce orders -K : -z zstd",
         "tailrace tail orders --no-follow -o jsonl | tailrace produce copy --input jsonl",
         "tailrace produce users -k user-7 --tombstone",
+        "tailrace produce --node localhost:9999 --destination test-queue --message 'Hello'",
     ),
 )
-@click.argument("topic")
+@click.argument("topic", required=False)
 @click.argument("values", nargs=-1, metavar="[VALUE]...")
 @click.option("-k", "--key", help="Key of every record.")
 @click.option("-K", "--key-delimiter", metavar="TEXT", help="Lines are KEY, this, VALUE.")
@@ -91,10 +101,19 @@ class _Tally:
     "-z", "--compression", type=click.Choice(_CODECS), default="none", show_default=True, help="Codec."
 )
 @click.option("--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True)
+@click.option("--destination", metavar="NAME", help="Publish to this topic through the native door.")
+@click.option("--message", "messages", multiple=True, metavar="TEXT", help="With --destination; repeatable.")
+@click.option(
+    "--node",
+    type=NodeType(),
+    metavar="HOST:PORT",
+    show_default=f"${NODE_VARIABLE}, else {DEFAULT_NODE}",
+    help="With --destination: the native door.",
+)
 @connection_option
 @output_option
 def command(
-    topic: str,
+    topic: str | None,
     values: tuple[str, ...],
     key: str | None,
     key_delimiter: str | None,
@@ -105,6 +124,9 @@ def command(
     tombstone: bool,
     compression: str,
     acks: str,
+    destination: str | None,
+    messages: tuple[str, ...],
+    node: Address | None,
     cluster: Cluster,
     output: Output,
 ) -> None:
@@ -113,6 +135,15 @@ def command(
     Every VALUE is a record; without one, every line of standard input is. A topic that does not exist is
     created if the broker allows it. The command ends when every record has arrived.
     """
+    given = _named()
+    if given & {"destination", "messages", "node"}:
+        _check_native(given)
+        assert destination is not None
+        door = _door(node, cluster.timeout_s if "timeout" in given else None)
+        _publish(door, destination, messages, headers, key=key, partition=partition, output=output)
+        return
+    if topic is None:
+        raise click.UsageError("Missing argument 'TOPIC'.")
     shape = _Shape(
         key=None if key is None else key.encode(),
         delimiter=_delimiter(key_delimiter, key=key),
@@ -132,6 +163,55 @@ def command(
     tally = cluster.run(work)
     if output.format == "table":
         _show(topic, tally, output)
+
+
+# ---- through the native door
+
+
+def _named() -> set[str]:
+    """The parameters that stand on the command line."""
+    context = click.get_current_context()
+    assert context is not None
+    return {
+        name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+
+
+def _check_native(given: set[str]) -> None:
+    if not {"destination", "messages"} <= given:
+        raise click.UsageError("--node, --destination and --message go together.")
+    if "topic" in given:
+        raise click.UsageError("TOPIC and --destination exclude each other.")
+    if foreign := given - _NATIVE:
+        words = ", ".join(sorted(foreign))
+        raise click.UsageError(
+            f"--destination goes with --key, --header and --partition, and not with {words}."
+        )
+
+
+def _door(node: Address | None, timeout_s: float | None) -> NativeNode:
+    address = node or NodeType().convert(os.environ.get(NODE_VARIABLE) or DEFAULT_NODE, None, None)
+    return NativeNode(address, timeout_s)
+
+
+def _publish(
+    node: NativeNode,
+    topic: str,
+    messages: tuple[str, ...],
+    headers: tuple[str, ...],
+    *,
+    key: str | None,
+    partition: int | None,
+    output: Output,
+) -> None:
+    from tailrace.cli.publish import Outgoing, argument_bytes, parse_properties, publish_all
+
+    outgoing = Outgoing(
+        key=None if key is None else argument_bytes(key),
+        partition=partition,
+        properties=parse_properties(headers, option="--header"),
+    )
+    publish_all(node, topic, messages, outgoing, output)
 
 
 # ---- where records come from

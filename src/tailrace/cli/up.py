@@ -18,7 +18,7 @@ from tailrace.cli.output import examples
     epilog=examples(
         "tailrace up",
         "tailrace up --demo",
-        "tailrace up --kafka-port 0 --data-dir /var/lib/tailrace",
+        "tailrace up --kafka-port 0 --native-port 0 --data-dir /var/lib/tailrace",
         "tailrace up --engine memory",
         "TAILRACE_SERVER__KAFKA_PORT=19092 tailrace up",
     ),
@@ -26,6 +26,12 @@ from tailrace.cli.output import examples
 @click.option("--host", metavar="ADDRESS", show_default="127.0.0.1", help="The address to listen on.")
 @click.option(
     "--kafka-port", metavar="PORT", show_default="9092", help="The port of the Kafka door; 0 is any free one."
+)
+@click.option(
+    "--native-port",
+    metavar="PORT",
+    show_default="9999",
+    help="The port of the native door; 0 is any free one.",
 )
 @click.option("--data-dir", metavar="DIR", show_default="./tailrace-data", help="Where everything is kept.")
 @click.option(
@@ -45,6 +51,7 @@ from tailrace.cli.output import examples
 def command(
     host: str | None,
     kafka_port: str | None,
+    native_port: str | None,
     data_dir: str | None,
     engine: str | None,
     fsync: str | None,
@@ -62,15 +69,12 @@ def command(
     flags = {
         "server.host": host,
         "server.kafka_port": kafka_port,
+        "native.port": native_port,
         "storage.data_dir": data_dir,
         "storage.engine": engine,
         "storage.fsync": fsync,
     }
     configuration = read_config(flags=flags, environment=os.environ, file=config_file)
-    for setting, given in configuration.unheeded():
-        click.echo(
-            f"note: {given.source} has no effect: {setting.waits_for} is not part of this version", err=True
-        )
     config = configuration.server()
     if sys.stdout.isatty() and configuration.values["log.level"].source == DEFAULT:
         config = replace(config, log_level="warning")  # a person watches the screen, not the log

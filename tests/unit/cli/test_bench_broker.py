@@ -296,7 +296,10 @@ def environment() -> dict[str, str]:
 def server(cwd: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A real `tailrace up`, and where it is."""
     process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "tailrace", "up", "--kafka-port", "0", "--data-dir", "data"],
+        [
+            *(sys.executable, "-W", "error", "-m", "tailrace", "up"),
+            *("--kafka-port", "0", "--native-port", "0", "--data-dir", "data"),
+        ],
         cwd=cwd,
         env=environment(),
         stdin=subprocess.DEVNULL,

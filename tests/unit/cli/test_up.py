@@ -56,8 +56,11 @@ class Server:
 
 
 @contextmanager
-def up(cwd: Path, *args: str, port: str | None = "0", **env: str) -> Iterator[Server]:
+def up(
+    cwd: Path, *args: str, port: str | None = "0", native_port: str | None = "0", **env: str
+) -> Iterator[Server]:
     ports = [] if port is None else ["--kafka-port", port]
+    ports += [] if native_port is None else ["--native-port", native_port]
     process = subprocess.Popen(
         [*UP, *ports, *args],
         cwd=cwd,
@@ -145,15 +148,16 @@ def test_it_shows_the_doors_says_ready_and_stops_cleanly(tmp_path: Path) -> None
             f"tailrace {tailrace.__version__}   single node   data ./tailrace-data   fsync commit   "
             + server.lines[0].rpartition("   ")[2],
             f"  Kafka    {address:<24} bootstrap.servers={address}",
-            server.lines[2],
+            f"  native   127.0.0.1:{server.ports['native']}",
+            server.lines[3],
             "  Next:  tailrace tail TOPIC     tailrace bench     tailrace --help",
             "ready",
         ]
-        assert re.fullmatch(r"  ready in \d+\.\d s", server.lines[2])
+        assert re.fullmatch(r"  ready in \d+\.\d s", server.lines[3])
         assert server.ports == {
             "pid": server.process.pid,
             "kafka": server.ports["kafka"],
-            "native": None,
+            "native": server.ports["native"],
             "http": None,
         }
         code, err = server.stop()
@@ -194,8 +198,12 @@ def test_topics_have_four_partitions_on_a_server(tmp_path: Path) -> None:
 
 def test_the_environment_and_the_file_are_obeyed(tmp_path: Path) -> None:
     (tmp_path / "my.toml").write_text("[storage]\nengine = 'memory'\ndata_dir = 'from-file'\n")
-    env = {"TAILRACE_SERVER__KAFKA_PORT": "0", "TAILRACE_STORAGE__DATA_DIR": "tailrace-data"}
-    with up(tmp_path, "--config", "my.toml", port=None, **env) as server:
+    env = {
+        "TAILRACE_SERVER__KAFKA_PORT": "0",
+        "TAILRACE_NATIVE__PORT": "0",
+        "TAILRACE_STORAGE__DATA_DIR": "tailrace-data",
+    }
+    with up(tmp_path, "--config", "my.toml", port=None, native_port=None, **env) as server:
         assert "engine memory" in server.lines[0]
     assert os.listdir(tmp_path / "tailrace-data")
     assert not (tmp_path / "from-file").exists()
@@ -209,13 +217,13 @@ def test_logs_can_be_json(tmp_path: Path) -> None:
     assert {"time", "level", "logger", "message"} <= rows[0].keys()
 
 
-def test_what_is_set_and_not_built_is_told(tmp_path: Path) -> None:
-    with up(tmp_path, QB_SERVER_PORT="9999", QB_LOG_LEVEL="warning") as server:
+def test_the_native_door_takes_its_port_from_an_older_variable(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        free = taken.getsockname()[1]
+    with up(tmp_path, native_port=None, QB_SERVER_PORT=str(free), QB_LOG_LEVEL="warning") as server:
+        assert json.loads((tmp_path / "tailrace-data/tailrace.ports.json").read_text())["native"] == free
         code, err = server.stop()
-    assert code == 0
-    assert err == (
-        "note: environment QB_SERVER_PORT has no effect: the native door is not part of this version\n"
-    )
+    assert (code, err) == (0, "")
 
 
 def test_a_killed_broker_starts_again(tmp_path: Path) -> None:
@@ -246,7 +254,7 @@ def test_a_port_in_use_names_its_owner_and_another_port(tmp_path: Path) -> None:
 def test_a_data_directory_in_use_names_its_owner(tmp_path: Path) -> None:
     with up(tmp_path) as server:
         for engine in ("segment", "memory"):
-            code, err = refused(tmp_path, "--kafka-port", "0", "--engine", engine)
+            code, err = refused(tmp_path, "--kafka-port", "0", "--native-port", "0", "--engine", engine)
             assert code == 1
             assert f"the data directory is in use by pid {server.process.pid}" in err
         assert server.stop()[0] == 0
@@ -273,7 +281,7 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         (["--kafka-port", "70000"], "--kafka-port = '70000' must be a whole number from 0 to 65535"),
         (["--host", "0.0.0.0"], "would serve other machines without encryption"),
         (["--config", "absent.toml"], "cannot read absent.toml: No such file or directory"),
-        (["--native-port", "1"], "No such option"),
+        (["--native-port", "x"], "--native-port = 'x' must be a whole number from 0 to 65535"),
         (["--http-port", "1"], "No such option"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -303,7 +311,7 @@ def read_terminal(master: int, until: str, *, deadline_s: float = DEADLINE_S) ->
 def test_on_a_terminal_one_line_lives(tmp_path: Path) -> None:
     master, slave = pty.openpty()
     process = subprocess.Popen(
-        [*UP, "--kafka-port", "0", "--demo", "--engine", "memory"],
+        [*UP, "--kafka-port", "0", "--native-port", "0", "--demo", "--engine", "memory"],
         cwd=tmp_path,
         env=environment(COLUMNS="120", TERM="xterm"),
         stdin=slave,
@@ -343,7 +351,7 @@ def test_the_demo_is_written_and_read_by_real_clients(tmp_path: Path) -> None:
             return sum(found.offset for found in (await client.list_offsets(times)).values())
 
     with up(tmp_path, "--demo") as server:
-        assert "demo: 3 topics, 2 groups, 500 msg/s" in server.lines[2]
+        assert "demo: 3 topics, 2 groups, 500 msg/s" in server.lines[3]
         wait_until(lambda: set(asyncio.run(committed(server.bootstrap))) == {"orders", "payments", "clicks"})
         assert asyncio.run(written(server.bootstrap)) > 0
         code, err = server.stop()

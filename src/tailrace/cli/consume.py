@@ -1,0 +1,42 @@
+"""`tailrace consume`: pulls and acknowledges a destination's messages, shared with all who do the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import rich_click as click
+
+from tailrace.cli.delivery import Shown
+from tailrace.cli.membership import Membership, count_option, ensure_subscription, show_pulled, watch
+from tailrace.cli.native import NativeNode, node_option
+from tailrace.cli.output import Output, examples, output_option
+
+if TYPE_CHECKING:
+    from tailrace.client.async_client import AsyncClient
+
+
+@click.command(
+    name="consume",
+    epilog=examples(
+        "tailrace consume --node localhost:9999 --destination test-queue",
+        "tailrace consume --destination test-queue --count 10 -o jsonl",
+    ),
+)
+@click.option("--destination", required=True, metavar="NAME", help="The topic to read.")
+@count_option
+@node_option
+@output_option
+def command(destination: str, count: int | None, node: NativeNode, output: Output) -> int:
+    """Pull and acknowledge a destination's messages.
+
+    All consumers of a destination share one subscription, `<destination>.default`: each message goes to one
+    of them, and is acknowledged once it was printed.
+    """
+    Membership(count=count).check(output)
+    name = f"{destination}.default"
+
+    async def work(client: AsyncClient, shown: Shown) -> None:
+        await ensure_subscription(client, name, destination, "earliest")
+        await show_pulled(client, name, shown, count=count)
+
+    return watch(node, output, work)
