@@ -327,6 +327,8 @@ class Connection(asyncio.BufferedProtocol):
             outbox.flush()
             if self._holds & _UNANSWERED:
                 self._settle()
+                if not self._holds:
+                    self._end_turn()  # there may be more in the buffer, and no further bytes to bring it up
         if self._turn_bytes >= self._config.turn_bytes:
             self._end_turn()
         if self._holds & _CLOSING:

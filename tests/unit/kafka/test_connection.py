@@ -329,6 +329,16 @@ def test_at_the_bound_of_unanswered_requests_no_more_are_taken(uv: bool) -> None
     play(scenario, config=DoorConfig(unanswered_requests_max=5), uv=uv)
 
 
+def test_requests_over_the_bound_that_came_in_one_piece_are_all_answered() -> None:
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        wanted = [client.send(METADATA, 9, metadata_body()) for _ in range(10)]
+        async with asyncio.timeout(5):
+            assert [(await client.receive(METADATA, 9))[0] for _ in wanted] == wanted
+
+    play(scenario, config=DoorConfig(unanswered_requests_max=3))
+
+
 def test_at_the_bound_of_unanswered_bytes_no_more_are_taken() -> None:
     async def scenario(rig: Rig) -> None:
         client = await rig.connect()
