@@ -5,13 +5,13 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install packages up test test-full check bench bench-quick soak build clean fmt vet all
+.PHONY: help install packages up test test-full check bench bench-quick bench-native soak build clean fmt vet all
 
 BIN := .venv/bin
 export PYTHON
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: ## make .venv with Tailrace and its test tools in it; a second call does nothing
 	@scripts/install
@@ -46,6 +46,11 @@ bench: install ## measure Tailrace beside its peers, as far as they can be had; 
 
 bench-quick: install ## the same in a few minutes, and less to be trusted
 	$(BIN)/python -m bench --quick
+
+bench-native: install ## native messaging beside RabbitMQ, NATS and Redis, with their own clients; six minutes
+	@$(BIN)/python -c 'import aio_pika, hiredis, nats, redis' 2>/dev/null || \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	$(BIN)/python -m bench.native
 
 soak: install ## one broker at half load for about twenty minutes: does anything grow?
 	$(BIN)/python -m bench.soak

@@ -93,8 +93,8 @@ def command(
             _update(readme, report)
         return
     try:
-        targets = plan_targets(_words(peers))
-        loads, curves = plan_measured(_words(only), quick=quick)
+        targets = plan_targets(words_of(peers))
+        loads, curves = plan_measured(words_of(only), quick=quick)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     plan = plan_of(QUICK if quick else FULL, rounds=rounds, seconds=seconds)
@@ -143,7 +143,7 @@ def _run(
     name: str,
 ) -> Report:
     out.mkdir(parents=True, exist_ok=True)
-    with _terminated_as_interrupted(), progress(plan.steps(loads, targets, curves)) as note:
+    with terminated_as_interrupted(), progress(plan.steps(loads, targets, curves)) as note:
         report = run(
             targets,
             loads,
@@ -173,12 +173,13 @@ def _update(readme: Path, report: Report) -> None:
     click.echo(f"wrote the tables of {readme}", err=True)
 
 
-def _words(text: str) -> tuple[str, ...]:
+def words_of(text: str) -> tuple[str, ...]:
+    """Separated by commas."""
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 @contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
+def terminated_as_interrupted() -> Iterator[None]:
     """SIGTERM ends the run as Ctrl-C does: servers are stopped, what there is is written."""
 
     def interrupt(_number: int, _where: FrameType | None) -> None:

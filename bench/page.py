@@ -5,6 +5,7 @@ It loads nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 
 from bench.plot import Bar, Dot, bars, line
@@ -27,7 +28,7 @@ svg .range { stroke: currentColor; stroke-width: 1.5; opacity: .6; }
 svg .line { stroke: var(--ours); stroke-width: 2; fill: none; } svg .axis { stroke: var(--line); }
 .lines { display: grid; grid-template-columns: repeat(auto-fill, minmax(17rem, 1fr)); gap: 0 1.5rem; }
 """
-_CHARTS = (
+CHARTS = (
     ("per_s", "how many", "per second"),
     ("mb_per_s", "how much", "MB/s"),
     ("p99_ms", "p99 latency", "ms"),
@@ -35,20 +36,26 @@ _CHARTS = (
 _SMALL_MB_PER_S = 20.0  # of loads of single records megabytes say nothing
 
 
-def as_page(report: Report) -> str:
+def as_page(
+    report: Report,
+    *,
+    title: str = "Tailrace beside its peers",
+    against: str = "against Kafka in the same run",
+    charts: Sequence[tuple[str, str, str]] = CHARTS,
+) -> str:
     """The whole page."""
     body = [
-        "<h1>Tailrace beside its peers</h1>",
+        f"<h1>{escape(title)}</h1>",
         f'<p class="quiet">{escape(machine_line(report))}</p>',
-        *([_goals(report), "<h2>Servers</h2>", _servers(report)] if has_peers(report) else []),
-        *(_load(report, name, title) for name, title in report.loads.items()),
+        *([_goals(report, against), "<h2>Servers</h2>", _servers(report)] if has_peers(report) else []),
+        *(_load(report, name, words, charts) for name, words in report.loads.items()),
         *_scaling(report),
         _missing(report),
     ]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Tailrace beside its peers</title><style>{_STYLE}</style></head>\n<body>\n"
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>\n"
         + "\n".join(part for part in body if part)
         + "\n</body></html>\n"
     )
@@ -61,14 +68,14 @@ def _table(header: list[str], rows: list[list[str]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
 
 
-def _goals(report: Report) -> str:
+def _goals(report: Report, against: str) -> str:
     rows = []
     for goal in report.goals:
         value, met = number(goal["value"]), goal["met"]
         mark = "" if met is None else '<b class="met">✓</b>' if met else '<b class="missed">✗</b>'
         reached = "not measured" if value is None else f"{figure(value)} {escape(str(goal['unit']))}"
         rows.append([escape(str(goal["text"])), escape(str(goal["bound"])), reached, mark])
-    return _table(["Goal, against Kafka in the same run", "goal", "reached", ""], rows)
+    return _table([f"Goal, {escape(against)}", "goal", "reached", ""], rows)
 
 
 def _servers(report: Report) -> str:
@@ -81,12 +88,12 @@ def _servers(report: Report) -> str:
     return _table(["server", "version", "ready s", "idle MB", "loaded MB", "idle CPU %"], rows)
 
 
-def _load(report: Report, load: str, title: str) -> str:
+def _load(report: Report, load: str, title: str, charts: Sequence[tuple[str, str, str]]) -> str:
     measured = [target for target in report.targets if report.values(load, target, "count")]
     if not measured:
         return ""
     parts = [f"<h2>{escape(title)}</h2>"]
-    parts += [_chart(report, load, measured, *chart) for chart in _CHARTS]
+    parts += [_chart(report, load, measured, *chart) for chart in charts]
     columns = [
         (key, name) for key, name in COLUMNS if any(report.values(load, each, key) for each in measured)
     ]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from html import escape
 
-from tailrace.bench.broker_report import BrokerReport, broker_lines, write_value
+from tailrace.bench.broker_report import BrokerReport, write_value
 from tailrace.bench.document import document, facts, table
 from tailrace.bench.wire.broker import ShapeResult
 
@@ -35,12 +35,12 @@ def write_broker_page(report: BrokerReport, *, measured_at: datetime) -> str:
         _table(report),
         *(f"<p>{escape(note)}</p>" for note in report.notes()),
         "<h2>The broker</h2>",
-        facts(broker_lines(report)),
+        facts(report.lines()),
         "<h2>Measured from</h2>",
         facts(report.machine),
     ]
     return document(
-        "tailrace bench",
+        report.command(),
         heading=f"The broker at {report.broker['address']}",
         measured_at=measured_at,
         body="\n".join(part for part in parts if part),

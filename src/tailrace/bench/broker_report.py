@@ -55,6 +55,14 @@ class BrokerReport:
     def as_row(self) -> dict[str, object]:
         return asdict(self)
 
+    def command(self) -> str:
+        """What made it."""
+        return "tailrace bench"
+
+    def lines(self) -> dict[str, object]:
+        """The broker and the settings as a person reads them."""
+        return broker_lines(self)
+
     def figures(self) -> list[Figure]:
         """The columns in which there is anything."""
         return [each for each in FIGURES if any(each.value_in(load) is not None for load in self.loads)]
@@ -95,7 +103,7 @@ def broker_lines(report: BrokerReport) -> dict[str, object]:
         "cluster id": broker["cluster_id"],
         "speaks": f"{broker['apis']} APIs, Produce {_versions(broker['produce_versions'])}, "
         f"Fetch {_versions(broker['fetch_versions'])}",
-        "runs as": _processes(broker["processes"]),
+        "runs as": process_line(broker["processes"]),
         "topic": f"partitions {settings['partitions']}, acks {settings['acks']}",
         "single records": f"{settings['record_bytes']} bytes",
         "each load": f"{settings['seconds']:g} s",
@@ -114,7 +122,8 @@ def _versions(found: object) -> str:
     return f"{found[0]} to {found[1]}"
 
 
-def _processes(found: object) -> str:
+def process_line(found: object) -> str:
+    """The broker's processes, as far as they can be seen."""
     assert isinstance(found, list)
     named = (f"{each['program']}, pid {each['pid']}" for each in found if isinstance(each, Mapping))
     return "; ".join(named) or "elsewhere, or not ours to look at"
