@@ -16,6 +16,8 @@ At work:
 `retained`              what was delivered and is not settled, kept for delivering it again
 `subscribed_partition`  machine, feed and cursor of one partition
 `member`, `delivery`    who takes messages, and what passes between him and the subscription
+`intake`                which partition the next new message comes from
+`at_most_once`          messages that leave when the cursor past them is durable
 `subscription`          a turn: times, new messages, members
 `redelivery`            what was not settled: delivered again, or written off
 `dead_letter`           what nobody could deal with, with the reason

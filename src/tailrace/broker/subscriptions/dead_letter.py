@@ -50,6 +50,14 @@ def write_dead_letter(
     return now_ms, record.key, record.value, [*headers, *ours]
 
 
+def is_letter_of(record: Record, subscription: str) -> bool:
+    """Whether this subscription gave the message up, or nobody knows who did: topics may be shared."""
+    for name, value in record.headers:
+        if name == "_dlq_subscription":
+            return value == subscription.encode()
+    return True
+
+
 def read_dead_letter(record: Record) -> dict[str, object]:
     """What our headers of a dead letter say: where it comes from, and why it is one."""
     ours = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tailrace.broker.partition import Partition
+from tailrace.broker.subscriptions.dead_letter import is_letter_of
 from tailrace.broker.subscriptions.delivery import Source
 from tailrace.broker.subscriptions.feed import Feed
 from tailrace.broker.subscriptions.journal import CursorRecords
@@ -34,7 +35,17 @@ class Pending:
 class SubscribedPartition:
     """A partition, as one subscription goes through it."""
 
-    __slots__ = ("expired", "feed", "machine", "partition", "place", "records", "skipped", "source")
+    __slots__ = (
+        "_letters_of",
+        "expired",
+        "feed",
+        "machine",
+        "partition",
+        "place",
+        "records",
+        "skipped",
+        "source",
+    )
 
     def __init__(
         self,
@@ -45,7 +56,9 @@ class SubscribedPartition:
         machine: PartitionMachine,
         feed: Feed,
         records: CursorRecords,
+        letters_of: str | None = None,
     ) -> None:
+        self._letters_of = letters_of  # of a dead-letter topic, which may be shared: whose are delivered
         self.place = place  # its number within the subscription
         self.source = source
         self.partition = partition
@@ -89,6 +102,9 @@ class SubscribedPartition:
                 undone = machine.cursor.beyond.first_gap(record.offset)
                 if undone - record.offset > _LEAP_MIN:  # after a start, behind a message that is stuck
                     feed.move_to(undone)
+                continue
+            if self._letters_of is not None and not is_letter_of(record, self._letters_of):
+                machine.pass_over(record.offset, record.offset + 1)
                 continue
             if record.headers and is_expired(record, now_ms):
                 machine.pass_over(record.offset, record.offset + 1)

@@ -16,15 +16,16 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from tailrace.broker.subscriptions.at_most_once import SendWhenDurable
 from tailrace.broker.subscriptions.cursor_writer import CursorWriter
 from tailrace.broker.subscriptions.dead_letter import DeadLetters
-from tailrace.broker.subscriptions.definition import Guarantee, Mode, Order, Start, SubscriptionConfig
+from tailrace.broker.subscriptions.definition import Guarantee, Mode, Start, SubscriptionConfig
 from tailrace.broker.subscriptions.delivery import Delivery, Notice, Recipient
 from tailrace.broker.subscriptions.dispatch import make_dispatch
+from tailrace.broker.subscriptions.intake import Intake
 from tailrace.broker.subscriptions.machine import Verdict
 from tailrace.broker.subscriptions.member import Member, OffsetRanges
 from tailrace.broker.subscriptions.redelivery import Redelivery
@@ -41,8 +42,6 @@ from tailrace.model import BrokerError, ErrorCode
 from tailrace.records import Record
 from tailrace.runtime import Clock, Supervisor
 from tailrace.storage.api import Waiter
-
-logger = logging.getLogger(__name__)
 
 _TURN_MESSAGES = 512
 """Delivered in one turn; then the others get theirs."""
@@ -93,8 +92,7 @@ class Subscription:
         self._looks_ahead = config.priority or config.mode is Mode.KEY_SHARED
         self._keys: dict[tuple[int, int], bytes | None] = {}  # of what is under way; key_shared only
         self._ahead_bytes = 0  # of messages in the dispatch that nobody had yet
-        self._heads: dict[int, Record] = {}  # the next record of each partition; order=timestamp only
-        self._turn = 0  # of the partitions
+        self._intake = Intake(self.partitions, order=config.order)
         self._loop = asyncio.get_running_loop()
         self._planned = False
         self._timer: asyncio.TimerHandle | None = None
@@ -358,7 +356,7 @@ class Subscription:
             return False
         prioritised = self.config.priority
         messages_left, bytes_left = _TURN_MESSAGES, _TURN_BYTES
-        for partition, record in self._take_new(min(missing, messages_left), now_ms):
+        for partition, record in self._intake.take(min(missing, messages_left), now_ms):
             priority = priority_of(record) if prioritised else PRIORITY_DEFAULT
             self._dispatch.put(Pending(partition, record, again=False, priority=priority), again=False)
             messages_left -= 1
@@ -367,43 +365,6 @@ class Subscription:
                 break
         self._ahead_bytes += _TURN_BYTES - bytes_left
         return messages_left <= 0 or bytes_left <= 0
-
-    def _take_new(self, count: int, now_ms: int) -> Iterable[tuple[SubscribedPartition, Record]]:
-        if self.config.order is Order.TIMESTAMP and len(self.partitions) > 1:
-            yield from self._take_oldest(count, now_ms)
-            return
-        total = len(self.partitions)
-        share = max(count // max(total, 1), 1)
-        dry = 0  # partitions in a row that had less than their share
-        while count > 0 and dry < total:
-            self._turn = (self._turn + 1) % total
-            partition = self.partitions[self._turn]
-            dry += 1
-            for place in range(min(share, count)):
-                record = partition.take_new(now_ms)
-                if record is None:
-                    break
-                count -= 1
-                if place + 1 == share:
-                    dry = 0
-                yield partition, record
-
-    def _take_oldest(self, count: int, now_ms: int) -> Iterable[tuple[SubscribedPartition, Record]]:
-        """Of the next records of all partitions the one with the smallest timestamp, again and again."""
-        heads = self._heads
-        for _ in range(count):
-            for place, partition in enumerate(self.partitions):
-                if place in heads:
-                    continue
-                record = partition.take_new(now_ms)
-                if record is not None:
-                    heads[place] = record
-                elif partition.feed.is_loading:
-                    return  # its next one may be the oldest of all
-            if not heads:
-                return
-            place = min(heads, key=lambda place: (heads[place].timestamp, place))
-            yield self.partitions[place], heads.pop(place)
 
     def _assign(self, now_ms: int) -> int:
         """Give messages to members until one of them runs out; how many messages wait no longer."""
@@ -444,7 +405,7 @@ class Subscription:
                 deliveries, member.outbox = member.outbox, []
                 if self.config.delivery is Guarantee.AT_MOST_ONCE:
                     assert self.writer is not None
-                    self.writer.tell(_SendWhenDurable(self, member, deliveries))
+                    self.writer.tell(SendWhenDurable(self, member, deliveries))
                 else:
                     member.recipient.deliver(deliveries)
 
@@ -522,7 +483,7 @@ class Subscription:
             if (held := self._keys.pop(key)) is not None:
                 self._dispatch.settle(held)
         self._dispatch.discard(lambda pending: self._is_of(pending, partition))
-        self._heads.pop(partition.place, None)
+        self._intake.forget(partition)
         partition.feed.move_to(target)
 
     def _is_of(self, pending: Pending, partition: SubscribedPartition) -> bool:
@@ -582,35 +543,6 @@ class Subscription:
     def _tell_members(self, notice: Notice) -> None:
         for member in list(self._members.values()):
             member.recipient.notice(notice)
-
-
-class _SendWhenDurable:
-    """Waits for a cursor, then lets messages go; an at-most-once delivery."""
-
-    __slots__ = ("_deliveries", "_member", "_subscription", "_told")
-
-    def __init__(self, subscription: Subscription, member: Member, deliveries: Sequence[Delivery]) -> None:
-        self._subscription = subscription
-        self._member = member
-        self._deliveries = deliveries
-        self._told = False
-
-    def done(self) -> bool:
-        return self._told
-
-    def set_result(self, result: None, /) -> None:  # noqa: ARG002
-        self._told = True
-        self._subscription.send_durable(self._member, self._deliveries)
-
-    def set_exception(self, error: Exception, /) -> None:
-        self._told = True
-        logger.warning(
-            "messages not delivered, and never will be (at_most_once): subscription=%s count=%d %s",
-            self._subscription.config.name,
-            len(self._deliveries),
-            error,
-        )
-        self._subscription.let_go(self._member, len(self._deliveries))
 
 
 def _no_partition(config: SubscriptionConfig, topic: str, partition: int) -> BrokerError:

@@ -354,6 +354,7 @@ class Subscriptions:
                 limit=snapshot.limit,
             ),
             records=CursorRecords(key, version=snapshot.version),
+            letters_of=config.name if topic.name == config.dead_letter_topic else None,
         )
 
     def _add_dead_letters(self, subscription: Subscription) -> SubscribedPartition | None:

@@ -152,3 +152,26 @@ def test_what_others_wrote_into_the_topic_is_listed_too() -> None:
         assert [each["value"] for each in listed] == ["by hand", "last"]
 
     play(scenario)
+
+
+def test_a_shared_dead_letter_topic_gives_each_subscription_its_own() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        first = await rig.subscribe("first", max_deliveries=1, dead_letter_topic="dead")
+        second = await rig.subscribe("second", max_deliveries=1, dead_letter_topic="dead")
+        ann, ben = rig.join(first), rig.join(second, "ben")
+        await rig.publish(b"0", b"1")
+        await rig.turns()
+        ann.nack(0)
+        await rig.wait_until(lambda: first.dead == 1)
+        ben.nack(1)
+        await rig.wait_until(lambda: second.dead == 1)
+        dead_letters = rig.broker.subscriptions.dead_letters
+        assert [each["value"] for each in await dead_letters("first", 10)] == ["0"]
+        assert [each["value"] for each in await dead_letters("second", 10)] == ["1"]
+        await second.redrive()
+        await rig.wait_until(lambda: ben.has(3))
+        await rig.turns()
+        assert ben.values == [b"0", b"1", b"1"]
+
+    play(scenario)

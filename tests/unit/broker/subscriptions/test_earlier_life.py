@@ -108,6 +108,7 @@ def test_an_acknowledgement_that_was_on_its_way_counts_in_the_next_life(
         if joins_first:
             await rig.turns()
         assert await deaf.ack(0) == 1
+        deaf.joined().leave()
         ann = rig.join(subscription)
         for wanted in (1, 2):
             await rig.wait_until(lambda wanted=wanted: wanted in ann.offsets)  # type: ignore[misc]

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tailrace.native import NativeConfig
 from tailrace.wire import native
 from tailrace.wire.native import (
     Frame,
@@ -82,6 +83,7 @@ def test_the_documented_limits_are_those_of_the_codec() -> None:
     limits = re.findall(r"([\d,]+)( KiB| MiB)? \|$", section, re.MULTILINE)
     unit = {"": 1, " KiB": 1024, " MiB": 1024 * 1024}
     assert [int(number.replace(",", "")) * unit[name] for number, name in limits] == [
+        NativeConfig().frame_bytes_max,
         native.FRAME_BYTES_MAX,
         native.PROPERTIES_BYTES_MAX,
         native.PROPERTIES_MAX,
