@@ -210,7 +210,8 @@ class SharedDispatch(Generic[MemberT, MessageT]):
             member_id = next(iter(turns))
             member = turns[member_id]
             if member.has_room():
-                turns.move_to_end(member_id)
+                if len(turns) > 1:
+                    turns.move_to_end(member_id)
                 return member, self._messages.pop()
             del turns[member_id]
             self._aside.add(member_id)

@@ -34,6 +34,9 @@ class Feed:
     __slots__ = (
         "_batch",
         "_batches",
+        "_fetch_end",
+        "_fetch_from",
+        "_fetched",
         "_loading",
         "_next_slice_at",
         "_partition",
@@ -67,6 +70,8 @@ class Feed:
         self._records: Iterator[Record] | None = None  # of that batch
         self._next_slice_at = position
         self._loading: asyncio.Task[None] | None = None
+        self._fetched: Iterator[Record] = iter(())  # of the batch that was last fetched from
+        self._fetch_from = self._fetch_end = 0  # the offsets that it still has
 
     def __repr__(self) -> str:
         return f"<Feed of {self._partition.name} at {self.position}>"
@@ -102,21 +107,38 @@ class Feed:
                 return None
 
     async def fetch(self, offset: int) -> Record | None:
-        """The record at one offset, for delivering it again; None if it is gone, BrokerError if not."""
+        """The record at one offset, for delivering it again; None if it is gone, BrokerError if not.
+
+        Who fetches many in ascending order has each batch decoded once. `end_fetching` lets go of the last.
+        """
         try:
-            found = await self._partition.read(Offset(offset), bytes_max=1)
-            data = await found.load()
-            for batch in iter_batches(data):
-                for record in batch.records():
-                    if record.offset == offset:
-                        return record
+            if not self._fetch_from <= offset < self._fetch_end:
+                await self._open_batch(offset)
+            for record in self._fetched:
+                if record.offset >= offset:
+                    self._fetch_from = record.offset + 1
+                    return record if record.offset == offset else None
         except (OffsetOutOfRange, BatchError):
-            return None
+            self.end_fetching()
         except BrokerError:
             if self._partition.log is not None:
                 raise
-            return None  # the topic is gone
+            # Else the topic is gone.
         return None
+
+    def end_fetching(self) -> None:
+        """Keep nothing of what was fetched."""
+        self._fetched, self._fetch_end = iter(()), 0
+
+    async def _open_batch(self, offset: int) -> None:
+        found = await self._partition.read(Offset(offset), bytes_max=1)
+        data = await found.load()
+        self.end_fetching()  # nothing waits between here and whoever takes the record
+        for batch in iter_batches(data):
+            if batch.base_offset <= offset < batch.next_offset:
+                self._fetched = batch.records()
+                self._fetch_from, self._fetch_end = batch.base_offset, batch.next_offset
+                return
 
     # ---- inside
 

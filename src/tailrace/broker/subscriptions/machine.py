@@ -261,8 +261,9 @@ class PartitionMachine:
     # ---- deliveries and how they end
 
     def deliver(self, offset: int, *, member: int, now_ms: int) -> int:
-        """Give a message that is available or ready to a member; the how-manieth time that is."""
-        assert self.can_deliver(offset), f"offset {offset} is {self.state_of(offset)}"
+        """Give a message to a member: the how-manieth time that is; 0 if it is not available or ready."""
+        if not self.can_deliver(offset):
+            return 0
         assert member >= 0
         self._where[offset] = member
         try:
@@ -448,7 +449,7 @@ class PartitionMachine:
                         self._changed[offset] = 0
                     self._finish(offset, offset + 1)
                     yield Settled(offset, None)
-                offset += 1
+                offset = max(offset + 1, cursor.position)
 
     def _fail(self, offset: int, member: int, *, now_ms: int, delay_ms: int | None = None) -> Verdict:
         self._locks.cancel(offset)

@@ -1,8 +1,8 @@
 """What becomes of a message that was not settled: it is delivered again, or written off as a dead letter.
 
 Both need its content, which is kept in the retry buffer or read from the log once more. Each kind of work is
-one task at a time, over a queue that is no longer than what the subscription may have under way. What cannot
-be read, or written as a dead letter, is tried again later; until a dead letter is durable the cursor does not
+one task at a time, over a queue that is no longer than what the subscription may have under way. No more is
+read than a few that wait for a member: a member that leaves may have had gigabytes. What cannot be read, or written as a dead letter, is tried again later; until a dead letter is durable the cursor does not
 pass its message.
 """
 
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tailrace.broker.subscriptions.dead_letter import DeadLetters, write_dead_letter
 from tailrace.broker.subscriptions.definition import SubscriptionConfig
-from tailrace.broker.subscriptions.retained import Retained
+from tailrace.broker.subscriptions.retained import Retained, size_of
 from tailrace.broker.subscriptions.subscribed_partition import SubscribedPartition
 from tailrace.model import BrokerError
 from tailrace.records import Record
@@ -25,6 +25,9 @@ from tailrace.runtime import Clock, Supervisor
 logger = logging.getLogger(__name__)
 
 _RETRY_S = 5.0
+_FETCHED_AT_ONCE = 64
+_AHEAD_MAX = 1_000  # messages that were read and that no member has taken yet,
+_AHEAD_BYTES_MAX = 8 << 20  # and what they may take, but for the last one
 
 
 class _Fetch(NamedTuple):
@@ -66,16 +69,28 @@ class Redelivery:
         self._to_bury: deque[tuple[SubscribedPartition, int, str]] = deque()
         self._fetching: asyncio.Task[None] | None = None
         self._burying: asyncio.Task[None] | None = None
+        self._ahead: dict[_Fetch, int] = {}  # read, and not known to be with a member; with its bytes
+        self._ahead_bytes = 0
         self._closed = False
         self.dead = 0  # dead letters that were written
 
     def deliver_again(self, partition: SubscribedPartition, offset: int) -> None:
         """A message is ready: have its content here."""
+        fetch = _Fetch(partition, offset, partition.machine.epoch)
+        self._ahead_bytes -= self._ahead.pop(fetch, 0)  # it was with a member since
         record = self._retained.get(partition.place, offset)
         if record is not None:
             self._on_record(partition, record)
             return
-        self._fetch_soon(_Fetch(partition, offset, partition.machine.epoch))
+        self._fetch_soon(fetch)
+
+    def go_on(self) -> None:
+        """Members may have taken what was read: read more, if there is more."""
+        if self._to_fetch and self._fetching is None:
+            if self._is_full():
+                for fetch in [fetch for fetch in self._ahead if not fetch.is_due()]:
+                    self._ahead_bytes -= self._ahead.pop(fetch)
+            self._start_fetching()
 
     def bury(self, partition: SubscribedPartition, offset: int, reason: str) -> None:
         """A message is dead: write its dead letter."""
@@ -96,16 +111,29 @@ class Redelivery:
         if self._closed:
             return
         self._to_fetch.append(fetch)
-        if self._fetching is None:
+        self._start_fetching()
+
+    def _start_fetching(self) -> None:
+        if self._fetching is None and not self._is_full() and not self._closed:
             self._fetching = self._tasks.start(f"{self._config.name} refetch", self._fetch_all())
 
+    def _is_full(self) -> bool:
+        return len(self._ahead) >= _AHEAD_MAX or self._ahead_bytes >= _AHEAD_BYTES_MAX
+
     async def _fetch_all(self) -> None:
+        feeds, fetched = set(), 0
         try:
-            while self._to_fetch:
-                await self._fetch_one(self._to_fetch.popleft())
-                await asyncio.sleep(0)  # what is hot is there at once, and others want their turn
+            while self._to_fetch and not self._is_full():
+                fetch = self._to_fetch.popleft()
+                feeds.add(fetch.partition.feed)
+                await self._fetch_one(fetch)
+                fetched += 1
+                if fetched % _FETCHED_AT_ONCE == 0 or not self._to_fetch:
+                    await asyncio.sleep(0)  # what is hot is there at once, and others want their turn
         finally:
             self._fetching = None
+            for feed in feeds:
+                feed.end_fetching()
 
     async def _fetch_one(self, fetch: _Fetch) -> None:
         partition, offset, _ = fetch
@@ -122,6 +150,9 @@ class Redelivery:
         if not fetch.is_due():
             return
         if record is not None:
+            size = size_of(record)
+            self._ahead_bytes += size - self._ahead.get(fetch, 0)
+            self._ahead[fetch] = size
             self._on_record(partition, record)
         elif partition.machine.lost(offset):
             partition.feed.skipped += 1
@@ -149,7 +180,10 @@ class Redelivery:
         machine = partition.machine
         if not machine.is_dead(offset):  # a seek came between
             return
-        record = self._retained.get(partition.place, offset) or await partition.feed.fetch(offset)
+        record = self._retained.get(partition.place, offset)
+        if record is None:
+            record = await partition.feed.fetch(offset)
+            partition.feed.end_fetching()
         if record is None:
             partition.feed.skipped += 1
         else:

@@ -21,7 +21,7 @@ class Retained:
     def __init__(self, *, bytes_max: int, required: bool) -> None:
         self._bytes_max = bytes_max
         self._required = required  # the log may lose them
-        self._records: dict[tuple[int, int], Record] = {}
+        self._records: dict[tuple[int, int], tuple[Record, int]] = {}  # with what each takes
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -37,21 +37,22 @@ class Retained:
         """Whether it is well below the bound, so that it is worth telling."""
         return not self._required or self.bytes * 4 <= self._bytes_max * 3
 
-    def put(self, place: int, record: Record) -> None:
+    def put(self, place: int, record: Record, size: int) -> None:
         """Keep a record of the partition numbered `place`, if there is room or it must be kept."""
         if self._required or self.bytes < self._bytes_max:
             key = place, record.offset
             if key not in self._records:
-                self._records[key] = record
-                self.bytes += size_of(record)
+                self._records[key] = record, size
+                self.bytes += size
 
     def get(self, place: int, offset: int) -> Record | None:
-        return self._records.get((place, offset))
+        kept = self._records.get((place, offset))
+        return None if kept is None else kept[0]
 
     def drop(self, place: int, offset: int) -> None:
-        record = self._records.pop((place, offset), None)
-        if record is not None:
-            self.bytes -= size_of(record)
+        kept = self._records.pop((place, offset), None)
+        if kept is not None:
+            self.bytes -= kept[1]
 
     def drop_all(self, place: int) -> None:
         """Forget every record of one partition."""

@@ -22,11 +22,14 @@ _LEAP_MIN = 1_000  # offsets in a row that are done; fewer are read and passed o
 class Pending:
     """A message whose content is here and that no member has: it waits for one with room."""
 
-    __slots__ = ("again", "key", "partition", "priority", "record")
+    __slots__ = ("again", "key", "partition", "priority", "record", "size")
 
-    def __init__(self, partition: SubscribedPartition, record: Record, *, again: bool, priority: int) -> None:
+    def __init__(
+        self, partition: SubscribedPartition, record: Record, *, again: bool, priority: int, size: int
+    ) -> None:
         self.partition = partition
         self.record = record
+        self.size = size  # about what it takes in memory
         self.key = record.key
         self.again = again  # it was with somebody before
         self.priority = priority

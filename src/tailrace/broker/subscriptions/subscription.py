@@ -26,7 +26,7 @@ from tailrace.broker.subscriptions.definition import Guarantee, Mode, Start, Sub
 from tailrace.broker.subscriptions.delivery import Delivery, Notice, Recipient
 from tailrace.broker.subscriptions.dispatch import make_dispatch
 from tailrace.broker.subscriptions.intake import Intake
-from tailrace.broker.subscriptions.machine import Verdict
+from tailrace.broker.subscriptions.machine import Settled, Verdict
 from tailrace.broker.subscriptions.member import Member, OffsetRanges
 from tailrace.broker.subscriptions.redelivery import Redelivery
 from tailrace.broker.subscriptions.retained import Retained, size_of
@@ -213,8 +213,7 @@ class Subscription:
         self._check_open()
         subscribed = self._find(topic, partition)
         settled = subscribed.machine.ack(ranges, epoch=epoch)
-        for each in settled:
-            self._settle(subscribed, each.offset, each.member)
+        self._settle_all(subscribed, settled)
         self.counters.acknowledged += len(settled)
         assert self.writer is not None
         self.writer.tell(waiter)
@@ -331,6 +330,7 @@ class Subscription:
                 self.wake()
             self._send()
             self._note_pause()
+        self._redelivery.go_on()
         self._report_skipped()
         self._set_timer(now_ms)
 
@@ -358,9 +358,11 @@ class Subscription:
         messages_left, bytes_left = _TURN_MESSAGES, _TURN_BYTES
         for partition, record in self._intake.take(min(missing, messages_left), now_ms):
             priority = priority_of(record) if prioritised else PRIORITY_DEFAULT
-            self._dispatch.put(Pending(partition, record, again=False, priority=priority), again=False)
+            size = size_of(record)
+            pending = Pending(partition, record, again=False, priority=priority, size=size)
+            self._dispatch.put(pending, again=False)
             messages_left -= 1
-            bytes_left -= size_of(record)
+            bytes_left -= size
             if bytes_left <= 0:
                 break
         self._ahead_bytes += _TURN_BYTES - bytes_left
@@ -376,15 +378,15 @@ class Subscription:
             taken += 1
             partition, record = pending.partition, pending.record
             if not pending.again:
-                self._ahead_bytes -= size_of(record)
+                self._ahead_bytes -= pending.size
             machine, offset = partition.machine, record.offset
-            if not machine.can_deliver(offset):  # settled while it waited here
-                self._dispatch.settle(record.key)
-                continue
-            if record.headers and is_expired(record, now_ms):
+            if record.headers and is_expired(record, now_ms) and machine.can_deliver(offset):
                 self._pass_expired(partition, record)
                 continue
             count = machine.deliver(offset, member=member.id, now_ms=now_ms)
+            if not count:  # settled while it waited here
+                self._dispatch.settle(record.key)
+                continue
             member.outbox.append(Delivery(partition.source, record, count=count, epoch=machine.epoch))
             member.wanted -= member.wanted > 0
             counters.delivered += 1
@@ -394,7 +396,7 @@ class Subscription:
                 machine.ack(((offset, offset + 1),), epoch=machine.epoch)
                 self._dispatch.settle(record.key)
                 continue
-            self._retained.put(partition.place, record)
+            self._retained.put(partition.place, record, pending.size)
             if keeps_keys:
                 self._keys[partition.place, offset] = record.key
         return taken
@@ -430,21 +432,24 @@ class Subscription:
 
     # ---- what becomes of messages
 
-    def _settle(self, partition: SubscribedPartition, offset: int, member: int | None) -> None:
-        """A message is done with."""
-        self._retained.drop(partition.place, offset)
-        if self._keys:
-            key = self._keys.pop((partition.place, offset), None)
-            if key is not None:
+    def _settle_all(self, partition: SubscribedPartition, settled: Sequence[Settled]) -> None:
+        """Messages are done with; each member who had some is looked at once."""
+        place, drop, keys = partition.place, self._retained.drop, self._keys
+        freed: dict[int, int] = {}
+        for offset, member_id in settled:
+            drop(place, offset)
+            if keys and (key := keys.pop((place, offset), None)) is not None:
                 self._dispatch.settle(key)
-        if member is not None:
-            self._free(member)
+            if member_id is not None:
+                freed[member_id] = freed.get(member_id, 0) + 1
+        for member_id, count in freed.items():
+            self._free(member_id, count)
 
-    def _free(self, member_id: int | None) -> None:
-        """A member holds one message less."""
+    def _free(self, member_id: int | None, count: int = 1) -> None:
+        """A member holds so many messages less."""
         member = self._members.get(member_id) if member_id is not None else None
         if member is not None:
-            member.held -= 1
+            member.held -= count
             self._dispatch.ready(member)
 
     def _pass_expired(self, partition: SubscribedPartition, record: Record) -> None:
@@ -460,12 +465,13 @@ class Subscription:
     def _put_again(self, partition: SubscribedPartition, record: Record) -> None:
         """A message that somebody had is here again, and waits for a member."""
         priority = priority_of(record) if self.config.priority else PRIORITY_DEFAULT
-        self._dispatch.put(Pending(partition, record, again=True, priority=priority), again=True)
+        pending = Pending(partition, record, again=True, priority=priority, size=size_of(record))
+        self._dispatch.put(pending, again=True)
         self.wake()
 
     def _settled(self, partition: SubscribedPartition, offset: int) -> None:
         """A message that nobody had any more is done with: buried, or gone."""
-        self._settle(partition, offset, None)
+        self._settle_all(partition, [Settled(offset, None)])
         self._store_soon()
         self.wake()
 
@@ -491,7 +497,7 @@ class Subscription:
         if pending.partition is not partition:
             return False
         if not pending.again:
-            self._ahead_bytes -= size_of(pending.record)
+            self._ahead_bytes -= pending.size
         return True
 
     # ---- inside

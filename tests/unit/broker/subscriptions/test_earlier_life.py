@@ -33,6 +33,13 @@ def test_what_may_have_been_delivered_before_is_done() -> None:
     assert made.ack([(2, 3), (5, 7)], epoch=0) == []
 
 
+def test_what_is_done_already_does_not_count_again() -> None:
+    made = PartitionMachine(Cursor(2, [(3, 5)]), rules=RULES)
+    made.expect_earlier(end=10, count_max=2)
+    assert made.ack([(0, 6)], epoch=0) == [Settled(2, None), Settled(5, None)]
+    assert made.cursor == Cursor(6)
+
+
 def test_it_is_told_to_the_durable_cursor_with_its_failures() -> None:
     made = restored(0, end=10, failures={4: 1})
     made.ack([(4, 5)], epoch=0)

@@ -19,9 +19,13 @@ def record(
     return made
 
 
+def put(kept: Retained, place: int, given: Record) -> None:
+    kept.put(place, given, size_of(given))
+
+
 def test_a_record_is_kept_until_it_is_dropped() -> None:
     kept = Retained(bytes_max=10_000, required=False)
-    kept.put(1, record(5, value=b"v"))
+    put(kept, 1, record(5, value=b"v"))
     found = kept.get(1, 5)
     assert found is not None and found.value == b"v"
     assert kept.get(0, 5) is None and kept.get(1, 4) is None
@@ -33,16 +37,16 @@ def test_a_record_is_kept_until_it_is_dropped() -> None:
 
 def test_a_record_that_is_put_twice_counts_once() -> None:
     kept = Retained(bytes_max=10_000, required=False)
-    kept.put(0, record(5, value=b"v"))
+    put(kept, 0, record(5, value=b"v"))
     before = kept.bytes
-    kept.put(0, record(5, value=b"v"))
+    put(kept, 0, record(5, value=b"v"))
     assert (len(kept), kept.bytes) == (1, before)
 
 
 def test_past_the_bound_what_the_log_has_is_not_kept() -> None:
     kept = Retained(bytes_max=2_000, required=False)
     for offset in range(5):
-        kept.put(0, record(offset, value=bytes(1_000)))
+        put(kept, 0, record(offset, value=bytes(1_000)))
     assert len(kept) == 2 and kept.get(0, 2) is None
     assert not kept.is_full  # it holds up nobody
 
@@ -51,9 +55,9 @@ def test_past_the_bound_what_the_log_may_lose_is_kept_and_holds_up_the_rest() ->
     kept = Retained(bytes_max=2_000, required=True)
     for offset in range(2):
         assert not kept.is_full
-        kept.put(0, record(offset, value=bytes(1_000)))
+        put(kept, 0, record(offset, value=bytes(1_000)))
     assert (kept.is_full, kept.has_room) == (True, False)
-    kept.put(0, record(2, value=bytes(1_000)))
+    put(kept, 0, record(2, value=bytes(1_000)))
     assert len(kept) == 3
     kept.drop(0, 0)
     assert (kept.is_full, kept.has_room) == (True, False)
@@ -65,7 +69,7 @@ def test_a_whole_partition_is_forgotten_at_once() -> None:
     kept = Retained(bytes_max=10_000, required=True)
     for place in (0, 1):
         for offset in range(3):
-            kept.put(place, record(offset))
+            put(kept, place, record(offset))
     kept.drop_all(0)
     assert len(kept) == 3 and kept.get(0, 1) is None and kept.get(1, 1) is not None
     kept.drop_all(1)
