@@ -52,7 +52,8 @@ def run_python(*args: str, cwd: Path, **environment: str) -> str:
 
 def example(name: str) -> str:
     """The Python block that README saves under a name, or shows as a test."""
-    wanted = {"hello.py": "tailrace.Broker()", "test_orders.py": "def test_"}[name]
+    told_by = {"hello.py": "tailrace.Broker()", "worker.py": "BrokerClient(", "test_orders.py": "def test_"}
+    wanted = told_by[name]
     (found,) = [block for block in blocks("python") if wanted in block]
     return found
 
@@ -104,20 +105,27 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def test_the_screen_is_the_one_that_readme_shows(server: Path) -> None:
     (shown,) = [block for block in blocks("text") if block.startswith("tailrace ")]
-    anything = re.escape(shown).replace("9092", r"\d+").replace(r"0\.4\ s", r"\d+\.\d\ s")
+    anything = (
+        re.escape(shown).replace("9092", r"\d+").replace("9999", r"\d+").replace(r"0\.4\ s", r"\d+\.\d\ s")
+    )
     anything = re.sub(r"(\\ )+", r"\\s+", anything)
     assert re.search(anything, (server / "screen").read_text(encoding="utf-8"))
 
 
 def test_the_commands_work_on_the_server(server: Path) -> None:
-    port = json.loads((server / "tailrace-data" / "tailrace.ports.json").read_text())["kafka"]
+    ports = json.loads((server / "tailrace-data" / "tailrace.ports.json").read_text())
+    (server / "worker.py").write_text(example("worker.py").replace("9999", str(ports["native"])))
+    assert run_python("-W", "error", "worker.py", cwd=server) == "resize picture 7 {'kind': 'photo'}\n"
+    addresses = {
+        "TAILRACE_BOOTSTRAP": f"127.0.0.1:{ports['kafka']}",
+        "TAILRACE_NODE": f"127.0.0.1:{ports['native']}",
+    }
+    doors = ["--kafka-port", str(ports["kafka"]), "--native-port", str(ports["native"])]
     arguments = [args for args in tailrace_arguments() if args[0] not in ("bench", "log")]
-    assert len(arguments) >= 7
+    assert len(arguments) >= 11
     for args in arguments:
-        known = ["--kafka-port", str(port)] if args == ["doctor"] else []
-        printed = run_python(
-            "-m", "tailrace", *args, *known, cwd=server, TAILRACE_BOOTSTRAP=f"127.0.0.1:{port}"
-        )
+        known = doors if args == ["doctor"] else []
+        printed = run_python("-m", "tailrace", *args, *known, cwd=server, **addresses)
         assert printed.strip() != ""
         if args[:2] == ["tail", "greetings"]:
             assert "hello" in printed and "world" in printed
@@ -142,7 +150,8 @@ def test_the_benchmark_commands_work(server: Path, tmp_path: Path) -> None:
 
 def test_every_command_of_readme_is_known_to_these_tests() -> None:
     known = re.compile(
-        r"make [a-z-]+$|\.venv/bin/tailrace (--help|produce|tail|topic|group|doctor|config|log|bench)"
+        r"make [a-z-]+$|\.venv/bin/tailrace "
+        r"(--help|produce|tail|topic|group|doctor|config|log|bench|publish|subscription|consume|inspect)"
     )
     assert commands() != []
     assert [line for line in commands() if not known.match(line)] == []
