@@ -2,8 +2,9 @@
 
 Both need its content, which is kept in the retry buffer or read from the log once more. Each kind of work is
 one task at a time, over a queue that is no longer than what the subscription may have under way. No more is
-read than a few that wait for a member: a member that leaves may have had gigabytes. What cannot be read, or written as a dead letter, is tried again later; until a dead letter is durable the cursor does not
-pass its message.
+read than a few messages that wait for a member: one that leaves may have had gigabytes. What cannot be read,
+or written as a dead letter, is tried again later; until a dead letter is durable the cursor does not pass its
+message.
 """
 
 from __future__ import annotations

@@ -222,3 +222,21 @@ def test_a_write_that_was_planned_does_not_come_after_the_end() -> None:
             await waiting
 
     play(scenario)
+
+
+def test_what_changes_during_a_write_is_written_also_if_nobody_waits_for_it() -> None:
+    async def scenario(stage: Stage) -> None:
+        first = stage.ack()
+        await turn()
+        stage.other.changed = True
+        stage.writer.flush_soon()
+        await turn()
+        assert len(stage.written) == 1
+        stage.done[0](ErrorCode.NONE)
+        await turn()
+        assert first.done() and stage.written[1:] == [[(b"other", b"delta")]]
+        stage.done[1](ErrorCode.NONE)
+        await turn()
+        assert len(stage.written) == 2
+
+    play(scenario)
