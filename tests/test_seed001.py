@@ -169,15 +169,30 @@ def test_the_publishing_sample(broker: tailrace.Broker, home: Path) -> None:
     assert (first.headers, second.headers) == ((), (("custom_property", b"value"),))
 
 
+ASLEEP = "asleep\n"
+TELLING_TIME = """
+import time as real
+
+class time:
+    @staticmethod
+    def sleep(seconds):
+        print("asleep", flush=True)
+        real.sleep(seconds)
+"""
+"""The sample's missing `import time`, telling when it waits."""
+
+
 def test_the_subscribing_sample(broker: tailrace.Broker, home: Path) -> None:
     with BrokerClient(port=broker.native_port) as client:
         client.create_topic("events")
         client.publish_text("events", "Hello, World!")
-        with running("import time\n" + SUBSCRIBING, broker, home) as process:
-            lines = iter(stdout_of(process))
+        with running(TELLING_TIME + SUBSCRIBING, broker, home) as process:
+            printed = iter(stdout_of(process))
+            lines = (line for line in printed if line != ASLEEP)
             assert [next(lines), next(lines)] == ["Received: Hello, World!\n", "subscriber-1 got 0\n"]
             client.publish_text("events", "Another message")
             assert [next(lines), next(lines)] == ["Received: Another message\n", "subscriber-1 got 1\n"]
+            assert next(printed) == ASLEEP  # so Ctrl-C meets the loop, and not what stands before it
             assert interrupted(process) == (0, "")
         assert client.pull("my-consumer-group", wait_ms=0) == [], "what was handled was not acknowledged"
 
