@@ -63,5 +63,6 @@ all: fmt vet build test ## format, vet, build, test
 
 clean: ## remove what builds and tests leave behind; .venv stays
 	rm -rf build dist src/*.egg-info .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache \
-		.import_linter_cache .venv/.installed src/tailrace/records/_compiled*.so src/tailrace/records/_compiled.c
+		.import_linter_cache .venv/.installed src/tailrace/records/_compiled*.so src/tailrace/records/_compiled.c \
+		src/tailrace/spark/codec/_compiled*.so src/tailrace/spark/codec/_compiled.c
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,38 @@
+"""Records to Arrow and Arrow to records, whole fetches at a time and never an object per record.
+
+`decode` turns the bytes of a fetch into the columns of Spark's Kafka source. `decode_sound` does the same and
+sets aside what is damaged, `decode_pieces` bounds the memory. `encode` turns columns into record batches
+ready to be produced. `partition_rows` says where rows go, as Kafka's default partitioner does.
+
+    schema.py    the columns, by name and type
+    walk.py      which batches of a fetch have rows to show: ranges, control batches, aborted transactions
+    columns.py   the Arrow buffers, and the shapes that both twins fill and read
+    decoding.py  fetch to rows
+    rows.py      the columns to be written, whatever their types; encoding.py makes batches of them
+    partition.py keys to partitions
+
+The functions that touch every row exist twice: `_compiled.pyx` in Cython, `_pure.py` with numpy and Arrow's
+own kernels. `ACCELERATED` says which are in use, and TAILRACE_PURE=1 chooses the pure ones.
+"""
+
+from tailrace.spark.codec.decoding import Piece, Sound, decode, decode_pieces, decode_sound
+from tailrace.spark.codec.encoding import encode
+from tailrace.spark.codec.partition import partition_rows
+from tailrace.spark.codec.schema import HEADERS_TYPE, KAFKA_SCHEMA, TIMESTAMP_TYPE
+from tailrace.spark.codec.twin import ACCELERATED
+from tailrace.spark.codec.walk import BadSpan
+
+__all__ = [
+    "ACCELERATED",
+    "HEADERS_TYPE",
+    "KAFKA_SCHEMA",
+    "TIMESTAMP_TYPE",
+    "BadSpan",
+    "Piece",
+    "Sound",
+    "decode",
+    "decode_pieces",
+    "decode_sound",
+    "encode",
+    "partition_rows",
+]

@@ -1,0 +1,9 @@
+import numpy as np
+import numpy.typing as npt
+
+from tailrace.records import BytesLike
+from tailrace.spark.codec.columns import Binary, Columns, Ints, Rows
+
+def read_columns(arena: BytesLike, batches: Ints, *, start: int, end: int, headers: bool) -> Columns: ...
+def write_payloads(rows: Rows, bounds: list[int], *, reserve: int) -> list[bytearray]: ...
+def hash_keys(keys: Binary) -> npt.NDArray[np.uint32]: ...
