@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from tailrace.broker import Broker, BrokerConfig, NewTopic, Node, Partition, Topic
 from tailrace.broker.publishing import NewMessage
 from tailrace.broker.subscriptions import (
@@ -36,6 +38,11 @@ DEADLINE_S = 30.0
 NODE = BrokerId(1)
 SMALL = DirectoryConfig(free_bytes_min=0, checkpoint_interval_ms=3_600_000)
 COLD = DirectoryConfig(free_bytes_min=0, checkpoint_interval_ms=3_600_000, tail_bytes_max=0)
+
+
+def make_cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every record come from the disk. What the kernel has cached is nobody's to say in a test."""
+    monkeypatch.setattr(Partition, "read_nowait", lambda partition, offset, *, bytes_max: None)
 
 
 class HeldLog(MemoryLog):

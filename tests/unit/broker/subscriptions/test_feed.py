@@ -15,7 +15,7 @@ from tailrace.runtime import Supervisor
 from tailrace.storage import Slice
 from tailrace.testing import FakeClock
 
-from .rig import COLD, Rig, play, play_lives
+from .rig import COLD, Rig, make_cold, play, play_lives
 
 NOW_MS = FakeClock().now_ms()
 
@@ -252,7 +252,9 @@ def test_a_read_that_failed_is_tried_again_later(monkeypatch: pytest.MonkeyPatch
     play(scenario)
 
 
-def test_cold_records_come_after_a_call(tmp_path: Path) -> None:
+def test_cold_records_come_after_a_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_cold(monkeypatch)
+
     async def before(rig: Rig) -> None:
         await rig.topic()
         for _ in range(40):
@@ -267,7 +269,11 @@ def test_cold_records_come_after_a_call(tmp_path: Path) -> None:
     play_lives(tmp_path, before, after, config=COLD)
 
 
-def test_a_cold_read_under_way_is_forgotten_when_it_is_moved(tmp_path: Path) -> None:
+def test_a_cold_read_under_way_is_forgotten_when_it_is_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_cold(monkeypatch)
+
     async def before(rig: Rig) -> None:
         await rig.topic()
         await rig.publish(*[bytes(5_000)] * 100)

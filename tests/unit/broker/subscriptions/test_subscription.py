@@ -15,7 +15,7 @@ from tailrace.broker.subscriptions.delivery import Delivery, Notice
 from tailrace.broker.subscriptions.machine import State
 from tailrace.model import BrokerError, ErrorCode
 
-from .rig import COLD, TOPIC, Inbox, Rig, play, play_lives
+from .rig import COLD, TOPIC, Inbox, Rig, make_cold, play, play_lives
 
 # ---- who gets what
 
@@ -738,7 +738,11 @@ def test_partitions_are_merged_by_time() -> None:
     play(scenario)
 
 
-def test_partitions_are_merged_by_time_also_where_they_come_from_the_disk(tmp_path: Path) -> None:
+def test_partitions_are_merged_by_time_also_where_they_come_from_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_cold(monkeypatch)
+
     async def before(rig: Rig) -> None:
         await rig.topic(partitions=3)
         await rig.subscribe(order="timestamp")
@@ -749,8 +753,6 @@ def test_partitions_are_merged_by_time_also_where_they_come_from_the_disk(tmp_pa
     async def after(rig: Rig) -> None:
         work = rig.broker.subscriptions.known("work")
         ann = rig.join(work)
-        await rig.turns(3)
-        assert any(each.feed.is_loading for each in work.partitions)
         await rig.wait_until(lambda: len(ann.got) == 60)
         assert [each.record.timestamp for each in ann.got] == sorted(
             each.record.timestamp for each in ann.got
