@@ -1,4 +1,4 @@
-"""Addresses of brokers: `host:port` as people write them in bootstrap.servers."""
+"""Addresses of brokers: `host:port` as people write them, and what is said of one that cannot be reached."""
 
 from __future__ import annotations
 
@@ -45,3 +45,26 @@ def _parse(text: str) -> Address:
     if not host or (port and not (port.isascii() and port.isdigit() and 0 < int(port) <= _PORT_MAX)):
         raise ConfigError(f"bootstrap.servers: {text!r} is not host:port, for example 127.0.0.1:9092")
     return Address(host, int(port) if port else DEFAULT_PORT)
+
+
+def unreached(address: Address, error: OSError) -> str:
+    """To a person whose broker cannot be reached: why, and the way out."""
+    return _unreached(address, _cause(error))
+
+
+def unanswered_by(address: Address, timeout_s: float) -> str:
+    """The same where nobody answered in time."""
+    return _unreached(address, f"no answer within {timeout_s:.3g} s")
+
+
+def _unreached(address: Address, cause: str) -> str:
+    return f"cannot reach {address} ({cause}). Is the broker running? Try: tailrace up"
+
+
+def _cause(error: OSError) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    # Several addresses of one host: asyncio puts all their errors into one text.
+    if error.strerror is None and "Connect call failed" in str(error):
+        return "connection refused"
+    return (error.strerror or str(error) or type(error).__name__).lower()

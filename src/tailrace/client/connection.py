@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from tailrace import __version__
-from tailrace.client.address import Address
+from tailrace.client.address import Address, unanswered_by, unreached
 from tailrace.client.error import (
     CannotConnect,
     ClientError,
@@ -344,9 +344,9 @@ async def open_connection(
         async with asyncio.timeout(connect_timeout_s):
             await loop.create_connection(lambda: connection, address.host, address.port)
     except TimeoutError as error:
-        raise ConnectTimedOut(_unreached(address, f"no answer within {connect_timeout_s:g} s")) from error
+        raise ConnectTimedOut(unanswered_by(address, connect_timeout_s)) from error
     except OSError as error:
-        raise CannotConnect(_unreached(address, _cause(error))) from error
+        raise CannotConnect(unreached(address, error)) from error
     try:
         await connection.negotiate(timeout_s=connect_timeout_s)
     except ProtocolError as error:
@@ -362,16 +362,3 @@ async def open_connection(
         await connection.close()
         raise
     return connection
-
-
-def _unreached(address: Address, cause: str) -> str:
-    return f"cannot reach {address} ({cause}). Is the broker running? Try: tailrace up"
-
-
-def _cause(error: OSError) -> str:
-    if isinstance(error, ConnectionRefusedError):
-        return "connection refused"
-    # Several addresses of one host: asyncio puts all their errors into one text.
-    if error.strerror is None and "Connect call failed" in str(error):
-        return "connection refused"
-    return (error.strerror or str(error) or type(error).__name__).lower()

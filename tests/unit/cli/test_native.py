@@ -151,7 +151,7 @@ def test_nobody_listens_is_one_line_with_the_way_out(
     assert main([*args, "--node", f"127.0.0.1:{port}"]) == 1
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err.startswith(f"error: cannot reach 127.0.0.1:{port} ")
+    assert shown.err.startswith(f"error: cannot reach 127.0.0.1:{port} (connection refused). Is the broker ")
     assert "Try: tailrace up" in shown.err
     assert shown.err.count("\n") == 1
 
@@ -176,7 +176,7 @@ def test_the_configuration_gives_the_deadline(
     with socket.create_server(("127.0.0.1", 0)) as mute:
         monkeypatch.setenv("TAILRACE_NODE", f"127.0.0.1:{mute.getsockname()[1]}")
         assert main(["inspect"]) == 5
-    assert re.search(r"no answer within 0\.0[45]", capsys.readouterr().err)
+    assert re.search(r"no answer within 0\.0\d{1,3} s", capsys.readouterr().err)
 
 
 def test_a_wrong_configuration_is_named(

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Protocol, TypeAlias, cast
 
-from tailrace.client.address import Address
+from tailrace.client.address import Address, unanswered_by, unreached
 from tailrace.client.error import ClientError, ConnectTimedOut
 from tailrace.client.native.error import BrokerGone, BrokerUnreachable, error_of, number_of
 from tailrace.model import ProtocolError
@@ -289,13 +289,13 @@ async def open_connection(
             await _greet(connection, client_id, heartbeat_interval_s, ask_producer=ask_producer)
     except TimeoutError as error:
         connection.fail(BrokerGone(f"{address} did not answer"))
-        raise _UnreachableInTime(_unreached(address, f"no answer within {timeout_s:g} s")) from error
+        raise _UnreachableInTime(unanswered_by(address, timeout_s)) from error
     except (BrokerGone, ProtocolError) as error:
         raise BrokerUnreachable(
             f"{address} took the connection and then ended it ({error}). Is this the native port?"
         ) from error
     except OSError as error:
-        raise BrokerUnreachable(_unreached(address, error.strerror or str(error))) from error
+        raise BrokerUnreachable(unreached(address, error)) from error
     except BaseException:
         connection.fail(BrokerGone(f"the connection to {address} was given up"))
         raise
@@ -325,7 +325,3 @@ async def _greet(
 
 class _UnreachableInTime(BrokerUnreachable, ConnectTimedOut):
     """The address took the connection, or not even that, and then said nothing."""
-
-
-def _unreached(address: Address, cause: str) -> str:
-    return f"cannot reach {address} ({cause}). Is the broker running? Try: tailrace up"
