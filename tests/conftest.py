@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A slow machine is no bug: generated tests are bounded by their number of examples and not by the clock. On a
@@ -10,3 +13,9 @@ settings.register_profile(
     "tailrace", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("tailrace")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # A shell starts what runs in its background with Ctrl-C ignored, and so would begin every process that a
+    # test starts in order to interrupt it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
