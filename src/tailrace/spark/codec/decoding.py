@@ -16,7 +16,7 @@ its batch a broken one, as it fails Spark's own source.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import numpy as np
@@ -155,18 +155,19 @@ def decode_pieces(
 ) -> Iterator[Piece]:
     """The rows of a fetch, piece by piece, at least one; a piece is decompressed when it is asked for.
 
-    With `keeps_bad` broken batches are listed in the pieces, else the first is raised.
+    With `keeps_bad` broken batches are listed in the pieces with their bytes, else the first is raised.
     """
     columns = plan_schema(schema, headers=headers)
+    walk = Walk(data, start=start, end=end, aborted=aborted, check_crcs=check_crcs)
     reader = _Reader(
         TopicPartition(topic, partition),
         columns,
+        walk.view,
         start=start,
         end=end,
         keeps_bad=keeps_bad,
         bytes_max=bytes_max,
     )
-    walk = Walk(data, start=start, end=end, aborted=aborted, check_crcs=check_crcs)
     rows_max = INT32_MAX // max(len(topic.encode()), 4)  # so that the topic column has room as well
     is_first = True
     load = _Load(walk.view)
@@ -214,12 +215,23 @@ class _Load:
 class _Reader:
     """Reads pieces of one partition. `bad` collects spans until the next piece takes them along."""
 
-    __slots__ = ("_bytes_max", "_end", "_headers", "_keeps_bad", "_schema", "_start", "_tp", "bad")
+    __slots__ = (
+        "_bytes_max",
+        "_end",
+        "_fetched",
+        "_headers",
+        "_keeps_bad",
+        "_schema",
+        "_start",
+        "_tp",
+        "bad",
+    )
 
     def __init__(
         self,
         tp: TopicPartition,
         schema: pa.Schema,
+        fetched: memoryview,
         *,
         start: int,
         end: int,
@@ -227,6 +239,7 @@ class _Reader:
         bytes_max: int,
     ) -> None:
         self._tp = tp
+        self._fetched = fetched
         self._start = start
         self._end = end
         self._schema = schema
@@ -239,7 +252,8 @@ class _Reader:
         """List a bad span, or raise it with its place."""
         if not self._keeps_bad:
             raise BatchError(f"{self._tp} at offset {span.first_offset}: {span.reason}", code=span.code)
-        self.bad.append(span)
+        raw = bytes(self._fetched[span.position : span.position + span.size])
+        self.bad.append(replace(span, raw=raw))
 
     def payload_of(self, batch: Batch, position: int) -> BytesLike | None:
         """The records of a batch, decompressed; None where they cannot be had."""
@@ -302,7 +316,9 @@ class _Reader:
             if field.name == "topic":
                 array = repeated_text(self._tp.topic, count)
             elif field.name == "partition":
-                array = pa.array(np.full(count, self._tp.partition, dtype=np.int32))
+                # Not pa.array: of numpy's arrays it asks pandas first, whose import takes half a second.
+                same = pa.py_buffer(np.full(count, self._tp.partition, dtype=np.int32))
+                array = pa.Array.from_buffers(pa.int32(), count, [None, same])
             else:
                 array = made[field.name]
             arrays.append(array if array.type.equals(field.type) else array.cast(field.type))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tailrace.model import ErrorCode
 from tailrace.records import HEADER_BYTES, LOG_OVERHEAD_BYTES, Batch, BatchError, BytesLike, read_batch
@@ -35,6 +35,8 @@ class BadSpan:
     """The first one after it; None where not even the length of the batch can be believed."""
     reason: str
     code: ErrorCode
+    raw: bytes = field(default=b"", repr=False, compare=False)
+    """The bytes themselves, where somebody means to keep them."""
 
 
 class Walk:
