@@ -9,7 +9,7 @@ what the machine does to one it does to the others. What is missing is skipped, 
 `server/`   how each server is started            `dialect/`  how each is spoken to over raw sockets
 `generator` one wire load in its own process      `client`    one side of a real client in its own process
 `child`     those processes, seen from here       `goal`      what is to be reached, as a table
-`report`    figures, and their JSON               `table` `page` `plot`  the same for people
+`report`    figures, and their JSON               `table` `page`  the same for people
 `scaling/`  Tailrace alone: cost against size
 
 Three kinds of load: *wire* sends prebuilt frames, so that the server is the limit (tailrace.bench.wire);

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from bench.plot import Bar, Dot, bars, line
 from bench.report import Report, Row, number, rows_of
 from bench.table import COLUMNS, curve_columns, figure, growth_text, has_peers, machine_line, notes, remark
+from tailrace.page import Bar, Dot, bars, line
 
 _STYLE = """
 :root { color-scheme: light dark; --ours: #0a7f78; --theirs: #9aa5b1; --line: #8884; }

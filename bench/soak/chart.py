@@ -6,10 +6,11 @@ does not see the colours. Colours are classes, which the page sets for light and
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+
+from tailrace.page import tick_step
 
 _WIDTH, _HEIGHT = 720, 200
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 28, 24
@@ -46,18 +47,6 @@ def lines(title: str, rows: Sequence[Line], *, unit: str, span_s: float) -> str:
         "</svg>",
     ]
     return "\n".join(part for part in parts if part)
-
-
-def tick_step(most: float) -> float:
-    """A round step of which four reach the greatest value: 1, 2, 2.5 or 5 times a power of ten."""
-    if not most > 0:
-        return 1.0
-    rough = most / _TICKS
-    power = 10.0 ** math.floor(math.log10(rough))
-    for factor in (1, 2, 2.5, 5, 10):
-        if factor * power >= rough * (1 - 1e-9):
-            return factor * power
-    return 10 * power
 
 
 def thin(times_s: Sequence[float], values: Sequence[float], points_max: int) -> list[tuple[float, float]]:

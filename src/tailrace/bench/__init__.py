@@ -5,7 +5,6 @@
 `page`        the same as one HTML page
 `wire`        loads over raw sockets, those of `tailrace bench` among them
 `broker_report` `broker_page`  what those measured, and the same as one HTML page
-`document`    what both pages share
 `compare`     our log and the bare system calls in turns, so that both meet the same disk at the same time
 `batch`       batches of an exact size
 `appending` `reading` `committing` `recovering` `coding`  one load each

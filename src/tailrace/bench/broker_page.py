@@ -12,8 +12,8 @@ from datetime import datetime
 from html import escape
 
 from tailrace.bench.broker_report import BrokerReport, write_value
-from tailrace.bench.document import document, facts, table
 from tailrace.bench.wire.broker import ShapeResult
+from tailrace.page import document, facts, table
 
 _WIDTH, _LABEL_WIDTH, _VALUE_WIDTH = 900, 290, 80
 _ROW, _BAR = 24, 14

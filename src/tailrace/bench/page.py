@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from html import escape
 
-from tailrace.bench.document import document, facts, table
 from tailrace.bench.report import LogReport, Verdict, judge, write_figure
+from tailrace.page import document, facts, table
 
 _BAR_WIDTH, _BAR_HEIGHT = 300, 14
 _GOAL_AT = 180  # where the bar of a figure ends that is just its goal

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from bench.goal import GOALS, Goal, judge
 from bench.page import as_page
-from bench.plot import Bar, bars
 from bench.report import Report, Row, ServerFacts, read_json, write_json
 from bench.table import as_markdown, figure, goal_table, load_table, markdown, notes
+
+from tailrace.page import Bar, bars
 
 
 def sample(per_s: float, **more: object) -> Row:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from bench.page import as_page
-from bench.plot import Dot, line
 from bench.report import Report, Row, growth, read_json, write_json
 from bench.table import as_markdown, curve_table, growth_text, notes
+
+from tailrace.page import Dot, line
 
 HEADINGS = {"a": "speed <x>, MB/s", "b": "rare, ms"}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from bench.soak.chart import Line, lines, thin, tick_step
+from bench.soak.chart import Line, lines, thin
 from bench.soak.command import INTERRUPTED, command, line_printer, status_of, stoppable
 from bench.soak.page import CHARTS, as_page
 from bench.soak.report import (
@@ -27,6 +27,7 @@ from bench.soak.shape import Job, Rates, Shape
 from click.testing import CliRunner
 
 from tailrace.bench.wire import LoadError
+from tailrace.page import tick_step
 
 
 def report_of(*, seconds: int = 100, leak_mb: float = 0.0, records_per_s: float = 1000.0) -> Report:

@@ -1,4 +1,4 @@
-"""What the pages of all benchmarks share: the frame, the style, tables, and facts as a table.
+"""What all pages share: the frame, the style, tables, and facts as a table.
 
 A page is to be kept or passed on, so it asks nobody for anything: style and plots are in it, there is no
 script, and its policy forbids all else. It follows the reader's choice of light or dark.
@@ -19,18 +19,21 @@ _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
   max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; margin-bottom: 0; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-p, caption, .quiet { color: var(--quiet); }
+h3 { font-size: 1rem; margin: 1.5rem 0 .5rem; } h3 .quiet { font-weight: normal; }
+p, caption, .quiet { color: var(--quiet); } a { color: inherit; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; font-weight: normal; padding: .35rem .75rem .35rem 0;
   border-bottom: 1px solid var(--line); }
 thead th { color: var(--quiet); }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .met { color: var(--met); } .missed { color: var(--missed); font-weight: 600; }
-svg { display: block; } .track { fill: var(--track); } .goal { stroke: var(--ink); }
+svg { display: block; } .wide { width: 100%; min-width: 34rem; height: auto; }
+td.bar { width: 40%; } .share { width: 100%; min-width: 4rem; height: 10px; border-radius: 2px; }
+.track { fill: var(--track); } .goal { stroke: var(--ink); }
 rect.met, circle.met { fill: var(--met); } rect.missed { fill: var(--missed); }
 .plot text { font-size: 12px; fill: var(--ink); } .plot .quiet { fill: var(--quiet); }
 .range { stroke: var(--met); stroke-width: 2; } .grid { stroke: var(--line); }
-pre { overflow-x: auto; }
+pre { overflow-x: auto; } code { overflow-wrap: anywhere; }
 .scroll { overflow-x: auto; }
 """.strip()
 
