@@ -13,6 +13,15 @@ from tailrace.broker.ports import TopicRecord
 from tailrace.model import BrokerError, ErrorCode
 
 _LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_OWN_PREFIX = "__tailrace_"
+
+CLIENT_WRITTEN = frozenset({"__tailrace_pipelines"})
+"""Internal topics that clients make and write: what pipelines tell of themselves, wherever they run.
+
+They have one partition and are compacted; patterns and listings pass them over as they do the broker's own.
+Nothing of the broker is in them, so they can be deleted.
+"""
+
 DEFAULT = -1
 """For a number of partitions or replicas: what the broker is set to."""
 
@@ -61,9 +70,19 @@ def check_name(name: str) -> None:
 
 def check_not_reserved(name: str) -> None:
     """Whether a topic of this name may be made by somebody else than the broker."""
-    if name == "__consumer_offsets" or name.startswith("__tailrace_"):
+    if name == "__consumer_offsets" or (name.startswith(_OWN_PREFIX) and name not in CLIENT_WRITTEN):
         raise BrokerError(
             f"{name} is the broker's own: it is made when it is needed", code=ErrorCode.INVALID_REQUEST
+        )
+
+
+def check_client_written(new: NewTopic) -> None:
+    """Whether a topic that clients write for all to see is wanted in its one shape."""
+    count = len(new.assignments) if new.assignments is not None else new.partitions
+    if count != 1 or new.configs.get("cleanup.policy") != "compact":
+        raise BrokerError(
+            f"{new.name} has one partition and is compacted: ask for 1 partition and cleanup.policy=compact",
+            code=ErrorCode.INVALID_REQUEST,
         )
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
@@ -23,7 +24,16 @@ from tailrace.broker.counters import Counters
 from tailrace.broker.partition import Partition
 from tailrace.broker.placement import Assignment, check_assignment, plan_placement
 from tailrace.broker.ports import MetadataStore, PartitionRecord, TopicRecord
-from tailrace.broker.topic import DEFAULT, NewTopic, Topic, check_name, check_not_reserved, unknown_topic
+from tailrace.broker.topic import (
+    CLIENT_WRITTEN,
+    DEFAULT,
+    NewTopic,
+    Topic,
+    check_client_written,
+    check_name,
+    check_not_reserved,
+    unknown_topic,
+)
 from tailrace.broker.waiters import Waiters
 from tailrace.model import BrokerError, BrokerId, Epoch, ErrorCode, PartitionId, StorageError
 from tailrace.runtime import Clock
@@ -183,6 +193,9 @@ class Topics:
         check_name(new.name)
         if not new.internal:
             check_not_reserved(new.name)
+        if new.name in CLIENT_WRITTEN:
+            check_client_written(new)
+            new = replace(new, internal=True)
         check_topic_configs(new.configs)
         if new.name in self._by_name:
             raise BrokerError(f"topic {new.name!r} exists already", code=ErrorCode.TOPIC_ALREADY_EXISTS)
@@ -207,7 +220,7 @@ class Topics:
 
     async def _delete(self, name: str) -> None:
         topic = self._known(name)
-        if topic.internal:
+        if topic.internal and name not in CLIENT_WRITTEN:
             raise BrokerError(f"{name} is internal and stays", code=ErrorCode.INVALID_TOPIC_EXCEPTION)
         await self._metadata.mark_deleted(topic.id)
         del self._by_name[name], self._by_id[topic.id]

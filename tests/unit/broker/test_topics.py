@@ -189,6 +189,53 @@ def test_an_internal_topic_stays(play: Play) -> None:
     play(scenario)
 
 
+PIPELINES = "__tailrace_pipelines"
+COMPACTED = {"cleanup.policy": "compact"}
+
+
+def test_the_topic_of_the_pipelines_is_made_by_clients_and_internal(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        topic = await rig.topics.create(NewTopic(name=PIPELINES, partitions=1, configs=COMPACTED))
+        assert topic.internal
+        topic.partitions[0].append(read_batch(build_batch([(1, b"k", b"v", ())])))
+        again = (await rig.restart()).get(PIPELINES)
+        assert again is not None
+        assert again.internal
+        await rig.topics.delete(PIPELINES)
+        assert rig.topics.get(PIPELINES) is None
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        NewTopic(name=PIPELINES),
+        NewTopic(name=PIPELINES, partitions=2, configs=COMPACTED),
+        NewTopic(name=PIPELINES, partitions=1),
+        NewTopic(name=PIPELINES, partitions=1, configs={"cleanup.policy": "delete"}),
+        NewTopic(name=PIPELINES, assignments={0: [BrokerId(1)], 1: [BrokerId(1)]}, configs=COMPACTED),
+    ],
+)
+def test_the_topic_of_the_pipelines_has_one_shape(play: Play, new: NewTopic) -> None:
+    async def scenario(rig: Rig) -> None:
+        assert await refused(rig.topics.create(new)) == ErrorCode.INVALID_REQUEST
+        assert not rig.storage.logs()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("name", ["__tailrace_cursors", "__tailrace_pipelines2", "__consumer_offsets"])
+def test_the_brokers_own_names_are_not_for_clients(play: Play, name: str) -> None:
+    async def scenario(rig: Rig) -> None:
+        new = NewTopic(name=name, partitions=1, configs=COMPACTED)
+        assert await refused(rig.topics.create(new)) == ErrorCode.INVALID_REQUEST
+        await rig.topics.create(NewTopic(name=name, partitions=1, configs=COMPACTED, internal=True))
+        assert await refused(rig.topics.delete(name)) == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+    play(scenario)
+
+
 def test_a_start_serves_what_was_there_in_a_new_epoch(play: Play) -> None:
     async def scenario(rig: Rig) -> None:
         topic = await rig.topics.create(
