@@ -1,6 +1,14 @@
 """The log as DataFrames: what Tailrace is to Spark, through PySpark and without any jar.
 
-    codec/   fetched bytes to Arrow and Arrow to record batches; needs pyarrow and numpy, not Spark
+    codec/           fetched bytes to Arrow and Arrow to record batches; needs pyarrow and numpy, not Spark
+    link.py          a client of the broker for callers that block, one per process
+    admission.py     how much a batch takes, and how it is cut into tasks of `offset_range.py`
+    reading.py       a range of offsets as Arrow rows, fetched ahead
+    producing.py     Arrow rows to partitions, each in order and once; `lane.py` is one partition of that
+    options.py       options by name, and what is said of a wrong one
+    source/, sink/   the data source `tailrace`; Spark finds it through the module `pyspark_tailrace`
+    lake/            tables of Parquet files: a manifest of ours, Delta Lake, Iceberg; no Spark in it
+    pipelines/       archive, replay, sql, compact, report, and what runs them
 
 Nothing is imported here: pyspark, pyarrow and numpy come with `pip install 'tailrace[spark]'`, and whoever
 does not use Spark never pays for them.

@@ -1,0 +1,54 @@
+"""The class behind `format("tailrace")`: Spark makes it from options and asks it for readers and writers.
+
+It is made many times over, in the driver and in its workers, and pickled in between: nothing is looked up
+before a reader is used. Options are checked as soon as it is known what they are for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from tailrace.spark.source.batch import BatchReader
+from tailrace.spark.source.columns import spark_schema
+from tailrace.spark.source.settings import batch_settings, includes_headers, stream_settings
+from tailrace.spark.source.stream import StreamReader
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
+
+NAME = "tailrace"
+
+
+class TailraceDataSource(DataSource):
+    """Topics of Tailrace, or of Apache Kafka, as tables and streams."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        self.options = options
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> StructType:
+        """The columns, where the user gave none."""
+        return spark_schema(headers=includes_headers(self.options))
+
+    def reader(self, schema: StructType) -> BatchReader:
+        return BatchReader(batch_settings(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        return StreamReader(stream_settings(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from tailrace.spark.sink import batch_writer
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from tailrace.spark.sink import stream_writer
+
+        return stream_writer(self.options, schema, overwrite)
