@@ -1,0 +1,128 @@
+"""What an archive's next batch reads, decided from what the lake has and what the topics have. Pure.
+
+    the lake        0 ........ end                            one end per partition: the lake's own word
+    the topic            start ........................ high
+    a batch                    [from, to)                     shares `rows_max` among the partitions
+
+- A run begins where the lake ends; `starts` says where for partitions that the lake does not have.
+- Retention may have overtaken the lake: then [end, start) is gone. The batch advances over it and says so
+  with a range of its own, so that a hole is never silent.
+- A lake that is ahead of its topic, or has partitions that the topic does not, belongs to another topic of
+  that name. Nothing good comes of mixing them, so that is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tailrace.model import TailraceError, TopicPartition
+from tailrace.spark.admission import plan_admission, plan_ranges
+from tailrace.spark.lake import Advance, BadRange
+from tailrace.spark.offset_range import OffsetRange
+
+GONE = "not in the topic any more"
+"""The reason of a range that retention, or somebody, deleted before it was archived."""
+TASK_ROWS_MIN = 25_000
+"""A task smaller than this costs more to start than it saves, and makes small files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """How far a partition reaches at the moment."""
+
+    start: int
+    end: int
+    """What may be read: the last stable offset where only committed records are wanted."""
+    high: int
+    """The high watermark, never below `end`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPlan:
+    """What to read, and what the lake is told when it is there."""
+
+    advances: Sequence[Advance] = ()
+    ranges: Sequence[OffsetRange] = ()
+    gaps: Sequence[BadRange] = ()
+    backlog: int = 0
+    """Offsets that wait, those of this batch among them."""
+
+    @property
+    def count(self) -> int:
+        """Offsets that this batch reads."""
+        return sum(each.count for each in self.ranges)
+
+
+class OtherTopic(TailraceError):
+    """The lake holds another topic of the same name."""
+
+
+def plan_batch(
+    ends: Mapping[TopicPartition, int],
+    reach: Mapping[TopicPartition, Reach],
+    *,
+    starts: Mapping[TopicPartition, int],
+    goal: Mapping[TopicPartition, int] | None,
+    rows_max: int,
+) -> BatchPlan:
+    """The next batch; without advances there is nothing to do. `goal` bounds it, partition by partition."""
+    check_same_topics(ends, reach)
+    wanted = reach if goal is None else {tp: reach[tp] for tp in goal if tp in reach}
+    lies = {tp: ends[tp] if tp in ends else starts[tp] for tp in wanted}
+    begin = {tp: max(at, wanted[tp].start) for tp, at in lies.items()}
+    latest = {tp: each.end if goal is None else min(each.end, goal[tp]) for tp, each in wanted.items()}
+    until = plan_admission(begin, latest, offsets_max=rows_max)
+    moved = sorted(tp for tp in wanted if until[tp] > lies[tp])
+    return BatchPlan(
+        advances=[_advance(tp, start=lies[tp], end=until[tp]) for tp in moved],
+        ranges=[_range(tp, start=begin[tp], end=until[tp]) for tp in moved if until[tp] > begin[tp]],
+        gaps=[_gap(tp, start=lies[tp], end=begin[tp]) for tp in moved if begin[tp] > lies[tp]],
+        backlog=sum(max(0, latest[tp] - begin[tp]) for tp in wanted),
+    )
+
+
+def plan_tasks(ranges: Sequence[OffsetRange], *, cores: int) -> list[list[OffsetRange]]:
+    """The ranges of a batch as tasks: about two for each core, fewer where there is little to do."""
+    rows = sum(each.count for each in ranges)
+    return plan_ranges(ranges, parts=max(1, min(2 * cores, rows // TASK_ROWS_MIN)))
+
+
+def check_same_topics(ends: Mapping[TopicPartition, int], reach: Mapping[TopicPartition, Reach]) -> None:
+    """OtherTopic if the lake has offsets that its topic does not have, or not any more."""
+    topics = {tp.topic for tp in reach}
+    for tp, end in sorted(ends.items()):
+        if tp.topic not in topics:
+            continue  # the lake may hold more topics than this run is about
+        if tp not in reach:
+            raise OtherTopic(f"the lake has records of {tp}, and the topic has no such partition. {_FIX}")
+        if end > reach[tp].high:
+            raise OtherTopic(
+                f"the lake's records of {tp} go up to offset {end}, and the topic ends at {reach[tp].high}."
+                f" {_FIX}"
+            )
+
+
+_FIX = (
+    "It was deleted and made anew, or this is another cluster: archive it into another lake (--to), or move"
+    " this one away first"
+)
+
+
+def _advance(tp: TopicPartition, *, start: int, end: int) -> Advance:
+    return Advance(topic=tp.topic, partition=tp.partition, start=start, end=end)
+
+
+def _range(tp: TopicPartition, *, start: int, end: int) -> OffsetRange:
+    return OffsetRange(topic=tp.topic, partition=tp.partition, start=start, end=end)
+
+
+def _gap(tp: TopicPartition, *, start: int, end: int) -> BadRange:
+    return BadRange(
+        topic=tp.topic,
+        partition=tp.partition,
+        first_offset=start,
+        last_offset=end - 1,
+        reason=GONE,
+        saved=None,
+    )

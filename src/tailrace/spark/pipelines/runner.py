@@ -1,0 +1,177 @@
+"""Runs pipelines from their start to their end: with a heartbeat, an observer, and a way to stop them.
+
+All of them share one Spark and have a thread each; the caller's stays free, because signals arrive there. One
+that fails does not stop the others, and every run has its outcome. `stop` may be called from anywhere, a
+signal handler too: the runs end after the batch under way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tailrace.spark.pipelines.declared import Declared
+from tailrace.spark.pipelines.failure import cause_of
+from tailrace.spark.pipelines.heartbeat import Heartbeat
+from tailrace.spark.pipelines.progress import Progress
+from tailrace.spark.pipelines.run_record import RunRecord, State, new_run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+Watch = Callable[["Run", Progress], None]
+
+
+def watch_nothing(_run: Run, _progress: Progress) -> None:
+    """For runs that nobody watches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a run ended."""
+
+    id: str
+    name: str
+    pipeline: str
+    state: State
+    seconds: float
+    result: Any = None  # what the pipeline returned; None if it failed
+    progress: Progress | None = None  # the last one
+    error: Exception | None = None
+
+    @property
+    def reason(self) -> str | None:
+        """Why it failed, for a person."""
+        return None if self.error is None else cause_of(self.error)
+
+
+@dataclass(slots=True)
+class Run:
+    """One pipeline under way."""
+
+    declared: Declared
+    record: RunRecord
+    stop: threading.Event = field(default_factory=threading.Event)
+    stopped_by: str = ""  # who asked for it through the cluster
+    progress: Progress | None = None
+
+
+class Runner:
+    """Some pipelines, to be run together."""
+
+    def __init__(
+        self,
+        declared: Sequence[Declared],
+        *,
+        bootstrap: str | None = None,
+        watch: Watch = watch_nothing,
+        beats: bool = True,
+    ) -> None:
+        """`bootstrap` is where the heartbeats of pipelines go that have no cluster of their own."""
+        self.runs = [_new_run(each) for each in declared]
+        self._bootstrap = bootstrap or DEFAULT_BOOTSTRAP
+        self._watch = watch
+        self._beats = beats
+
+    def stop(self) -> None:
+        """Have every run end after its batch."""
+        for run in self.runs:
+            run.stop.set()
+
+    def run(self, spark: SparkSession) -> list[Outcome]:
+        """Run them all to their end; what became of each, in the order in which they were declared."""
+        outcomes: dict[str, Outcome] = {}
+
+        def keep(run: Run) -> None:
+            outcomes[run.record.id] = self._run_one(run, spark)
+
+        threads = [
+            threading.Thread(target=keep, args=(run,), name=f"pipeline {run.declared.name}", daemon=True)
+            for run in self.runs
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return [outcomes[run.record.id] for run in self.runs]
+
+    def _run_one(self, run: Run, spark: SparkSession) -> Outcome:
+        heartbeat = self._start_heartbeat(run)
+
+        def observe(progress: Progress) -> None:
+            run.progress = progress
+            if heartbeat is not None:
+                heartbeat.observe(progress)
+            self._watch(run, progress)
+
+        began = time.monotonic()
+        result, error, state = None, None, _FAILED
+        try:
+            function = run.declared.pipeline.load_function()
+            result = function(run.declared.config, spark=spark, observe=observe, stop=run.stop)
+            state = _STOPPED if _was_stopped(result, run) else _FINISHED
+        except Exception as caught:  # whatever it is, it is this run's and no other's
+            logger.debug("pipeline %s failed", run.declared.name, exc_info=caught)
+            error = caught
+        finally:
+            if heartbeat is not None:
+                heartbeat.end(state=state, error=None if error is None else cause_of(error))
+        return Outcome(
+            id=run.record.id,
+            name=run.declared.name,
+            pipeline=run.declared.pipeline.name,
+            state=state,
+            seconds=time.monotonic() - began,
+            result=result,
+            progress=run.progress,
+            error=error,
+        )
+
+    def _start_heartbeat(self, run: Run) -> Heartbeat | None:
+        if not self._beats:
+            return None
+
+        def stop(by: str) -> None:
+            run.stopped_by = by
+            run.stop.set()
+
+        heartbeat = Heartbeat(run.declared.bootstrap or self._bootstrap, run.record, on_stop=stop)
+        heartbeat.start()
+        return heartbeat
+
+
+_FINISHED: State = "finished"
+_STOPPED: State = "stopped"
+_FAILED: State = "failed"
+
+
+def _was_stopped(result: Any, run: Run) -> bool:
+    """Whether there was more to do. Some pipelines tell; of one that goes on for ever, the request does."""
+    if hasattr(result, "is_complete"):
+        return not result.is_complete
+    return bool(getattr(result, "stopped", run.stop.is_set()))
+
+
+def _new_run(declared: Declared) -> Run:
+    record = new_run(
+        pipeline=declared.pipeline.name, name=declared.name, config=config_fields(declared.config)
+    )
+    return Run(declared=declared, record=record)
+
+
+def config_fields(config: Any) -> dict[str, Any]:
+    """A config as JSON has it."""
+    fields = msgspec.to_builtins(dataclasses.asdict(config), str_keys=True)
+    assert isinstance(fields, dict)
+    return fields
