@@ -19,8 +19,8 @@ install: ## make .venv with Tailrace and its test tools in it; a second call doe
 packages: ## install the Debian packages that tests use, if they are missing and we are root
 	@scripts/install-packages
 
-up: install ## run a broker with demo traffic; Ctrl-C stops it
-	@$(BIN)/tailrace up --demo
+up: install ## run a broker with demo traffic, and its pipelines where Java is; Ctrl-C stops it
+	@$(BIN)/tailrace up --demo $$($(BIN)/python -c "$(SPARK_RUNS)" 2>/dev/null && echo --pipelines)
 
 test: packages install ## install all that is needed, then run the tests and hold the coverage
 	@scripts/test -m "not heavy"
@@ -51,6 +51,9 @@ bench-native: install ## native messaging beside RabbitMQ, NATS and Redis, with 
 	@$(BIN)/python -c 'import aio_pika, hiredis, nats, redis' 2>/dev/null || \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python -m bench.native
+
+bench-spark: install ## topics through Spark, beside Spark's own Kafka source where Maven has it; about ten minutes
+	$(BIN)/python -m bench.spark
 
 soak: install ## one broker at half load for about twenty minutes: does anything grow?
 	$(BIN)/python -m bench.soak

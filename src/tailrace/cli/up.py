@@ -18,6 +18,7 @@ from tailrace.cli.output import examples
     epilog=examples(
         "tailrace up",
         "tailrace up --demo",
+        "tailrace up --demo --pipelines",
         "tailrace up --kafka-port 0 --native-port 0 --data-dir /var/lib/tailrace",
         "tailrace up --engine memory",
         "TAILRACE_SERVER__KAFKA_PORT=19092 tailrace up",
@@ -47,6 +48,12 @@ from tailrace.cli.output import examples
     help="What an acknowledgement means: on the disk, or only written.",
 )
 @click.option("--demo", is_flag=True, help="Write and read demo topics: orders, payments and clicks.")
+@click.option(
+    "--pipelines",
+    is_flag=True,
+    help="Run the pipelines of the configuration file on this broker; with --demo and without any, archive "
+    "the demo topics into DATA-DIR/lake. Needs Spark: pip install 'tailrace[spark]', and Java.",
+)
 @config_option
 def command(
     host: str | None,
@@ -56,6 +63,7 @@ def command(
     engine: str | None,
     fsync: str | None,
     demo: bool,
+    pipelines: bool,
     config_file: Path | None,
 ) -> None:
     """Run a broker in the foreground.
@@ -78,4 +86,9 @@ def command(
     config = configuration.server()
     if sys.stdout.isatty() and configuration.values["log.level"].source == DEFAULT:
         config = replace(config, log_level="warning")  # a person watches the screen, not the log
-    run_server(config, demo=demo)
+    plan = None
+    if pipelines:
+        from tailrace.server.pipelines import plan_pipelines
+
+        plan = plan_pipelines(configuration, demo=demo)
+    run_server(config, demo=demo, pipelines=plan)

@@ -9,7 +9,7 @@ there is one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tailrace.model import ConfigError
@@ -30,6 +30,7 @@ class Configuration:
 
     values: Mapping[str, Given]
     file: Path | None
+    pipelines: Mapping[str, object] = field(default_factory=dict)  # [pipelines.NAME], as the file has them
 
     def __getitem__(self, key: str) -> Value:
         return self.values[key].value
@@ -78,7 +79,7 @@ def read_config(
     values = {key: Given(value=setting.default, source=DEFAULT) for key, setting in table.items()}
     for source in reversed(ranked):
         values.update(source.values)
-    return Configuration(values, path)
+    return Configuration(values, path, from_file.pipelines)
 
 
 def refuse(problems: Iterable[str]) -> None:
@@ -91,11 +92,14 @@ def refuse(problems: Iterable[str]) -> None:
 
 def check_file(path: Path) -> list[str]:
     """Everything that is wrong with a file by itself."""
+    from tailrace.spark.pipelines.declared import check_declared
+
     try:
         source = read_file(settings(), path)
         if not source.problems:
             values = {key: Given(value=each.default, source=DEFAULT) for key, each in settings().items()}
             Configuration({**values, **source.values}, path).server()
+            return [f"{path}: {each}" for each in check_declared(source.pipelines, with_configs=True)]
     except ConfigError as error:
         return [str(error)]
     return source.problems

@@ -27,6 +27,7 @@ from tailrace.server.descriptors import raise_limit
 from tailrace.server.logs import LineHandler, end_logs, set_up_logs
 from tailrace.server.loop import loop_factory
 from tailrace.server.node import Node, cannot_use, wait_failed_or
+from tailrace.server.pipelines import PipelinePlan, PipelineProcess
 from tailrace.server.ports import remove_ports, write_ports
 from tailrace.server.screen import Facts, Screen, live_text, shown_path
 from tailrace.server.stats import Observer
@@ -44,13 +45,19 @@ class StopFailed(TailraceError):
     """The node did not end in time."""
 
 
-def run_server(config: ServerConfig, *, demo: bool = False, screen: Screen | None = None) -> None:
+def run_server(
+    config: ServerConfig,
+    *,
+    demo: bool = False,
+    pipelines: PipelinePlan | None = None,
+    screen: Screen | None = None,
+) -> None:
     """Serve until a signal comes; raises what made the node fail."""
     began = time.monotonic() - process_age_s()
     screen = screen or Screen()
     raise_limit()
     with _logs(config, screen), asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve(config, screen, began=began, demo=demo))
+        runner.run(_serve(config, screen, began=began, demo=demo, pipelines=pipelines))
 
 
 def process_age_s() -> float:
@@ -64,7 +71,9 @@ def process_age_s() -> float:
         return 0.0
 
 
-async def _serve(config: ServerConfig, screen: Screen, *, began: float, demo: bool) -> None:
+async def _serve(
+    config: ServerConfig, screen: Screen, *, began: float, demo: bool, pipelines: PipelinePlan | None
+) -> None:
     stop = asyncio.Event()
     node = Node(config, owns_loop=True)
     beside = Supervisor(
@@ -78,7 +87,7 @@ async def _serve(config: ServerConfig, screen: Screen, *, began: float, demo: bo
         try:
             write_ports(config.data_dir, node.ports)
             demo_traffic = Demo(node.kafka_address) if demo else None
-            screen.show_ready(_facts(node, demo_traffic, ready_s=time.monotonic() - began))
+            screen.show_ready(_facts(node, demo_traffic, pipelines, ready_s=time.monotonic() - began))
             logger.info(
                 "serving Kafka on %s, native on %s, data in %s",
                 node.kafka_address,
@@ -87,8 +96,11 @@ async def _serve(config: ServerConfig, screen: Screen, *, began: float, demo: bo
             )
             if demo_traffic is not None:
                 beside.start("demo", demo_traffic.run())
+            process = PipelineProcess(pipelines, node.kafka_address) if pipelines is not None else None
+            if process is not None:
+                beside.start("pipelines", process.run())
             if screen.live:
-                beside.start("live line", _live_line(node, screen, stop))
+                beside.start("live line", _live_line(node, screen, stop, process))
             failure = await wait_failed_or(node, stop)
         finally:
             remove_ports(config.data_dir, pid=os.getpid())
@@ -123,12 +135,14 @@ async def _done_or_stopped(starting: asyncio.Future[None], stop: asyncio.Event) 
     return True
 
 
-async def _live_line(node: Node, screen: Screen, stop: asyncio.Event) -> None:
+async def _live_line(
+    node: Node, screen: Screen, stop: asyncio.Event, pipelines: PipelineProcess | None
+) -> None:
     observer = Observer(node.broker)
     while not await wait_at_most(stop, _LOOK_EVERY_S):
         stats = observer.look(time.monotonic())
         if stats is not None:
-            screen.show_live(live_text(stats, observer.history))
+            screen.show_live(live_text(stats, observer.history, beside=pipelines.text if pipelines else ""))
 
 
 async def _close(node: Node) -> None:
@@ -140,7 +154,7 @@ async def _close(node: Node) -> None:
         ) from error
 
 
-def _facts(node: Node, demo: Demo | None, *, ready_s: float) -> Facts:
+def _facts(node: Node, demo: Demo | None, pipelines: PipelinePlan | None, *, ready_s: float) -> Facts:
     config = node.config
     return Facts(
         data_dir=None if config.engine == "memory" else shown_path(config.data_dir),
@@ -150,6 +164,7 @@ def _facts(node: Node, demo: Demo | None, *, ready_s: float) -> Facts:
         native=node.native_address,
         ready_s=ready_s,
         demo=demo.summary if demo else "",
+        pipelines=pipelines.summary if pipelines else "",
         first_topic=demo.topics[0] if demo else "TOPIC",
     )
 

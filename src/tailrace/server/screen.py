@@ -37,6 +37,7 @@ class Facts:
     native: str  # HOST:PORT
     ready_s: float
     demo: str = ""  # what the demo does, in words
+    pipelines: str = ""  # those that run beside it, in words
     first_topic: str = "TOPIC"  # for the line that says how to go on
 
 
@@ -48,12 +49,13 @@ def screen_lines(facts: Facts) -> Iterator[str]:
     yield f"  Kafka    {facts.kafka:<24} bootstrap.servers={facts.kafka}"
     yield f"  native   {facts.native}"
     demo = f"    demo: {facts.demo}" if facts.demo else ""
-    yield f"  ready in {facts.ready_s:.1f} s{demo}"
+    pipelines = f"    pipelines: {facts.pipelines}" if facts.pipelines else ""
+    yield f"  ready in {facts.ready_s:.1f} s{demo}{pipelines}"
     yield f"  Next:  tailrace tail {facts.first_topic}     tailrace bench     tailrace --help"
 
 
-def live_text(stats: Stats, history: Sequence[float]) -> str:
-    """The live line."""
+def live_text(stats: Stats, history: Sequence[float], *, beside: str = "") -> str:
+    """The live line; `beside` is what runs beside the node, in words."""
     p99 = "-" if stats.produce_p99_ms is None else f"{stats.produce_p99_ms:.1f} ms"
     parts = [
         f"in {short_number(stats.records_in)} msg/s {sparkline(history)}  {short_bytes(stats.bytes_in)}/s",
@@ -61,7 +63,7 @@ def live_text(stats: Stats, history: Sequence[float]) -> str:
         f"lag {short_number(stats.lag)}",
         f"p99 {p99}",
     ]
-    return "  " + " | ".join(parts)
+    return "  " + " | ".join([*parts, *([beside] if beside else [])])
 
 
 def shown_path(path: Path) -> str:

@@ -20,6 +20,7 @@ from tailrace.server.kind import Refused, Value
 from tailrace.server.setting import ENVIRONMENT_PREFIX, Setting
 
 FILE_BYTES_MAX = 1 << 20
+PIPELINES_TABLE = "pipelines"
 _FROM_FILE = "_FILE"
 
 _TABLE_LINE = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(?:#.*)?$")
@@ -39,6 +40,7 @@ class Source:
     """What one place says: values by key, and what is wrong with it."""
 
     values: dict[str, Given] = field(default_factory=dict)
+    pipelines: dict[str, object] = field(default_factory=dict)  # tables as they stand; only a file has any
     problems: list[str] = field(default_factory=list)
 
     def take(self, setting: Setting, given: object, *, source: str, name: str) -> None:
@@ -94,6 +96,7 @@ def read_file(settings: Mapping[str, Setting], path: Path) -> Source:
         raise ConfigError(f"cannot read {path}: {error.strerror}. Name another file with --config") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from error
+    _take_pipelines(source, document, path)
     lines = _lines(text)
     for key, given in sorted(_flatten(document), key=lambda pair: pair[0] not in FILE_ALIASES):
         place = f"{path} line {lines[key]}" if key in lines else str(path)
@@ -104,6 +107,21 @@ def read_file(settings: Mapping[str, Setting], path: Path) -> Source:
         else:
             source.problems.append(f"{place}: {key} is not a setting{suggest(key, settings)}")
     return source
+
+
+def _take_pipelines(source: Source, document: dict[str, object], path: Path) -> None:
+    """[pipelines.NAME] are no settings of a node; of them only the shape is looked at here."""
+    if PIPELINES_TABLE not in document:
+        return
+    from tailrace.spark.pipelines.declared import check_declared
+
+    pipelines = document.pop(PIPELINES_TABLE)
+    if isinstance(pipelines, dict):
+        source.pipelines = pipelines
+        problems = check_declared(pipelines, with_configs=False)
+        source.problems += [f"{path}: {problem}" for problem in problems]
+    else:
+        source.problems.append(f"{path}: {PIPELINES_TABLE} must be tables: write [{PIPELINES_TABLE}.NAME]")
 
 
 def suggest(key: str, settings: Mapping[str, Setting]) -> str:

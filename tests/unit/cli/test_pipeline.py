@@ -1,0 +1,520 @@
+"""`tailrace pipeline` with a made-up pipeline and no Spark, on a broker in this process: words and codes."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+import tailrace
+from tailrace.cli import pipeline_run
+from tailrace.cli.connection import Cluster
+from tailrace.cli.main import main
+from tailrace.cli.output import Output
+from tailrace.cli.pipeline_flag import FLAGS, Flag
+from tailrace.cli.pipeline_screen import RunScreen, duration_text, progress_text
+from tailrace.model import ConfigError, TailraceError
+from tailrace.spark.pipelines import declared, registry, session
+from tailrace.spark.pipelines.heartbeat import Heartbeat
+from tailrace.spark.pipelines.progress import Observer, Progress
+from tailrace.spark.pipelines.registry import PIPELINES, Pipeline
+from tailrace.spark.pipelines.run_record import new_run
+from tailrace.spark.pipelines.run_topic import fetch_runs
+
+DEADLINE_S = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PourConfig:
+    topic: tuple[str, ...]
+    bootstrap: str = "127.0.0.1:9092"
+    once: bool = False
+    rows: int = 5
+    ends: Literal["well", "ours", "bug", "spark"] = "well"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Poured:
+    offsets: dict[str, dict[int, int]]
+    rows: int
+    jug: str
+    stopped: bool = False
+
+
+class PySparkException(Exception):
+    """As if it were pyspark's."""
+
+
+PySparkException.__module__ = "pyspark.errors"
+WORKER = (
+    "Traceback (most recent call last):\n  File x\ntailrace.model.errors.X: the jug broke\n\tat org.apache.X"
+)
+started = threading.Event()
+
+
+def pour(config: PourConfig, *, spark: object, observe: Observer, stop: threading.Event) -> Poured:
+    offsets = {topic: {0: 12_345} for topic in config.topic}
+    observe(Progress(pipeline="pour", batch=1, rows=config.rows, rows_per_s=2.0, lag=40, offsets=offsets))
+    started.set()
+    if config.ends == "ours":
+        raise TailraceError("the jug is empty")
+    if config.ends == "spark":
+        raise PySparkException(WORKER)
+    if config.ends == "bug":
+        raise ZeroDivisionError("a bug")
+    stopped = not config.once and stop.wait(DEADLINE_S)
+    return Poured(offsets=offsets, rows=config.rows, jug="blue", stopped=stopped)
+
+
+POUR = Pipeline(name="pour", summary="", module=__name__, config="PourConfig", function="pour")
+POUR_FLAGS = (
+    Flag(field="topic", kind="list", metavar="TOPIC", help="x"),
+    Flag(field="once", kind="switch", help="x"),
+    Flag(field="rows", metavar="COUNT", help="x"),
+    Flag(field="ends", metavar="HOW", help="x"),
+)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[tailrace.Broker]:
+    with tailrace.Broker() as running:
+        yield running
+
+
+@pytest.fixture
+def bootstrap(broker: tailrace.Broker, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("TAILRACE_BOOTSTRAP", broker.bootstrap_servers)
+    return broker.bootstrap_servers
+
+
+@pytest.fixture(autouse=True)
+def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A pipeline that pours, and a Spark that is none."""
+
+    @contextmanager
+    def open_session(*, tell: Any, **_options: Any) -> Iterator[object]:
+        tell("starting Spark (local[2])...")
+        yield object()
+
+    table = {"pour": POUR}
+    monkeypatch.setattr(session, "open_session", open_session)
+    monkeypatch.setattr(session, "check_spark", lambda **_options: "4.3.0")
+    monkeypatch.setattr(declared, "PIPELINES", table)
+    monkeypatch.setattr(declared, "find_pipeline", lambda name: registry.find_pipeline(name, table=table))
+    monkeypatch.setattr(registry, "PIPELINES", table)
+    find = registry.find_pipeline
+    monkeypatch.setattr(registry, "find_pipeline", lambda name, **_more: find(name, table=table))
+    monkeypatch.setitem(pipeline_run._SUMMARIES, "pour", "Pour.")
+    monkeypatch.setitem(pipeline_run._NOTES, "pour", "It pours.")
+    monkeypatch.setattr(pipeline_run, "EXAMPLES", {"pour": ("tailrace pipeline run pour",)})
+    command = pipeline_run._pipeline_command("pour", POUR_FLAGS)
+    monkeypatch.setitem(pipeline_run.command.commands, "pour", command)
+    monkeypatch.chdir(tmp_path)
+    started.clear()
+
+
+def run(*args: str) -> int:
+    return main(["pipeline", "run", *args])
+
+
+def ids(bootstrap: str) -> set[str]:
+    return {record.id for record in Cluster(bootstrap).run(fetch_runs)}
+
+
+# ---- run
+
+
+def test_a_run_ends_with_what_it_reached(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("pour", "--topic", "orders", "--topic", "a,b", "--once") == 0
+    out, err = capsys.readouterr()
+    assert re.match(r"pour finished after \d+ s\n", out)
+    assert re.search(r"^rows +5 *\njug +blue *\n", out, re.MULTILINE)
+    assert [line.split() for line in out.splitlines()[-4:]] == [
+        ["partition", "end", "offset"],
+        ["orders-0", "12,345"],
+        ["a-0", "12,345"],
+        ["b-0", "12,345"],
+    ]
+    assert err.splitlines()[:3] == [
+        "starting Spark (local[2])...",
+        "running pour...",
+        "pour  batch 1  5 rows  2 rows/s  lag 40",
+    ]
+
+
+def test_json_is_one_object(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("pour", "--topic", "t", "--once", "--rows", "7", "-o", "json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["name"], found["state"], found["error"]) == ("pour", "finished", None)
+    assert found["result"] == {"offsets": {"t": {"0": 12345}}, "rows": 7, "jug": "blue", "stopped": False}
+
+
+def test_jsonl_tells_progress_and_then_that_it_is_done(
+    bootstrap: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("pour", "--topic", "t", "--once", "-o", "jsonl") == 0
+    progress, last = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert (progress["name"], progress["rows"], progress["lag"]) == ("pour", 5, 40)
+    assert last["done"] is True
+    assert [each["id"] for each in last["runs"]] == [progress["id"]]
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"), [("ours", "error: the jug is empty"), ("spark", "error: the jug broke")]
+)
+def test_a_run_that_fails_says_why_in_one_line(
+    bootstrap: str, capsys: pytest.CaptureFixture[str], ends: str, said: str
+) -> None:
+    assert run("pour", "--topic", "t", "--ends", ends) == 1
+    out, err = capsys.readouterr()
+    assert err.splitlines()[-1] == said
+    assert "Traceback" not in err
+    assert out == f"pour failed: {said.removeprefix('error: ')}\n"
+
+
+def test_a_bug_shows_its_traceback(bootstrap: str) -> None:
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        run("pour", "--topic", "t", "--ends", "bug")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ([], "name a pipeline, or say --all"),
+        (["pour"], "pipeline run pour: pour needs --topic"),
+        (["pour", "--topic", "t", "--rows", "x"], "pipeline run pour: --rows = 'x' must be int"),
+        (["pour", "--topic", "t", "--nope"], "No such option"),
+        (["purr"], "'purr' is neither a pipeline nor declared. Did you mean pour?"),
+        (["--all"], "no pipeline is declared. Add [pipelines.NAME]"),
+        (["--all", "pour"], "--all stands in front of pour"),
+        (["-b", "x:1", "pour", "--topic", "t"], "--bootstrap stands in front of pour"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_is_wrong_is_said_before_spark_starts(
+    capsys: pytest.CaptureFixture[str], args: list[str], said: str
+) -> None:
+    assert run(*args) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert "starting Spark" not in err
+
+
+def test_without_java_the_fix_is_said_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def check(**_options: Any) -> str:
+        raise ConfigError("Spark needs Java. On Debian: apt-get install it")
+
+    monkeypatch.setattr(session, "check_spark", check)
+    assert run("pour", "--topic", "t") == 2
+    assert capsys.readouterr().err == "error: Spark needs Java. On Debian: apt-get install it\n"
+
+
+def test_up_with_pipelines_is_refused_without_java(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def check(**_options: Any) -> str:
+        raise ConfigError("Spark needs Java. On Debian: apt-get install it")
+
+    monkeypatch.setattr(session, "check_spark", check)
+    assert main(["up", "--demo", "--pipelines"]) == 2
+    assert capsys.readouterr() == ("", "error: Spark needs Java. On Debian: apt-get install it\n")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_missing_library_is_named_with_the_fix(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    absent = dataclasses.replace(POUR, module="tailrace.absent")
+    monkeypatch.setattr(registry, "find_pipeline", lambda _name: absent)
+    assert run("pour", "--topic", "t") == 2
+    err = capsys.readouterr().err
+    assert "pipelines need tailrace.absent, which is not installed. Try: pip install 'tailrace[spark]'" in err
+
+
+def test_a_broker_that_is_not_there_is_said_before_spark_starts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("pour", "--topic", "t", "-b", "127.0.0.1:1") == 1
+    err = capsys.readouterr().err
+    assert "127.0.0.1:1" in err
+    assert "starting Spark" not in err
+
+
+# ---- declared
+
+
+def test_a_declared_pipeline_runs_by_its_name(
+    bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tailrace.toml").write_text("[pipelines.night]\nrun = 'pour'\ntopic = ['t']\nrows = 9\n")
+    assert run("night", "--once", "-o", "json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["name"], found["pipeline"], found["result"]["rows"]) == ("night", "pour", 9)
+
+
+def test_a_pipeline_without_flags_is_the_declared_one_of_its_name(
+    bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "my.toml").write_text("[pipelines.pour]\ntopic = 't'\nrows = 9\n")
+    assert run("pour", "--once", "--config", "my.toml", "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out)["result"]["rows"] == 9
+    assert run("pour", "--topic", "u", "--once", "--config", "my.toml", "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out)["result"] == {
+        "offsets": {"u": {"0": 12345}},
+        "rows": 5,
+        "jug": "blue",
+        "stopped": False,
+    }
+
+
+def test_all_run_together_and_the_exit_says_which_failed(
+    bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tailrace.toml").write_text(
+        "[pipelines.pour]\ntopic = 't'\n[pipelines.night]\nrun = 'pour'\ntopic = 't'\nends = 'ours'\n"
+    )
+    assert run("--all", "--once", "-o", "json") == 1
+    out, err = capsys.readouterr()
+    assert [(each["name"], each["state"]) for each in json.loads(out)["runs"]] == [
+        ("pour", "finished"),
+        ("night", "failed"),
+    ]
+    assert err.splitlines()[-1] == "error: night failed: the jug is empty"
+
+
+# ---- stopping
+
+
+def in_background(work: Any) -> None:
+    threading.Thread(target=work, daemon=True).start()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_signal_ends_a_run_after_its_batch(
+    bootstrap: str, capfd: pytest.CaptureFixture[str], number: int
+) -> None:
+    before = signal.getsignal(number)
+
+    def interrupt() -> None:
+        assert started.wait(DEADLINE_S)
+        os.kill(os.getpid(), number)
+
+    in_background(interrupt)
+    assert run("pour", "--topic", "t") == 0
+    out, err = capfd.readouterr()
+    assert "stopping after this batch; again ends at once\n" in err
+    assert out.startswith("pour stopped after")
+    assert signal.getsignal(number) is before
+
+
+def test_the_second_signal_ends_it_at_once() -> None:
+    code = """
+        import os, signal, threading
+        from tailrace.cli.pipeline_run import _signals
+        class Runner:
+            def stop(self):
+                print("asked", flush=True)
+        with _signals(Runner()) as starting:
+            starting.clear()
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+            print("not reached", flush=True)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(line[8:] for line in code.splitlines())],
+        env={**os.environ, "PYTHONPATH": str(Path(tailrace.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (130, "asked\n")
+
+
+def test_a_signal_while_spark_starts_ends_it_all(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def open_session(**_options: Any) -> Iterator[object]:
+        os.kill(os.getpid(), signal.SIGINT)
+        yield object()
+
+    monkeypatch.setattr(session, "open_session", open_session)
+    assert run("pour", "--topic", "t") == 130
+    assert not started.is_set()
+
+
+def test_a_run_stops_when_whoever_started_it_is_gone(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = os.pipe()
+
+    def leave() -> None:
+        assert started.wait(DEADLINE_S)
+        os.close(theirs)
+
+    with os.fdopen(ours, "rb", buffering=0) as stdin:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(stdin)))
+        in_background(leave)
+        assert run("pour", "--topic", "t", "--with-parent") == 0
+
+
+def test_pipeline_stop_ends_a_run_from_elsewhere(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
+    codes: list[int] = []
+
+    def stop() -> None:
+        assert started.wait(DEADLINE_S)
+        while main(["pipeline", "stop", "pour"]) != 0:  # until its first beat is written
+            pass
+        codes.append(main(["pipeline", "stop", "pour", "--wait"]))
+
+    stopping = threading.Thread(target=stop, daemon=True)
+    stopping.start()
+    assert run("pour", "--topic", "t", "-o", "json") == 0
+    stopping.join(DEADLINE_S)
+    assert codes == [0] or codes == [3]  # it may have ended before it was asked again
+    assert '"state": "stopped"' in capsys.readouterr().out
+
+
+# ---- list, status, stop
+
+
+@pytest.fixture
+def beating(bootstrap: str) -> Iterator[Heartbeat]:
+    """A run under way, as another process would have one."""
+    record = new_run(pipeline="archive", name="night", config={"topic": ["t"], "format": None})
+    heartbeat = Heartbeat(bootstrap, record, on_stop=lambda _by: stopped.set(), every_s=0.05)
+    stopped = threading.Event()
+    heartbeat.stopped = stopped  # type: ignore[attr-defined]
+    heartbeat.start()
+    heartbeat.observe(
+        Progress(pipeline="archive", batch=1, rows=1_234, rows_per_s=10, lag=7, offsets={"t": {0: 1_234}})
+    )
+    while not any(run.id == record.id and run.progress for run in Cluster(bootstrap).run(fetch_runs)):
+        pass
+    yield heartbeat
+    heartbeat.end(state="stopped")
+
+
+def test_list_shows_runs_newest_first(beating: Heartbeat, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", "list", "-o", "json"]) == 0
+    first = json.loads(capsys.readouterr().out)[0]
+    assert (first["id"], first["state"], first["rows"], first["lag"]) == (beating.run.id, "running", 1234, 7)
+    assert main(["pipeline", "list"]) == 0
+    assert re.search(rf"{beating.run.id} +night +archive +running +1,234 +10 +7 ", capsys.readouterr().out)
+
+
+def test_status_shows_one_run(beating: Heartbeat, capsys: pytest.CaptureFixture[str]) -> None:
+    for wanted in ("night", beating.run.id, beating.run.id[:10]):
+        assert main(["pipeline", "status", wanted, "-o", "json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["id"] == beating.run.id
+        assert found["progress"]["offsets"] == {"t": {"0": 1234}}
+        assert found["config"] == {"topic": ["t"], "format": None}
+    assert main(["pipeline", "status", "night"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"^t-0 +1,234$", shown, re.MULTILINE)
+    assert "Settings" in shown
+
+
+def test_stop_asks_and_wait_says_if_it_does_not(
+    beating: Heartbeat, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pipeline", "stop", "night"]) == 0
+    assert beating.stopped.wait(DEADLINE_S)  # type: ignore[attr-defined]
+    assert main(["pipeline", "stop", beating.run.id, "--wait", "--timeout", "0.5"]) == 5
+    assert f"{beating.run.id} still runs after 0.5 s" in capsys.readouterr().err
+
+
+def test_a_run_that_has_ended_cannot_be_stopped(
+    beating: Heartbeat, capsys: pytest.CaptureFixture[str]
+) -> None:
+    beating.end(state="finished")
+    assert main(["pipeline", "stop", beating.run.id]) == 3
+    assert f"does not run: {beating.run.id} finished at" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["status", "stop"])
+def test_an_unknown_run_is_not_found(bootstrap: str, capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    assert main(["pipeline", verb, "zzz"]) == 3
+    assert "no run has the id or the name 'zzz'. Try: tailrace pipeline list" in capsys.readouterr().err
+
+
+# ---- flags and words
+
+
+@pytest.mark.parametrize("kind", FLAGS)
+def test_every_field_of_a_config_has_its_flag(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'tailrace[spark]'")
+    monkeypatch.undo()
+    fields = {field.name: field for field in dataclasses.fields(PIPELINES[kind].load_config())}
+    flags = {flag.field: flag for flag in FLAGS[kind]}
+    assert flags.keys() == fields.keys() - {"bootstrap", "output"}  # which all of them have
+    for name, flag in flags.items():
+        default = fields[name].default
+        if flag.default and isinstance(default, str | int | float) and not isinstance(default, bool):
+            assert flag.default == str(default), name
+
+
+@pytest.mark.parametrize("kind", FLAGS)
+def test_help_teaches_and_imports_nothing_heavy(kind: str) -> None:
+    code = (
+        "import sys; from tailrace.cli.main import main; main(['pipeline', 'run', sys.argv[1], '--help']); "
+        "assert not {'pyspark', 'pyarrow', 'numpy'} & set(sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, kind],
+        env={**os.environ, "PYTHONPATH": str(Path(tailrace.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"tailrace pipeline run {kind}" in done.stdout
+    assert "Examples:" in done.stdout
+
+
+def test_progress_in_words() -> None:
+    progress = Progress(
+        pipeline="sql",
+        batch=1_000,
+        rows=1_234_567,
+        rows_per_s=1_234.5,
+        lag=9,
+        watermark="12:00",
+        eta_s=130,
+        note="x",
+    )
+    assert progress_text(progress) == (
+        "batch 1,000  1,234,567 rows  1,234 rows/s  lag 9  watermark 12:00  ETA 2 m 10 s  x"
+    )
+    assert [duration_text(each) for each in (0.4, 59.4, 60, 3_700)] == ["0 s", "59 s", "1 m 0 s", "1 h 1 m"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_one_line_lives_while_spark_starts() -> None:
+    terminal = Terminal()
+    screen = RunScreen(Output("table"), stream=terminal)
+    screen.tell("starting \x1b[31mSpark...")
+    deadline = threading.Event()
+    while "starting" not in terminal.getvalue():
+        assert not deadline.wait(0.01)
+    screen.close()
+    text = terminal.getvalue()
+    assert re.search(r"\r[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏] starting \\x1b\[31mSpark\.\.\. \d+ s\x1b\[K", text)
+    assert "\n" not in text
+    assert text.endswith("\r\x1b[K")
