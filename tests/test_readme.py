@@ -121,7 +121,8 @@ def test_the_commands_work_on_the_server(server: Path) -> None:
         "TAILRACE_NODE": f"127.0.0.1:{ports['native']}",
     }
     doors = ["--kafka-port", str(ports["kafka"]), "--native-port", str(ports["native"])]
-    arguments = [args for args in tailrace_arguments() if args[0] not in ("bench", "log")]
+    # Those of pipelines need a Spark, and are run with the guide's: tests/spark/test_guide_spark.py.
+    arguments = [args for args in tailrace_arguments() if args[0] not in ("bench", "log", "pipeline")]
     assert len(arguments) >= 11
     for args in arguments:
         known = doors if args == ["doctor"] else []
@@ -151,7 +152,7 @@ def test_the_benchmark_commands_work(server: Path, tmp_path: Path) -> None:
 def test_every_command_of_readme_is_known_to_these_tests() -> None:
     known = re.compile(
         r"make [a-z-]+$|\.venv/bin/tailrace "
-        r"(--help|produce|tail|topic|group|doctor|config|log|bench|publish|subscription|consume|inspect)"
+        r"(--help|produce|tail|topic|group|doctor|config|log|bench|publish|subscription|consume|inspect|pipeline)"
     )
     assert commands() != []
     assert [line for line in commands() if not known.match(line)] == []

@@ -15,6 +15,7 @@ Rules:
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -212,6 +213,8 @@ def _launch(conf: SparkConf, *, show_log: bool) -> SparkSession:
     from pyspark.sql import SparkSession
 
     log = _JvmLog(show=show_log)
+    if not show_log:
+        _silence_queries()
     handler = _interrupt_handler()
     try:
         if SparkContext._gateway is None:
@@ -225,6 +228,14 @@ def _launch(conf: SparkConf, *, show_log: bool) -> SparkSession:
     finally:
         if handler is not None:
             signal.signal(signal.SIGINT, handler)
+
+
+def _silence_queries() -> None:
+    """A query that Spark cannot plan is an error that we tell; pyspark logs it with the JVM's whole stack."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 class _JvmLog:
