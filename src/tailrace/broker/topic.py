@@ -68,9 +68,14 @@ def check_name(name: str) -> None:
         )
 
 
+def is_reserved(name: str) -> bool:
+    """Whether a topic of this name is the broker's own, or would be."""
+    return name == "__consumer_offsets" or (name.startswith(_OWN_PREFIX) and name not in CLIENT_WRITTEN)
+
+
 def check_not_reserved(name: str) -> None:
     """Whether a topic of this name may be made by somebody else than the broker."""
-    if name == "__consumer_offsets" or (name.startswith(_OWN_PREFIX) and name not in CLIENT_WRITTEN):
+    if is_reserved(name):
         raise BrokerError(
             f"{name} is the broker's own: it is made when it is needed", code=ErrorCode.INVALID_REQUEST
         )

@@ -121,6 +121,31 @@ def test_a_transactional_batch_is_refused_and_not_stored() -> None:
     play(scenario)
 
 
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__tailrace_cursors"])
+def test_what_the_broker_keeps_for_itself_is_not_written_by_clients(name: str) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.broker.topics.create(NewTopic(name=name, partitions=1, internal=True))
+        client = await rig.connect()
+        result = await client.produce(batch(), topic=name)
+        assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert rig.log(topic=name).end_offset == 0
+
+    play(scenario)
+
+
+def test_what_pipelines_tell_is_written_by_clients() -> None:
+    async def scenario(rig: Rig) -> None:
+        name = "__tailrace_pipelines"
+        await rig.broker.topics.create(
+            NewTopic(name=name, partitions=1, configs={"cleanup.policy": "compact"})
+        )
+        client = await rig.connect()
+        keyed = bytes(build_batch([(NOW_MS, b"run", b"{}", ())]))
+        assert (await client.produce(keyed, topic=name)).error_code == 0
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("acks", [2, -2, 32767])
 def test_acks_that_mean_nothing_are_refused(acks: int) -> None:
     async def scenario(rig: Rig) -> None:

@@ -17,6 +17,7 @@ import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from tailrace.broker.topic import is_reserved
 from tailrace.kafka.errors import ANSWERABLE, error_of
 from tailrace.kafka.shape import ProduceShape, shape_of
 from tailrace.model import BrokerError, ErrorCode, ProtocolError
@@ -242,6 +243,10 @@ def _append(
     waits: list[Wait],
     frame_bytes: int | None,
 ) -> ProduceResult:
+    if is_reserved(topic):
+        raise BrokerError(
+            f"{topic} is the broker's own: clients may read it", code=ErrorCode.INVALID_TOPIC_EXCEPTION
+        )
     partition = broker.leader(topic, index)
     if not records:
         raise BrokerError("a batch is missing", code=ErrorCode.INVALID_RECORD)
