@@ -5,9 +5,10 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install packages up test test-full check bench bench-quick bench-native soak build clean fmt vet all
+.PHONY: help install packages up test test-full check bench bench-quick bench-native bench-spark soak build clean fmt vet all
 
 BIN := .venv/bin
+SPARK_RUNS := from tailrace.spark.pipelines.session import check_spark; check_spark()
 export PYTHON
 
 help: ## list the targets

@@ -1,5 +1,5 @@
 """`tailrace bench`: loads against a broker that runs, `tailrace bench native`: the same by the native door;
-`tailrace bench log`: the log against the bare disk.
+`tailrace bench spark`: topics through Spark, `tailrace bench log`: the log against the bare disk.
 
 All run what `tailrace.bench` offers and show what it found. Progress is told on stderr and between the loads
 only: a thread that draws it would be measured too.
@@ -7,18 +7,15 @@ only: a thread that draws it would be measured too.
 
 from __future__ import annotations
 
-import errno
-import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime
-from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import rich_click as click
 
+from tailrace.cli.bench_output import page_option, show_verdicts, steps, write_page_file
+from tailrace.cli.bench_spark import bench_spark
 from tailrace.cli.connection import Cluster, connection_option, exit_code_of
 from tailrace.cli.exit import CommandFailed, ExitCode
 from tailrace.cli.native import NativeNode, native_exit_code_of, node_option
@@ -26,7 +23,7 @@ from tailrace.cli.output import Column, Output, Row, examples, output_option
 from tailrace.model import BrokerError, escape
 
 if TYPE_CHECKING:
-    from tailrace.bench import LogReport, Verdict
+    from tailrace.bench import LogReport
     from tailrace.bench.broker_report import BrokerReport
     from tailrace.bench.native.run import NativePlan
     from tailrace.bench.native.subject import NativeSubject
@@ -68,24 +65,6 @@ def _parse_only(_context: click.Context, _parameter: click.Parameter, value: str
     return names
 
 
-def page_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--html FILE`; it receives the path, whose directory exists, as `page`."""
-
-    def check(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path | None:
-        if value is not None and not value.parent.is_dir():  # before the work, not after it
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(value.parent))
-        return value
-
-    return click.option(
-        "--html",
-        "page",
-        type=click.Path(path_type=Path, dir_okay=False, writable=True),
-        metavar="FILE",
-        callback=check,
-        help="Also write a page with the figures and the machine; it needs nothing but itself.",
-    )(command)
-
-
 @click.group(
     name="bench",
     invoke_without_command=True,
@@ -93,6 +72,7 @@ def page_option(command: Callable[..., Any]) -> Callable[..., Any]:
     "Without a further word: loads over the wire against the broker at --bootstrap, Tailrace or Apache Kafka,"
     " in a topic of their own that is deleted at the end. It takes about 40 seconds and may write a few GB"
     " there. `tailrace bench native` measures publishing and subscriptions of Tailrace's own door."
+    " `tailrace bench spark` measures topics through Spark."
     " `tailrace bench log` measures the disk, and needs no broker.\n\n"
     "The loads:\n\n"
     + "\n\n".join(f"{name}: {text}" for name, text in _LOADS.items())
@@ -105,6 +85,7 @@ def page_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "tailrace bench --only one,delivery --acks 1",
         "tailrace bench --html report.html -o json > before.json",
         "tailrace bench native",
+        "tailrace bench spark --quick",
         "tailrace bench log --quick",
     ),
 )
@@ -196,7 +177,7 @@ def _tell_broker(report: BrokerReport, *, page: Path | None, output: Output, hin
     if page is not None:
         from tailrace.bench.broker_page import write_broker_page
 
-        _write(page, write_broker_page(report, measured_at=datetime.now().astimezone()))
+        write_page_file(page, write_broker_page(report, measured_at=datetime.now().astimezone()))
     if output.format == "table":
         _show_broker(report, output, hints)
     else:
@@ -206,7 +187,7 @@ def _tell_broker(report: BrokerReport, *, page: Path | None, output: Output, hin
 def _run(subject: Subject, plan: Plan) -> BrokerRun:
     from tailrace.bench.wire.broker import run_broker_bench
 
-    with _steps(len(plan.shapes), lines=True) as note:
+    with steps(len(plan.shapes), lines=True) as note:
         return run_broker_bench(subject, plan, note=note)
 
 
@@ -307,7 +288,7 @@ def bench_native(
 def _run_native(subject: NativeSubject, plan: NativePlan) -> BrokerRun:
     from tailrace.bench.native.run import SHAPES, run_native_bench
 
-    with _steps(len(SHAPES), lines=True) as note:
+    with steps(len(SHAPES), lines=True) as note:
         return run_native_bench(subject, plan, note=note)
 
 
@@ -342,10 +323,10 @@ def bench_log(quick: bool, directory: Path, page: Path | None, output: Output) -
     """
     from tailrace.bench import FULL, QUICK, STEPS, run_log_bench, write_page
 
-    with _steps(STEPS) as note:
+    with steps(STEPS) as note:
         report = run_log_bench(directory, QUICK if quick else FULL, note=note)
     if page is not None:
-        _write(page, write_page(report, measured_at=datetime.now().astimezone()))
+        write_page_file(page, write_page(report, measured_at=datetime.now().astimezone()))
     if output.format == "table":
         _show_log(report, output)
     else:
@@ -355,60 +336,9 @@ def bench_log(quick: bool, directory: Path, page: Path | None, output: Output) -
 def _show_log(report: LogReport, output: Output) -> None:
     from tailrace.bench import judge
 
-    columns = [
-        Column("figure"),
-        Column("measured", right=True),
-        Column("goal", right=True),
-        Column("met", title=""),
-    ]
-    output.rows([_row(verdict) for verdict in judge(report)], columns=columns)
+    show_verdicts(judge(report), output)
     click.echo()
     output.record(report.machine)
 
 
-def _row(verdict: Verdict) -> Row:
-    from tailrace.bench import write_figure
-
-    goal = verdict.goal
-    return {
-        "figure": goal.text,
-        "measured": "not there" if verdict.value is None else write_figure(verdict.value),
-        "goal": ("at most " if goal.at_most else "at least ") + write_figure(goal.limit),
-        "met": _mark(verdict.met),
-    }
-
-
-def _mark(met: bool | None) -> str:
-    if met is None:
-        return ""
-    if sys.stdout.isatty():
-        return "✓" if met else "✗"
-    return "met" if met else "missed"
-
-
-# ---- both
-
-
-def _write(page: Path, text: str) -> None:
-    page.write_text(text, encoding="utf-8")
-    click.echo(f"wrote {page}", err=True)
-
-
-@contextmanager
-def _steps(total: int, *, lines: bool = False) -> Iterator[Callable[[str], None]]:
-    """A bar on stderr that moves between the steps; where there is no terminal, a line each if wanted."""
-    if not sys.stderr.isatty():
-        yield (lambda name: click.echo(name, err=True)) if lines else (lambda _name: None)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False) as progress:
-        task = progress.add_task("", total=total)
-        done = count()  # when the first step begins, none is
-
-        def note(name: str) -> None:
-            progress.update(task, description=name, completed=next(done), refresh=True)
-
-        yield note
+command.add_command(bench_spark)

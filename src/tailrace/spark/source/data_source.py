@@ -2,6 +2,9 @@
 
 It is made many times over, in the driver and in its workers, and pickled in between: nothing is looked up
 before a reader is used. Options are checked as soon as it is known what they are for.
+
+Before the first query Spark starts a Python only to ask for this class, and a person waits for that: so
+whatever a method needs is imported there.
 """
 
 from __future__ import annotations
@@ -12,13 +15,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from tailrace.spark.source.batch import BatchReader
-from tailrace.spark.source.columns import spark_schema
-from tailrace.spark.source.settings import batch_settings, includes_headers, stream_settings
-from tailrace.spark.source.stream import StreamReader
-
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
+
+    from tailrace.spark.source.batch import BatchReader
+    from tailrace.spark.source.stream import StreamReader
 
 NAME = "tailrace"
 
@@ -35,12 +36,21 @@ class TailraceDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns, where the user gave none."""
+        from tailrace.spark.source.columns import spark_schema
+        from tailrace.spark.source.settings import includes_headers
+
         return spark_schema(headers=includes_headers(self.options))
 
     def reader(self, schema: StructType) -> BatchReader:
+        from tailrace.spark.source.batch import BatchReader
+        from tailrace.spark.source.settings import batch_settings
+
         return BatchReader(batch_settings(self.options), schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:
+        from tailrace.spark.source.settings import stream_settings
+        from tailrace.spark.source.stream import StreamReader
+
         return StreamReader(stream_settings(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -50,7 +50,7 @@ def end_place(options: Options) -> Place:
 
 
 def check_batch(start: Place, end: Place) -> None:
-    """A batch cannot start at an end that moves, nor end before everything."""
+    """A batch cannot start at an end that moves, nor end before everything, nor before it starts."""
     if start.word == LATEST or LATEST in start.offsets.values():
         raise ConfigError(
             f"option {start.option}: a batch read cannot start at the latest offset (latest, or -1)."
@@ -61,6 +61,26 @@ def check_batch(start: Place, end: Place) -> None:
             f"option {end.option}: a batch read cannot end at the earliest offset (earliest, or -2)."
             " Use latest, offsets or a timestamp"
         )
+    if start.time_ms is not None and end.time_ms is not None and start.time_ms > end.time_ms:
+        raise ConfigError(
+            f"option {end.option}: the end, {end.time_ms}, is before the start, {start.time_ms}."
+            f" Give an end that is not before {start.option}"
+        )
+    _check_order(start, end, starts=start.times_ms, ends=end.times_ms)
+    _check_order(start, end, starts=start.offsets, ends=end.offsets)
+
+
+def _check_order(
+    start: Place, end: Place, *, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> None:
+    """No partition ends before it starts, as far as that can be told: -2 and -1 are words."""
+    for target, first in starts.items():
+        last = ends.get(target, LATEST)
+        if 0 <= last < first:
+            raise ConfigError(
+                f"option {end.option}: {target} ends at {last}, before its start at {first}."
+                f" Give an end that is not before {start.option}"
+            )
 
 
 def _place(options: Options, side: str, *, default: str, else_latest: bool) -> Place:
