@@ -15,10 +15,11 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from tailrace.client.kafka import KafkaClient
-from tailrace.client.loop_thread import LoopThread
+if TYPE_CHECKING:  # most processes of Spark only pass options on, and start faster without a client
+    from tailrace.client.kafka import KafkaClient
+    from tailrace.client.loop_thread import LoopThread
 
 CLIENT_ID = "tailrace-spark"
 REQUEST_TIMEOUT_S = 30.0
@@ -71,6 +72,8 @@ class BrokerLink:
     def _loop_thread(self) -> LoopThread:
         with self._starting:
             if self._thread is None:
+                from tailrace.client.loop_thread import LoopThread
+
                 self._thread = LoopThread("tailrace-link")
             return self._thread
 
@@ -80,6 +83,8 @@ class BrokerLink:
     async def _connected(self) -> KafkaClient:
         async with self._connecting:
             if self._client is None:
+                from tailrace.client.kafka import KafkaClient
+
                 client = KafkaClient(
                     self.bootstrap_servers,
                     client_id=self.client_id,

@@ -67,7 +67,7 @@ def read_range(
     read_committed: bool = True,
     fail_on_data_loss: bool = True,
     keeps_bad: bool = False,
-    fetch_bytes: int = FETCH_BYTES,
+    fetch_bytes: int | None = None,
     piece_bytes_max: int = PIECE_BYTES_MAX,
 ) -> Iterator[RangePiece]:
     """Pieces in offset order until every record before `wanted.end` was seen.
@@ -83,7 +83,7 @@ def read_range(
         read_committed=read_committed,
         fail_on_data_loss=fail_on_data_loss,
         keeps_bad=keeps_bad,
-        fetch_bytes=fetch_bytes,
+        fetch_bytes=fetch_bytes or FETCH_BYTES,
         piece_bytes_max=piece_bytes_max,
     )
     return reading.pieces()

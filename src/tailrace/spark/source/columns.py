@@ -1,4 +1,4 @@
-"""Spark's types of the columns of a record, and Arrow's for a schema that Spark hands over."""
+"""Arrow's types for a schema that Spark hands over."""
 
 from __future__ import annotations
 
@@ -26,23 +26,6 @@ _ARROW = {
     LongType: pa.int64(),
     TimestampType: TIMESTAMP_TYPE,
 }
-
-
-def spark_schema(*, headers: bool) -> StructType:
-    """The columns of Spark's Kafka source; headers where they are asked for."""
-    fields = [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestampType", IntegerType()),
-    ]
-    if headers:
-        header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-        fields.append(StructField("headers", ArrayType(header)))
-    return StructType(fields)
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

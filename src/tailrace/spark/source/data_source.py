@@ -36,7 +36,7 @@ class TailraceDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns, where the user gave none."""
-        from tailrace.spark.source.columns import spark_schema
+        from tailrace.spark.source.schema import spark_schema
         from tailrace.spark.source.settings import includes_headers
 
         return spark_schema(headers=includes_headers(self.options))

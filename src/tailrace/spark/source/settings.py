@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from tailrace.model import ConfigError, TopicPartition
 from tailrace.spark.options import KAFKA_LINK, LinkSettings, Options, link_settings
-from tailrace.spark.reading import FETCH_BYTES
 from tailrace.spark.source.place import Place, check_batch, end_place, read_assignment, start_place
 
 TRIGGER_DELAY_MS_MAX = 15 * 60 * 1000
@@ -111,7 +110,7 @@ class SourceSettings:
     trigger_offsets_max: int | None
     trigger_bytes_max: int | None
     trigger_delay_ms_max: int
-    fetch_bytes: int
+    fetch_bytes: int | None  # as much as suits reading, if nobody says
     publish_group: str | None
 
 
@@ -202,11 +201,11 @@ def _read_committed(options: Options) -> bool:
     return own or kafkas
 
 
-def _fetch_bytes(options: Options) -> int:
+def _fetch_bytes(options: Options) -> int | None:
     """The smaller of Kafka's two limits: a fetch here is always of one partition."""
     names = ("kafka.fetch.max.bytes", "kafka.max.partition.fetch.bytes")
     given = [number for name in names if (number := options.number(name)) is not None]
-    return min([*given, FETCH_BYTES_MAX]) if given else FETCH_BYTES
+    return min([*given, FETCH_BYTES_MAX]) if given else None
 
 
 def _publish_group(options: Options) -> str | None:

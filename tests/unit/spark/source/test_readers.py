@@ -23,8 +23,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 from pyspark.sql.types import StructType
 
 from tailrace.spark.source.batch import BatchReader
-from tailrace.spark.source.columns import spark_schema
 from tailrace.spark.source.data_source import TailraceDataSource
+from tailrace.spark.source.schema import spark_schema
 from tailrace.spark.source.stream import StreamReader
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
