@@ -243,6 +243,7 @@ def run_pipelines(make: Callable[[], list[Declared]], place: Place) -> int:
     check_spark(java=place.remote is None)
     declared = _made(make)
     _check_brokers(declared)
+    _check_lakes(declared)
     from tailrace.spark.pipelines.runner import Runner
 
     screen = RunScreen(place.output)
@@ -292,6 +293,17 @@ def _check_brokers(declared: Sequence[Declared]) -> None:
     wanted = {each.bootstrap for each in declared if each.pipeline.needs_broker}
     for bootstrap in sorted(each for each in wanted if each is not None):
         Cluster(bootstrap).run(nothing)
+
+
+def _check_lakes(declared: Sequence[Declared]) -> None:
+    """The same of a lake that is to be read, unless another of these runs may be the one that makes it."""
+    if len(declared) > 1:
+        return
+    from tailrace.spark.lake import open_table
+
+    for each in declared:
+        if (lake := getattr(each.config, "lake", None)) is not None:
+            open_table(lake).close()
 
 
 def _exit_code(outcomes: Sequence[Outcome], declared: Sequence[Declared]) -> int:

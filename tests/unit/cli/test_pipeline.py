@@ -43,6 +43,7 @@ class PourConfig:
     bootstrap: str = "127.0.0.1:9092"
     once: bool = False
     rows: int = 5
+    lake: str | None = None
     ends: Literal["well", "ours", "bug", "spark"] = "well"
 
 
@@ -84,6 +85,7 @@ POUR_FLAGS = (
     Flag(field="topic", kind="list", metavar="TOPIC", help="x"),
     Flag(field="once", kind="switch", help="x"),
     Flag(field="rows", metavar="COUNT", help="x"),
+    Flag(field="lake", metavar="LAKE", help="x"),
     Flag(field="ends", metavar="HOW", help="x"),
 )
 
@@ -250,6 +252,15 @@ def test_a_broker_that_is_not_there_is_said_before_spark_starts(capsys: pytest.C
     assert run("pour", "--topic", "t", "-b", "127.0.0.1:1") == 1
     err = capsys.readouterr().err
     assert "127.0.0.1:1" in err
+    assert "starting Spark" not in err
+
+
+def test_a_lake_that_is_not_there_is_said_before_spark_starts(
+    bootstrap: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("pour", "--topic", "t", "-b", bootstrap, "--lake", "nowhere") == 2
+    err = capsys.readouterr().err
+    assert "there is no lake at" in err and "nowhere" in err
     assert "starting Spark" not in err
 
 

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 from tailrace.client.error import is_retriable
 from tailrace.model import ConfigError, TailraceError, TopicPartition
 from tailrace.spark.lake import Advance, BadRange, Change, Conflict, Staging, Table, open_table
+from tailrace.spark.lake.layout import resolve_root
 from tailrace.spark.lake.marker import FORMATS
 from tailrace.spark.lake.writing import COMPRESSIONS
 from tailrace.spark.link import BrokerLink, link_to
@@ -124,6 +125,7 @@ def check_config(config: ArchiveConfig) -> None:
         raise ConfigError("archive: topic names nothing. Give at least one topic to archive")
     if not config.to:
         raise ConfigError("archive: to is empty. Name the folder of the lake")
+    resolve_root(config.to)
     _check_choice("format", config.format, (None, *FORMATS))
     _check_choice("compression", config.compression, COMPRESSIONS)
     _check_least("batch_rows", config.batch_rows, 1)
