@@ -8,7 +8,7 @@ the table's end any more was overtaken: that is a `Conflict`, and nothing of it 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tailrace.model import TailraceError, TopicPartition
 from tailrace.spark.lake.data_file import DataFile, StagedFile
@@ -50,6 +50,8 @@ class Change:
     remove: Sequence[DataFile] = ()
     advances: Sequence[Advance] = ()
     bad: Sequence[BadRange] = ()
+    topics: Mapping[str, str] = field(default_factory=dict)
+    """Ids of topics by name, as far as the one who archives them knows: each is kept for good."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,8 @@ class Snapshot:
     ends: Mapping[TopicPartition, int]
     """Where each partition goes on: every record before it is in the files or in a bad range."""
     bad: Sequence[BadRange]
+    topics: Mapping[str, str] = field(default_factory=dict)
+    """Which topics the records are of: a name may be given to another topic later, an id never is."""
 
 
 class Conflict(TailraceError):

@@ -4,11 +4,13 @@
     end of a partition       a `txn` action: appId "tailrace/<topic>/<partition>", version = end (exclusive)
     which partitions         configuration "tailrace.partitions": {"orders":[0,1,2]}
     bad range                configuration "tailrace.bad": [{"topic":"orders",...}]
+    ids of topics            configuration "tailrace.topics": {"orders":"9644e75a..."}
 
 The package deltalake makes the table, reads its log and writes its checkpoints. Commits are written here, as
 the Delta protocol defines them (one JSON action per line, in a file whose number must be free): so each is
 synced before it has its name, and is refused unless it follows on the very version that was checked. A change
-of the configuration rewrites the table's `metaData`, which happens only with a new partition or a bad range.
+of the configuration rewrites the table's `metaData`, which happens only with a new
+partition, a new topic or a bad range.
 
     staged -> placed (each file) -> moved -> written -> logged
 """
@@ -52,6 +54,7 @@ _RACES_MAX = 100
 _WRITER_VERSION_MAX = 2
 _PARTITIONS = "tailrace.partitions"
 _BAD = "tailrace.bad"
+_TOPICS = "tailrace.topics"
 _TIME_MIN_US = -62_135_596_800_000_000  # of the years that a text of a time can tell: 1
 _TIME_MAX_US = 253_402_300_799_999_999  # to 9999
 
@@ -106,6 +109,7 @@ class DeltaLakeTable:
                     remove=[file.path for file in planned.remove],
                     advances=planned.advances,
                     bad=planned.bad,
+                    topics=planned.topics,
                 )
         raise Conflict(f"{self.root}: other writers were faster {_RACES_MAX} times. Run fewer at once")
 
@@ -141,6 +145,7 @@ class DeltaLakeTable:
             files={file.path: file for file in self._read_files()},
             ends=self._read_ends(_partitions(configuration)),
             bad=msgspec.json.decode(configuration.get(_BAD, "[]"), type=list[BadRange]),
+            topics=msgspec.json.decode(configuration.get(_TOPICS, "{}"), type=dict[str, str]),
         )
 
     def _check_protocol(self) -> None:
@@ -222,9 +227,10 @@ class DeltaLakeTable:
         return link_new(temporary, self.root / _LOG / f"{state.version + 1:020d}.json")
 
     def _changed_metadata(self, state: State, change: Change) -> dict[str, Any] | None:
-        """The `metaData` action, if the change has a partition or a bad range that is new to the table."""
+        """The `metaData` action, if the change has a partition, a topic or a bad range that is new here."""
         known = set(state.ends) | {advance.tp for advance in change.advances}
-        if len(known) == len(state.ends) and not change.bad:
+        topics = {**state.topics, **change.topics}
+        if len(known) == len(state.ends) and not change.bad and topics == state.topics:
             return None
         metadata = self._table.metadata()
         by_topic: dict[str, list[int]] = {}
@@ -243,6 +249,7 @@ class DeltaLakeTable:
                     **metadata.configuration,
                     _PARTITIONS: json.dumps(by_topic),
                     _BAD: msgspec.json.encode([*state.bad, *change.bad]).decode(),
+                    _TOPICS: json.dumps(topics),
                 },
             }
         }

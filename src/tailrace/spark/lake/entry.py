@@ -10,7 +10,7 @@ than ours is refused, fields that we do not know are not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
@@ -54,6 +54,7 @@ class Entry:
     remove: list[str]
     advances: list[Advance]
     bad: list[BadRange]
+    topics: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,7 @@ class Checkpoint:
     files: list[DataFile]
     ends: list[End]
     bad: list[BadRange]
+    topics: dict[str, str] = field(default_factory=dict)
 
 
 class _Head(msgspec.Struct):
@@ -85,6 +87,7 @@ def entry_of(change: Change, *, version: int, at_ms: int) -> Entry:
         remove=[file.path for file in change.remove],
         advances=list(change.advances),
         bad=list(change.bad),
+        topics=dict(change.topics),
     )
 
 
@@ -94,6 +97,7 @@ def checkpoint_of(state: State) -> Checkpoint:
         files=list(state.files.values()),
         ends=[End(topic=tp.topic, partition=tp.partition, end=end) for tp, end in state.ends.items()],
         bad=state.bad,
+        topics=state.topics,
     )
 
 
@@ -103,6 +107,7 @@ def state_of(checkpoint: Checkpoint) -> State:
         files={file.path: file for file in checkpoint.files},
         ends={TopicPartition(each.topic, each.partition): each.end for each in checkpoint.ends},
         bad=list(checkpoint.bad),
+        topics=dict(checkpoint.topics),
     )
 
 

@@ -5,6 +5,7 @@
     file                     a data file of the partition (topic, dt)
     end of a partition       property "tailrace.end.<topic>.<partition>" (exclusive)
     commits so far           property "tailrace.version"
+    id of a topic            property "tailrace.topic.<topic>"
     bad range                property "tailrace.bad.<topic>.<partition>.<first>.<last>": {"topic":...}
 
 Files and properties change in one transaction of pyiceberg, which ends in one row of the catalogue: that row
@@ -40,6 +41,7 @@ _METADATA = f"{OWN}/iceberg"
 _VERSION = "tailrace.version"
 _END = "tailrace.end."
 _BAD = "tailrace.bad."
+_TOPIC = "tailrace.topic."
 _NOT_IN_URIS = set("#?%")
 _PROPERTIES = {
     "commit.manifest-merge.enabled": "true",
@@ -133,6 +135,7 @@ class IcebergTable:
             files=files,
             ends=_ends(self._table.properties),
             bad=_bad(self._table.properties),
+            topics=_topics(self._table.properties),
         )
 
     def _read_manifest(self, manifest: Any) -> list[tuple[Any, DataFile]]:
@@ -255,7 +258,8 @@ def _properties(change: Change) -> dict[str, str]:
         )
         for each in change.bad
     }
-    return {**{name: str(end) for name, end in ends.items()}, **bad}
+    topics = {f"{_TOPIC}{name}": topic_id for name, topic_id in change.topics.items()}
+    return {**{name: str(end) for name, end in ends.items()}, **bad, **topics}
 
 
 def _ends(properties: dict[str, str]) -> dict[TopicPartition, int]:
@@ -267,6 +271,14 @@ def _ends(properties: dict[str, str]) -> dict[TopicPartition, int]:
                 raise StorageError("read", _CATALOGUE, f"the property {name}={value} cannot be")
             ends[TopicPartition(topic, int(partition))] = int(value)
     return ends
+
+
+def _topics(properties: dict[str, str]) -> dict[str, str]:
+    return {
+        name.removeprefix(_TOPIC): topic_id
+        for name, topic_id in properties.items()
+        if name.startswith(_TOPIC)
+    }
 
 
 def _bad(properties: dict[str, str]) -> list[BadRange]:

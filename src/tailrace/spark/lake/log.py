@@ -120,6 +120,7 @@ class TableLog:
                 remove=entry.remove,
                 advances=entry.advances,
                 bad=entry.bad,
+                topics=entry.topics,
             )
         except (Conflict, ValueError) as error:
             raise damaged(

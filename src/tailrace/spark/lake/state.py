@@ -7,7 +7,7 @@ not is damage, and log.py says where.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tailrace.model import TopicPartition
@@ -24,14 +24,25 @@ class State:
     files: dict[str, DataFile] = field(default_factory=dict)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     bad: list[BadRange] = field(default_factory=list)
+    topics: dict[str, str] = field(default_factory=dict)
 
     def snapshot(self) -> Snapshot:
         return Snapshot(
-            version=self.version, files=tuple(self.files.values()), ends=dict(self.ends), bad=tuple(self.bad)
+            version=self.version,
+            files=tuple(self.files.values()),
+            ends=dict(self.ends),
+            bad=tuple(self.bad),
+            topics=dict(self.topics),
         )
 
     def copy(self) -> State:
-        return State(version=self.version, files=dict(self.files), ends=dict(self.ends), bad=list(self.bad))
+        return State(
+            version=self.version,
+            files=dict(self.files),
+            ends=dict(self.ends),
+            bad=list(self.bad),
+            topics=dict(self.topics),
+        )
 
     def apply(
         self,
@@ -40,11 +51,13 @@ class State:
         remove: Iterable[str],
         advances: Sequence[Advance],
         bad: Iterable[BadRange],
+        topics: Mapping[str, str],
     ) -> None:
         """Go one version on; Conflict, with nothing changed, if that cannot follow on this state."""
         removed, added = set(remove), list(add)
         _check_removed(self.files, removed)
         ends = _moved(self.ends, advances)
+        _check_topics(self.topics, topics)
         for file in added:
             if file.path in self.files and file.path not in removed:
                 raise Conflict(f"{file.path} is in the table already")
@@ -53,6 +66,7 @@ class State:
         self.files.update((file.path, file) for file in added)
         self.ends.update(ends)
         self.bad.extend(bad)
+        self.topics.update(topics)
         self.version += 1
 
 
@@ -64,6 +78,7 @@ def plan_change(state: State, change: Change, *, is_taken: Callable[[str], bool]
     """
     _check_removed(state.files, {file.path for file in change.remove})
     _moved(state.ends, change.advances)
+    _check_topics(state.topics, change.topics)
     if not change.remove:
         _check_covered(change)
     for file in change.remove:
@@ -91,6 +106,12 @@ def _check_removed(files: dict[str, DataFile], removed: set[str]) -> None:
     for path in removed:
         if path not in files:
             raise Conflict(f"{path} is not in the table any more. Plan again from a new snapshot")
+
+
+def _check_topics(known: Mapping[str, str], told: Mapping[str, str]) -> None:
+    for topic, topic_id in told.items():
+        if known.get(topic, topic_id) != topic_id:
+            raise Conflict(f"the table has records of another topic that was named {topic}")
 
 
 def _moved(ends: dict[TopicPartition, int], advances: Sequence[Advance]) -> dict[TopicPartition, int]:

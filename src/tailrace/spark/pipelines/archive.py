@@ -21,7 +21,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,12 +29,19 @@ from typing import TYPE_CHECKING
 
 from tailrace.client.error import is_retriable
 from tailrace.model import ConfigError, TailraceError, TopicPartition
-from tailrace.spark.lake import Advance, BadRange, Change, Conflict, Staging, Table, open_table
+from tailrace.spark.lake import Advance, BadRange, Change, Conflict, Snapshot, Staging, Table, open_table
 from tailrace.spark.lake.layout import resolve_root
 from tailrace.spark.lake.marker import FORMATS
 from tailrace.spark.lake.writing import COMPRESSIONS
 from tailrace.spark.link import BrokerLink, link_to
-from tailrace.spark.pipelines.archive_plan import BatchPlan, Reach, check_same_topics, plan_batch, plan_tasks
+from tailrace.spark.pipelines.archive_plan import (
+    BatchPlan,
+    Reach,
+    check_same_topics,
+    new_topic_ids,
+    plan_batch,
+    plan_tasks,
+)
 from tailrace.spark.pipelines.archive_reach import parse_starting, read_reach, read_starts
 from tailrace.spark.pipelines.archive_task import ArchiveWork, TaskWritten, write_ranges
 from tailrace.spark.pipelines.progress import Observer, Pace, Progress, ignore
@@ -184,6 +191,8 @@ class _Archive:
         self.pace = Pace()
         self.tally = _Tally()
         self.ends: dict[TopicPartition, int] = {}
+        self.topic_ids: dict[str, str] = {}  # as the table has them
+        self.new_ids: dict[str, str] = {}  # those that the next commit brings
         self.known_bad: set[BadRange] = set()
         self.starts: dict[TopicPartition, int] = {}
         self.committed_at = float("-inf")
@@ -195,7 +204,7 @@ class _Archive:
     def run(self, reach: Mapping[TopicPartition, Reach]) -> Archived:
         began = time.monotonic()
         self._look()
-        check_same_topics(self.ends, reach)
+        self._compare(reach)
         self._begin(reach)
         lies = {**self.starts, **self.ends}
         self._tell(lag=sum(max(0, each.end - lies[tp]) for tp, each in reach.items()))
@@ -250,6 +259,7 @@ class _Archive:
         # A partition that came while we run began empty: all of it is new, whatever `starting` says.
         for tp in reach.keys() - self.ends.keys() - self.starts.keys():
             self.starts[tp] = reach[tp].start
+        self._compare(reach)
         return plan_batch(self.ends, reach, starts=self.starts, goal=goal, rows_max=self.config.batch_rows)
 
     def _apply(self, plan: BatchPlan) -> None:
@@ -260,7 +270,9 @@ class _Archive:
             found = [*plan.gaps, *(bad for task in written for bad in task.bad)]
             # A damaged batch that lies across two ranges is met twice.
             bad = [each for each in dict.fromkeys(found) if each not in self.known_bad]
-            self._commit(Change(operation="archive", add=files, advances=plan.advances, bad=bad))
+            self._commit(
+                Change(operation="archive", add=files, advances=plan.advances, bad=bad, topics=self.new_ids)
+            )
         self.tally.batches += 1
         if self.tally.batches % _RECOVER_EVERY == 0:
             self._recover()  # attempts that came second left files too
@@ -284,7 +296,7 @@ class _Archive:
 
     def _commit(self, change: Change) -> None:
         snapshot = self.table.commit(change, on_step=self.on_step)
-        self._learn(snapshot.ends, snapshot.bad)
+        self._learn(snapshot)
         self.committed_at = time.monotonic()
         self.failures.clear()
 
@@ -296,12 +308,17 @@ class _Archive:
         self._look()
 
     def _look(self) -> None:
-        snapshot = self.table.snapshot()
-        self._learn(snapshot.ends, snapshot.bad)
+        self._learn(self.table.snapshot())
 
-    def _learn(self, ends: Mapping[TopicPartition, int], bad: Iterable[BadRange]) -> None:
-        self.ends = dict(ends)
-        self.known_bad = set(bad)
+    def _learn(self, snapshot: Snapshot) -> None:
+        self.ends = dict(snapshot.ends)
+        self.topic_ids = dict(snapshot.topics)
+        self.known_bad = set(snapshot.bad)
+
+    def _compare(self, reach: Mapping[TopicPartition, Reach]) -> None:
+        """Refuse another topic of the same name, and note which ids the table does not have yet."""
+        check_same_topics(self.ends, reach, topic_ids=self.topic_ids)
+        self.new_ids = new_topic_ids(reach, topic_ids=self.topic_ids)
 
     def _begin(self, reach: Mapping[TopicPartition, Reach]) -> None:
         """Where partitions begin that the lake lacks; a beginning other than the first record is kept there.
@@ -317,7 +334,7 @@ class _Archive:
             for tp, at in self.starts.items()
         ]
         try:
-            self._commit(Change(operation="begin", advances=advances))
+            self._commit(Change(operation="begin", advances=advances, topics=self.new_ids))
         except Conflict:  # somebody else began at the same moment: their beginning counts
             self._look()
             self._begin(reach)

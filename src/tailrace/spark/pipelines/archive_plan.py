@@ -36,6 +36,8 @@ class Reach:
     """What may be read: the last stable offset where only committed records are wanted."""
     high: int
     """The high watermark, never below `end`."""
+    topic_id: str = ""
+    """Of the topic; empty where the broker has no ids (before Kafka 2.8)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +68,10 @@ def plan_batch(
     goal: Mapping[TopicPartition, int] | None,
     rows_max: int,
 ) -> BatchPlan:
-    """The next batch; without advances there is nothing to do. `goal` bounds it, partition by partition."""
-    check_same_topics(ends, reach)
+    """The next batch; without advances there is nothing to do. `goal` bounds it, partition by partition.
+
+    That these are the topics of which the lake has records was checked before (`check_same_topics`).
+    """
     wanted = reach if goal is None else {tp: reach[tp] for tp in goal if tp in reach}
     lies = {tp: ends[tp] if tp in ends else starts[tp] for tp in wanted}
     begin = {tp: max(at, wanted[tp].start) for tp, at in lies.items()}
@@ -88,8 +92,22 @@ def plan_tasks(ranges: Sequence[OffsetRange], *, cores: int) -> list[list[Offset
     return plan_ranges(ranges, parts=max(1, min(2 * cores, rows // TASK_ROWS_MIN)))
 
 
-def check_same_topics(ends: Mapping[TopicPartition, int], reach: Mapping[TopicPartition, Reach]) -> None:
-    """OtherTopic if the lake has offsets that its topic does not have, or not any more."""
+def new_topic_ids(reach: Mapping[TopicPartition, Reach], *, topic_ids: Mapping[str, str]) -> dict[str, str]:
+    """The ids that the lake does not have yet."""
+    there = {tp.topic: each.topic_id for tp, each in reach.items() if each.topic_id}
+    return {topic: there[topic] for topic in sorted(there.keys() - topic_ids.keys())}
+
+
+def check_same_topics(
+    ends: Mapping[TopicPartition, int],
+    reach: Mapping[TopicPartition, Reach],
+    *,
+    topic_ids: Mapping[str, str],
+) -> None:
+    """OtherTopic if a topic is not the one of which the lake has records."""
+    for tp, each in reach.items():
+        if each.topic_id and topic_ids.get(tp.topic, each.topic_id) != each.topic_id:
+            raise OtherTopic(f"the lake has records of another topic that was named {tp.topic}. {_FIX}")
     topics = {tp.topic for tp in reach}
     for tp, end in sorted(ends.items()):
         if tp.topic not in topics:

@@ -43,7 +43,12 @@ async def _read_reach(
     )
     highs = await client.list_offsets(dict.fromkeys(partitions, LATEST)) if read_committed else ends
     return {
-        tp: Reach(start=starts[tp].offset, end=ends[tp].offset, high=max(highs[tp].offset, ends[tp].offset))
+        tp: Reach(
+            start=starts[tp].offset,
+            end=ends[tp].offset,
+            high=max(highs[tp].offset, ends[tp].offset),
+            topic_id=described[tp.topic].topic_id.hex if described[tp.topic].topic_id.int else "",
+        )
         for tp in partitions
     }
 

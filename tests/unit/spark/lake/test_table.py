@@ -117,6 +117,20 @@ def test_a_change_that_does_not_begin_at_the_end_is_a_conflict(
     assert kit.visible() == [file.path for file in before.files]
 
 
+def test_ids_of_topics_are_kept_for_good(table: Table, kit: Kit) -> None:
+    table.commit(replace(kit.addition(0, 10), topics={"orders": "aa"}))
+    after = table.commit(replace(kit.addition(10, 20), topics={"clicks": "bb"}))
+    assert reopened(table) == after
+    assert after.topics == {"orders": "aa", "clicks": "bb"}
+
+
+def test_another_topic_of_the_same_name_is_a_conflict(table: Table, kit: Kit) -> None:
+    before = table.commit(replace(kit.addition(0, 10), topics={"orders": "aa"}))
+    with pytest.raises(Conflict, match="another topic that was named orders"):
+        table.commit(replace(kit.addition(10, 20), topics={"orders": "bb"}))
+    assert reopened(table) == before
+
+
 def test_of_two_writers_of_one_partition_the_second_is_told(table: Table, kit: Kit) -> None:
     other = open_table(kit.root)
     other.snapshot()

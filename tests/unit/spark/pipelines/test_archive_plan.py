@@ -14,6 +14,8 @@ from tailrace.spark.pipelines.archive_plan import (
     BatchPlan,
     OtherTopic,
     Reach,
+    check_same_topics,
+    new_topic_ids,
     plan_batch,
     plan_tasks,
 )
@@ -87,20 +89,40 @@ def test_a_limited_batch_after_a_gap_still_covers_it() -> None:
 
 def test_a_lake_ahead_of_its_topic_is_refused_with_the_fix() -> None:
     with pytest.raises(OtherTopic, match=r"a-0 go up to offset 10, and the topic ends at 4.*another lake"):
-        plan_batch({A0: 10}, {A0: reach(0, 4)}, starts={}, goal=None, rows_max=9)
+        check_same_topics({A0: 10}, {A0: reach(0, 4)}, topic_ids={})
 
 
 def test_a_lake_with_more_partitions_than_its_topic_is_refused() -> None:
     with pytest.raises(OtherTopic, match="a-1, and the topic has no such partition"):
-        plan_batch({A0: 4, A1: 4}, {A0: reach(0, 4)}, starts={}, goal=None, rows_max=9)
+        check_same_topics({A0: 4, A1: 4}, {A0: reach(0, 4)}, topic_ids={})
+
+
+def test_another_topic_of_the_same_name_is_refused_however_long_it_is() -> None:
+    there = {A0: Reach(start=0, end=100, high=100, topic_id="new")}
+    with pytest.raises(OtherTopic, match=r"another topic that was named a\. It was deleted and made anew"):
+        check_same_topics({A0: 4}, there, topic_ids={"a": "old"})
+    check_same_topics({A0: 4}, there, topic_ids={"a": "new", "b": "old"})
+    check_same_topics({A0: 4}, there, topic_ids={})
+
+
+def test_a_broker_without_ids_is_not_another_topic() -> None:
+    check_same_topics({A0: 4}, {A0: reach(0, 4)}, topic_ids={"a": "old"})
+    assert new_topic_ids({A0: reach(0, 4)}, topic_ids={}) == {}
+
+
+def test_ids_are_new_until_the_lake_has_them() -> None:
+    there = {A0: Reach(start=0, end=1, high=1, topic_id="x"), B0: Reach(start=0, end=1, high=1, topic_id="y")}
+    assert new_topic_ids(there, topic_ids={"a": "x"}) == {"b": "y"}
 
 
 def test_open_transactions_are_not_another_topic() -> None:
     there = {A0: reach(0, 4, high=12)}
+    check_same_topics({A0: 10}, there, topic_ids={})
     assert not plan_batch({A0: 10}, there, starts={}, goal=None, rows_max=9).advances
 
 
 def test_topics_of_the_lake_that_the_run_is_not_about_are_left_alone() -> None:
+    check_same_topics({B0: 1000}, {A0: reach(0, 4)}, topic_ids={})
     plan = plan_batch({B0: 1000}, {A0: reach(0, 4)}, starts={A0: 0}, goal=None, rows_max=9)
     assert advances(plan) == {A0: (0, 4)}
 
