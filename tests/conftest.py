@@ -22,6 +22,7 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist looks for the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """For a run on several cores: a file stays together, and so does everything that shares the one Spark."""
     spark = Path(__file__).parent / "spark"

@@ -31,6 +31,9 @@ _GIVEN = os.environ.get("TAILRACE_INTEROP_BOOTSTRAP", "")
 _RUN = f"{random.SystemRandom().getrandbits(32):08x}"  # a broker that is used twice has names of the last run
 _NUMBERS = itertools.count()
 
+_unreachable: dict[str, str] = {}
+"""Clients that cannot be had here, and why: nobody waits for the same thing twice in a run."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Tell pytest of our two markers."""
@@ -53,9 +56,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("client", parameters, indirect=True)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess | None]:
-    """The server of this run; None where the suite was pointed at another broker."""
+    """The server of a file of tests; None where the suite was pointed at another broker."""
     if _GIVEN:
         yield None
         return
@@ -63,7 +66,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess |
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def bootstrap(server: ServerProcess | None) -> str:
     """The address that clients are given."""
     return _GIVEN if server is None else server.bootstrap
@@ -78,20 +81,19 @@ def own_server(tmp_path: Path) -> Iterator[ServerProcess]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def start_client(bootstrap: str) -> Iterator[Callable[[Entry], Client]]:
-    """Clients by name, each started once in a run."""
+    """Clients by name, each started once in a file: some of them are busy for as long as they are there."""
     started: dict[str, Client] = {}
-    unreachable: dict[str, str] = {}
 
     def start(entry: Entry) -> Client:
-        if entry.name in unreachable:
-            pytest.skip(unreachable[entry.name])
+        if entry.name in _unreachable:
+            pytest.skip(_unreachable[entry.name])
         if entry.name not in started:
             try:
                 started[entry.name] = entry.start(bootstrap)
             except pytest.skip.Exception as skipped:
-                unreachable[entry.name] = str(skipped)
+                _unreachable[entry.name] = str(skipped)
                 raise
         return started[entry.name]
 
