@@ -89,9 +89,7 @@ def count_cores(spark: SparkSession) -> int:
     if context is not None:
         return max(1, int(context.defaultParallelism))
     # Spark Connect hides the context, but cuts a range into as many parts as it has cores.
-    from pyspark.sql.functions import spark_partition_id
-
-    parts = spark.range(_PROBE_ROWS).select(spark_partition_id()).distinct().count()
+    parts = spark.range(_PROBE_ROWS).selectExpr("spark_partition_id() AS part").distinct().count()
     return max(1, parts)
 
 
