@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
@@ -23,6 +24,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     if shutil.which("java") is None:
         pytest.skip("Spark needs Java, which is not here. On Debian: apt-get install openjdk-17-jre-headless")
     sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installed: pip install 'tailrace[spark]'")
+    _keep_logs_plain()
     place = tmp_path_factory.mktemp("spark")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session: SparkSession = (
@@ -42,6 +44,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+def _keep_logs_plain() -> None:
+    """pytest lends its handler to every logger that does not propagate. A logger of pyspark's makes whatever
+    handler it is given write JSON, and pytest's would do so for every later test of this process."""
+    from pyspark.logger import PySparkLogger
+
+    PySparkLogger.addHandler = logging.Logger.addHandler  # type: ignore[method-assign, assignment]
 
 
 @pytest.fixture

@@ -190,18 +190,16 @@ def test_a_peak_keeps_the_most_of_everything() -> None:
 
 
 def test_a_worker_that_runs_meanwhile_is_seen() -> None:
-    child = "import sys; print(flush=True); sys.stdin.read()"
-    with watch_workers() as peak:
-        process = subprocess.Popen(
-            [sys.executable, "-c", child, "pyspark.daemon"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        assert isinstance(process.stdout, io.BufferedReader) and process.stdin is not None
-        with process:
-            process.stdout.readline()
+    # Below a shell of its own: beside it there may be the workers of a Spark that other tests use.
+    worker = f"'{sys.executable}' -c 'import sys; print(flush=True); sys.stdin.read()' pyspark.daemon; true"
+    with subprocess.Popen(["sh", "-c", worker], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as shell:
+        assert isinstance(shell.stdout, io.BufferedReader) and shell.stdin is not None
+        shell.stdout.readline()
+        with watch_workers(shell.pid) as peak:
             deadline_s = time.monotonic() + 60
             while not peak.workers:
                 assert time.monotonic() < deadline_s, "nobody looked"
                 time.sleep(0.005)  # the watching thread has no event for us
-            process.stdin.close()
+        shell.stdin.close()
     assert peak.workers == 1
     assert peak.worker_bytes == peak.total_bytes > 1_000_000
