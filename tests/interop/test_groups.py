@@ -153,7 +153,8 @@ def test_two_members_of_one_static_name_do_not_live_together(client: Client, top
     wait_shared([second], all_of(topic, 1))
     with pytest.raises(ClientError) as fenced:
         first.commit({TopicPartition(topic, 0): 0})
-    assert fenced.value.code == _FENCED_INSTANCE, fenced.value
+    # librdkafka may have heard it from a heartbeat already; then it is a fatal error of the client's own.
+    assert fenced.value.code == _FENCED_INSTANCE or "_FATAL" in str(fenced.value), fenced.value
     second.close()
 
 
