@@ -51,13 +51,6 @@ class DataLoss(TailraceError):
     """Records that were to be read are no longer in the log."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RangePiece(Piece):
-    """A piece of a range, with the bytes of what could not be read, one for each of `bad`."""
-
-    bad_bytes: tuple[bytes, ...] = ()
-
-
 def read_range(
     link: BrokerLink,
     wanted: OffsetRange,
@@ -69,7 +62,7 @@ def read_range(
     keeps_bad: bool = False,
     fetch_bytes: int | None = None,
     piece_bytes_max: int = PIECE_BYTES_MAX,
-) -> Iterator[RangePiece]:
+) -> Iterator[Piece]:
     """Pieces in offset order until every record before `wanted.end` was seen.
 
     Missing records raise DataLoss, or are skipped without `fail_on_data_loss`. A broken batch raises
@@ -117,7 +110,7 @@ class _Reading:
     ahead: Future[_Reply] | None = None
     ahead_position: int = -1
 
-    def pieces(self) -> Iterator[RangePiece]:
+    def pieces(self) -> Iterator[Piece]:
         position = self.wanted.start
         try:
             while position < self.wanted.end:
@@ -219,7 +212,7 @@ class _Reading:
 
     # ---- decoding
 
-    def _decode(self, fetched: Fetched, position: int) -> Iterator[RangePiece]:
+    def _decode(self, fetched: Fetched, position: int) -> Iterator[Piece]:
         pieces = decode_pieces(
             fetched.records,
             start=position,
@@ -234,12 +227,7 @@ class _Reading:
         )
         for piece in pieces:
             bad, next_offset = self._settle(piece, fetched)
-            yield RangePiece(
-                rows=piece.rows,
-                bad=bad,
-                next_offset=next_offset,
-                bad_bytes=tuple(bytes(fetched.records[at.position : at.position + at.size]) for at in bad),
-            )
+            yield Piece(rows=piece.rows, bad=bad, next_offset=next_offset)
 
     def _settle(self, piece: Piece, fetched: Fetched) -> tuple[list[BadSpan], int]:
         """What is bad in a piece and where to go on.
@@ -295,9 +283,9 @@ class _Reading:
             raise DataLoss(lost(tp, position, resume, cause))
         return resume
 
-    def _nothing(self, next_offset: int) -> RangePiece:
+    def _nothing(self, next_offset: int) -> Piece:
         rows = pa.RecordBatch.from_pylist([], schema=self.schema)
-        return RangePiece(rows=rows, bad=[], next_offset=next_offset)
+        return Piece(rows=rows, bad=[], next_offset=next_offset)
 
 
 def lost(tp: TopicPartition, start: int, end: int, cause: str) -> str:

@@ -15,10 +15,10 @@ from tailrace.client.transfer import Fetched
 from tailrace.model import ConfigError, TopicPartition
 from tailrace.records import BatchError, build_batch
 from tailrace.spark import reading
-from tailrace.spark.codec import KAFKA_SCHEMA
+from tailrace.spark.codec import KAFKA_SCHEMA, Piece
 from tailrace.spark.link import BrokerLink
 from tailrace.spark.offset_range import OffsetRange
-from tailrace.spark.reading import DataLoss, RangePiece, read_range
+from tailrace.spark.reading import DataLoss, read_range
 
 TP = TopicPartition("orders", 0)
 
@@ -56,7 +56,7 @@ def span(start: int, end: int) -> OffsetRange:
     return OffsetRange(topic="orders", partition=0, start=start, end=end)
 
 
-def offsets(pieces: list[RangePiece]) -> list[int]:
+def offsets(pieces: list[Piece]) -> list[int]:
     return [offset for piece in pieces for offset in piece.rows.column("offset").to_pylist()]
 
 
@@ -192,7 +192,7 @@ def test_a_broken_batch_can_be_set_aside_with_its_bytes(
     answer_with(monkeypatch, log, [0, 10, 20, 30])
     pieces = list(read_range(link, span(0, 40), headers=False, keeps_bad=True))
     assert offsets(pieces) == [*range(10), *range(20, 40)]
-    assert [data for piece in pieces for data in piece.bad_bytes] == [log[1]]
+    assert [bytes(span.raw) for piece in pieces for span in piece.bad] == [log[1]]
     assert pieces[-1].next_offset == 40
 
 
