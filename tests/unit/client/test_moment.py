@@ -33,6 +33,12 @@ def test_an_iso_time_is_read_with_its_zone() -> None:
     assert parse_moment("2026-11-16 10:30+01:00", now_ms=NOW_MS) == expected
 
 
+def test_a_time_without_a_zone_is_in_the_one_that_is_given() -> None:
+    expected = int(datetime(2026, 11, 16, 9, 30, tzinfo=UTC).timestamp() * 1000)
+    assert parse_moment("2026-11-16T09:30", now_ms=NOW_MS, zone=UTC) == expected
+    assert parse_moment("2026-11-16T10:30+01:00", now_ms=NOW_MS, zone=UTC) == expected
+
+
 def test_a_time_without_a_zone_is_local() -> None:
     expected = int(datetime(2026, 11, 16, 9, 30).timestamp() * 1000)
     assert parse_moment("2026-11-16T09:30", now_ms=NOW_MS) == expected

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC
 
 from tailrace.client.kafka import KafkaClient
 from tailrace.client.moment import parse_moment
@@ -75,10 +75,6 @@ def read_starts(
 def parse_starting(text: str) -> int:
     """Milliseconds since 1970 of an ISO time, in UTC where it names no zone, or of `2h` ago."""
     try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        try:
-            return parse_moment(text, now_ms=time.time_ns() // 1_000_000)
-        except ConfigError as error:
-            raise ConfigError(f"archive: starting is earliest, latest or a time, and {error}") from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        return parse_moment(text, now_ms=time.time_ns() // 1_000_000, zone=UTC)
+    except ConfigError as error:
+        raise ConfigError(f"archive: starting is earliest, latest or a time, and {error}") from None
