@@ -9,7 +9,7 @@ from tailrace.runtime.buffers import BufferPool
 from tailrace.runtime.clock import Clock, SystemClock
 from tailrace.runtime.disk import Disk, File, RealDisk, SyncError
 from tailrace.runtime.lock import DirectoryLock
-from tailrace.runtime.tasks import Supervisor, wait_at_most
+from tailrace.runtime.tasks import Supervisor, for_each, wait_at_most
 
 __all__ = [
     "BufferPool",
@@ -21,5 +21,6 @@ __all__ = [
     "Supervisor",
     "SyncError",
     "SystemClock",
+    "for_each",
     "wait_at_most",
 ]

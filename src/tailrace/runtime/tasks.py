@@ -7,8 +7,34 @@ follows from that (fencing a log directory, ending the process) is the owner's d
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+
+
+async def for_each(items: Iterable[_T], act: Callable[[_T], Awaitable[object]], *, at_once: int) -> None:
+    """Do something with every item, a few at a time.
+
+    After the first failure no other item is begun; it is raised when those under way have ended, so that
+    nothing goes on behind the caller's back. A cancellation reaches them too, and is waited out as well.
+    """
+    rest = iter(items)
+    failures: list[BaseException] = []
+
+    async def work() -> None:
+        for item in rest:
+            try:
+                await act(item)
+            except BaseException as error:
+                failures.append(error)
+                raise
+            if failures:
+                return
+
+    await asyncio.gather(*(work() for _ in range(at_once)), return_exceptions=True)
+    if failures:
+        raise failures[0]
 
 
 async def wait_at_most(event: asyncio.Event, seconds: float) -> bool:

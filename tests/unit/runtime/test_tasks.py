@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tailrace.runtime import Supervisor, wait_at_most
+from tailrace.runtime import Supervisor, for_each, wait_at_most
 from tailrace.testing.simulation import SimulatedLoop
 
 
@@ -212,3 +212,64 @@ def test_a_wait_leaves_nothing_behind() -> None:
 
     with SimulatedLoop() as loop:
         loop.run(main())
+
+
+def test_for_each_takes_every_item_and_no_more_at_once_than_allowed() -> None:
+    under_way: set[int] = set()
+    seen: list[int] = []
+    most = 0
+
+    async def act(item: int) -> None:
+        nonlocal most
+        under_way.add(item)
+        most = max(most, len(under_way))
+        await asyncio.sleep(0)
+        under_way.remove(item)
+        seen.append(item)
+
+    asyncio.run(for_each(range(20), act, at_once=3))
+    assert (sorted(seen), most) == (list(range(20)), 3)
+
+
+def test_after_a_failure_for_each_begins_nothing_and_waits_for_what_is_under_way() -> None:
+    begun: list[int] = []
+    ended: list[int] = []
+
+    async def act(item: int) -> None:
+        begun.append(item)
+        if item == 1:
+            raise ValueError("the second is bad")
+        await asyncio.sleep(0.01)
+        ended.append(item)
+
+    with pytest.raises(ValueError, match="the second is bad"):
+        asyncio.run(for_each(range(20), act, at_once=2))
+    assert (begun, ended) == ([0, 1], [0])
+
+
+def test_a_cancellation_inside_an_item_is_not_taken_for_success() -> None:
+    async def act(_item: int) -> None:
+        future = asyncio.get_running_loop().create_future()
+        future.cancel()
+        await future
+
+    async def main() -> None:
+        with pytest.raises(asyncio.CancelledError):
+            await for_each(range(2), act, at_once=2)
+
+    asyncio.run(main())
+
+
+def test_for_each_ends_its_items_when_it_is_cancelled() -> None:
+    ended: list[str] = []
+
+    async def main() -> None:
+        task = asyncio.ensure_future(for_each("ab", lambda name: forever(ended, name), at_once=2))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert sorted(ended) == ["a", "b"]
+
+    asyncio.run(main())

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.model import LogDamaged, StorageError
 from tailrace.records import iter_batches
-from tailrace.runtime import SyncError
+from tailrace.runtime import SyncError, for_each
 from tailrace.storage.segment.directory import Directory
 from tailrace.storage.segment.entry import REFERENCED, Append, Create, Delete, Entry, Trim, Truncate
 from tailrace.storage.segment.files import create_segment, prepare_segment
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _RETRY_S = 0.1
+_CREATED_AT_ONCE = 8
 
 Pending = dict[int, list[Append]]
 """Appends not yet written, by life."""
@@ -89,13 +90,18 @@ class Applier:
         lsn = self._directory.applied_lsn
         count = len(self._rounds)
         self._bytes = 0
+        creations: list[SegmentLog] = []
         for lsn, entries in list(self._rounds):
             for entry in entries:
                 if isinstance(entry, Append):
                     pending.setdefault(entry.life, []).append(entry)
+                elif isinstance(entry, Create):
+                    creations.append(self._directory.logs[entry.life])
                 else:
+                    await self._create_all(creations)
                     await self._flush(pending.pop(entry.life, []))
                     await self._apply_control(entry, lsn)
+        await self._create_all(creations)
         for appends in pending.values():
             await self._flush(appends)
         for _ in range(count):
@@ -174,9 +180,7 @@ class Applier:
         log = self._directory.logs[entry.life]
         while log.compaction is not None:
             await asyncio.shield(log.compaction)
-        if isinstance(entry, Create):
-            await self._create(log)
-        elif isinstance(entry, Truncate):
+        if isinstance(entry, Truncate):
             log.cut_lsn = lsn
             await self._truncate(log, entry)
         elif isinstance(entry, Trim):
@@ -185,10 +189,19 @@ class Applier:
             await self._delete(log)
         log.unapplied -= 1
 
+    async def _create_all(self, creations: list[SegmentLog]) -> None:
+        """Topics come with many partitions: a few at a time, and one sync for all of their names."""
+        if not creations:
+            return
+        await for_each(creations, self._create, at_once=_CREATED_AT_ONCE)
+        await self._directory.disk.sync_directory("")
+        for log in creations:
+            log.unapplied -= 1
+        creations.clear()
+
     async def _create(self, log: SegmentLog) -> None:
         await self._directory.disk.make_directory(log.path)
         log.applied_segment = await create_segment(self._directory, log, 0)
-        await self._directory.disk.sync_directory("")
 
     async def _truncate(self, log: SegmentLog, entry: Truncate) -> None:
         disk = self._directory.disk

@@ -15,11 +15,12 @@ import asyncio
 import logging
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from tailrace.records import crc32c
-from tailrace.runtime import SyncError, wait_at_most
+from tailrace.runtime import SyncError, for_each, wait_at_most
 from tailrace.storage.segment.apply import Applier
-from tailrace.storage.segment.checkpoint import Checkpoint, Row, write_checkpoint
+from tailrace.storage.segment.checkpoint import NONE, Checkpoint, Row, write_checkpoint
 from tailrace.storage.segment.directory import Directory
 from tailrace.storage.segment.index import (
     HEADER_BYTES,
@@ -38,6 +39,7 @@ from tailrace.storage.segment.snapshot import write_snapshot
 logger = logging.getLogger(__name__)
 
 _RETRY_S = 0.1
+_AT_ONCE = 8  # files on their way to the disk: one after the other, thousands of partitions took minutes
 
 
 @dataclass(slots=True)
@@ -160,13 +162,10 @@ class Checkpointer:
 
     async def _persist(self, sample: Sample) -> None:
         # The segments come first: one whose index is complete may be closed by the cache at any moment.
-        for segment in sample.segments:
-            if segment.file is not None:
-                await segment.sync(bulk=True)
-        for index in sample.indexes:
-            await self._write_index(index)
-        for log, data in sample.snapshots:
-            await self._write_snapshot(log, data, sample.checkpoint.lsn)
+        await for_each(sample.segments, _sync_segment, at_once=_AT_ONCE)
+        await for_each(sample.indexes, self._write_index, at_once=_AT_ONCE)
+        lsn = sample.checkpoint.lsn
+        await for_each(sample.snapshots, partial(self._write_snapshot, lsn=lsn), at_once=_AT_ONCE)
         self._directory.check_fence()
         await write_checkpoint_file(self._directory, sample.checkpoint)
         self._directory.check_fence()
@@ -179,9 +178,7 @@ class Checkpointer:
         self._new_files = []
         for log, row in zip(sample.logs, sample.checkpoint.rows, strict=True):
             log.checkpoint_segment, log.checkpoint_end = row.segment, row.end
-        for log, _ in sample.snapshots:
-            async with log.snapshot_lock:
-                await directory.snapshots.prune(log.path, log.snapshot)
+        await for_each(sample.snapshots, self._prune_snapshots, at_once=_AT_ONCE)
 
     def _put_back(self, sample: Sample) -> None:
         """There was no room: the next checkpoint does all of it again."""
@@ -198,7 +195,7 @@ class Checkpointer:
         segments, self._applier.dirty = list(self._applier.dirty), {}
         indexes = [self._sample_index(segment) for segment in segments if segment.index is not None]
         logs = [log for log in directory.logs.values() if log.applied_segment is not None]
-        snapshots = [(log, self._sample_state(log)) for log in logs if log.state_changed]
+        snapshots = [(log, self._sample_state(log)) for log in logs if _needs_snapshot(log)]
         numbers = [file.number for file in (*self._journal.files, *self._new_files)]
         checkpoint = Checkpoint(
             lsn=directory.applied_lsn,
@@ -260,8 +257,9 @@ class Checkpointer:
         await file.sync()
         file.close()
 
-    async def _write_snapshot(self, log: SegmentLog, data: bytes, lsn: int) -> None:
+    async def _write_snapshot(self, snapshot: tuple[SegmentLog, bytes], *, lsn: int) -> None:
         """Save one, unless a truncation was applied since: then its offset is another history's."""
+        log, data = snapshot
         async with log.snapshot_lock:
             if log.cut_lsn > lsn:
                 return
@@ -270,6 +268,21 @@ class Checkpointer:
             except FileNotFoundError:
                 if log.life in self._directory.logs:
                     raise
+
+    async def _prune_snapshots(self, snapshot: tuple[SegmentLog, bytes]) -> None:
+        log, _ = snapshot
+        async with log.snapshot_lock:
+            await self._directory.snapshots.prune(log.path, log.snapshot)
+
+
+async def _sync_segment(segment: Segment) -> None:
+    if segment.file is not None:
+        await segment.sync(bulk=True)
+
+
+def _needs_snapshot(log: SegmentLog) -> bool:
+    """Of a log that never held anything there is nothing to keep, and to make it again costs no reading."""
+    return log.state_changed and (log.applied_end > 0 or log.snapshot != NONE)
 
 
 def row_of(log: SegmentLog) -> Row:

@@ -56,7 +56,6 @@ class Directory:
         self.tail_bytes = 0
         self.refusal: Exception | None = None  # why no append is taken now
         self.apply_lock = asyncio.Lock()  # held while the files are between two rounds
-        self.creation_lock = asyncio.Lock()
         self.submit: Callable[[Entry, int], None] = _not_started
         self._awaited: dict[Done, None] = {}  # in the order in which they were sequenced
         self._failure: asyncio.Future[StorageError] = asyncio.get_running_loop().create_future()

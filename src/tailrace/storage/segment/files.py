@@ -30,7 +30,7 @@ async def prepare_segment(directory: Directory, log: SegmentLog, base: int, end:
 
 async def create_segment(directory: Directory, log: SegmentLog, base: int) -> Segment:
     """A new, empty segment. The committer and the applier may both want it: the second finds it there."""
-    async with directory.creation_lock:
+    async with log.creation_lock:
         segment = log.segments.get(base)
         if segment is None:
             path = log.segment_path(base)

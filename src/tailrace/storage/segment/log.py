@@ -100,6 +100,7 @@ class SegmentLog:
         # What the newest checkpoint knows.
         self.checkpoint_segment = 0
         self.checkpoint_end = 0
+        self.creation_lock = asyncio.Lock()  # of segments
         self.snapshot_lock = asyncio.Lock()  # a truncation removes those that a checkpoint may be writing
         self.snapshot = NONE  # offset of the snapshot that equals the state at the checkpoint
         self.state_changed = True  # since that snapshot
