@@ -41,13 +41,14 @@ def recorder() -> Iterator[Recorder]:
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory, recorder: Recorder) -> Iterator[ServerProcess]:
-    """A server whose topics are made on purpose only: a broken name would make one otherwise."""
+    """A server whose topics are made on purpose only, since a broken name would make one otherwise. And few:
+    a mutation may be a sound request for ten thousand partitions, which is growth that was asked for."""
     if _GIVEN:
         pytest.skip("the broker was given: it is not ours to break")
     running = ServerProcess(
         tmp_path_factory.mktemp("frames") / "data",
         server={"advertised": recorder.bootstrap},
-        broker={"auto.create.topics.enable": False},
+        broker={"auto.create.topics.enable": False, "max.partitions": 1000},
     )
     with running:
         yield running

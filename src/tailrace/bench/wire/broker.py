@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from tailrace.bench.wire.accounting import Usage, tree_usage
 from tailrace.bench.wire.delivery import Route, deliver
 from tailrace.bench.wire.driver import Lane, Outcome, Window, drive
+from tailrace.bench.wire.interrupt import CtrlC, Interrupted, listening
 from tailrace.bench.wire.kafka import (
     batch_bytes,
     fetch_reader,
@@ -109,20 +110,21 @@ def run_broker_bench(
     """
     run = BrokerRun()
     topic = create_topic(subject, f"tailrace-bench-{uuid.uuid4().hex[:12]}", partitions=plan.partitions)
-    stage = _Stage(subject=subject, topic=topic, plan=plan)
     title = ""
-    try:
-        for shape in plan.shapes:
-            title = shape.title
-            note(title)
-            run.results.append(stage.measure(shape))
-    except LoadError as error:
-        run.failure = f"{title}: {error}"
-    except KeyboardInterrupt:
-        run.interrupted = True
-    finally:
-        if not delete_topic(subject, topic.name):
-            run.topic_left = topic.name
+    with listening() as ctrl_c:
+        stage = _Stage(subject=subject, topic=topic, plan=plan, ctrl_c=ctrl_c)
+        try:
+            for shape in plan.shapes:
+                title = shape.title
+                note(title)
+                run.results.append(stage.measure(shape))
+        except LoadError as error:
+            run.failure = f"{title}: {error}"
+        except Interrupted:
+            run.interrupted = True
+        finally:
+            if not delete_topic(subject, topic.name):
+                run.topic_left = topic.name
     return run
 
 
@@ -133,13 +135,17 @@ class _Stage:
     subject: Subject
     topic: LoadTopic
     plan: Plan
+    ctrl_c: CtrlC
 
     def measure(self, shape: Shape) -> ShapeResult:
         usages: list[Usage | None] = []
         pids = [each.pid for each in self.subject.processes]
         seconds = self.plan.seconds
         window = Window(
-            warm_s=seconds * _WARM_SHARE, seconds=seconds, mark=lambda: usages.append(usage_of(pids))
+            warm_s=seconds * _WARM_SHARE,
+            seconds=seconds,
+            mark=lambda: usages.append(usage_of(pids)),
+            check=self.ctrl_c.check,
         )
         with contextlib.ExitStack() as opened:
             if shape.per_s:

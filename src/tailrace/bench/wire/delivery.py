@@ -65,7 +65,7 @@ class Route:
 
 def deliver(producer: socket.socket, consumer: socket.socket, *, route: Route, window: Window) -> Outcome:
     """Run the load over two open connections; LoadError if the broker refuses, closes or falls silent."""
-    delivery = _Delivery(_Line(producer), _Line(consumer), route)
+    delivery = _Delivery(_Line(producer), _Line(consumer), route, window)
     collecting = gc.isenabled()
     gc.disable()  # a collection would be seen as the broker's latency
     try:
@@ -109,13 +109,15 @@ class _Delivery:
         "_selector",
         "_sent",
         "_value",
+        "_window",
         "latencies",
         "route",
         "start_ns",
     )
 
-    def __init__(self, producer: _Line, consumer: _Line, route: Route) -> None:
+    def __init__(self, producer: _Line, consumer: _Line, route: Route, window: Window) -> None:
         self.route = route
+        self._window = window
         self.latencies = array("Q")
         self.start_ns = 0  # when record 0 is due
         self._producer = producer
@@ -148,6 +150,7 @@ class _Delivery:
             self._turn(0.05)
 
     def _turn(self, seconds: float) -> None:
+        self._window.check()
         for key, mask in self._selector.select(seconds):
             line: _Line = key.data
             if mask & selectors.EVENT_WRITE:

@@ -44,11 +44,13 @@ class Lane:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """How long. `mark` is called as the window opens and as it closes, to look at the peer's processes."""
+    """How long. `mark` is called as the window opens and as it closes, to look at the peer's processes;
+    `check` at every turn, and ends the load by raising."""
 
     warm_s: float
     seconds: float
     mark: Callable[[], None] = lambda: None
+    check: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,20 +81,23 @@ def drive(lanes: Sequence[Lane], window: Window) -> Outcome:
             for run in runs:
                 run.start(selector)
             clock = _Clock(window, runs)
-            _turn_until(selector, clock.look)
+            _turn_until(selector, clock.look, check=window.check)
             for run in runs:
                 run.stop()
-            _turn_until(selector, lambda _now: not any(run.waits for run in runs))
+            _turn_until(selector, lambda _now: not any(run.waits for run in runs), check=window.check)
     finally:
         if collecting:
             gc.enable()
     return Outcome(seconds=clock.seconds, driver_cpu_s=clock.driver_cpu_s, lanes=_by_name(runs))
 
 
-def _turn_until(selector: selectors.BaseSelector, done: Callable[[int], bool]) -> None:
+def _turn_until(
+    selector: selectors.BaseSelector, done: Callable[[int], bool], *, check: Callable[[], None]
+) -> None:
     buffer = memoryview(bytearray(_BUFFER_BYTES))
     last_ns = time.monotonic_ns()
     while not done(time.monotonic_ns()):
+        check()
         for key, mask in selector.select(0.05):
             run: _Run = key.data
             if mask & selectors.EVENT_READ and run.receive(buffer):
