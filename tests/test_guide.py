@@ -141,7 +141,18 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
     """The guide's broker on free ports."""
     assert ".venv/bin/tailrace up" in commands()
     process = subprocess.Popen(
-        [sys.executable, "-m", "tailrace", "up", "--kafka-port", "0", "--native-port", "0"],
+        [
+            sys.executable,
+            "-m",
+            "tailrace",
+            "up",
+            "--kafka-port",
+            "0",
+            "--native-port",
+            "0",
+            "--http-port",
+            "0",
+        ],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         stdin=subprocess.DEVNULL,

@@ -79,7 +79,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """What `make up` runs, on a free port; the directory it runs in."""
     cwd = tmp_path_factory.mktemp("up")
     process = subprocess.Popen(
-        [sys.executable, "-m", "tailrace", "up", "--demo", "--kafka-port", "0", "--native-port", "0"],
+        [
+            sys.executable,
+            "-m",
+            "tailrace",
+            "up",
+            "--demo",
+            "--kafka-port",
+            "0",
+            "--native-port",
+            "0",
+            "--http-port",
+            "0",
+        ],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         stdin=subprocess.DEVNULL,
@@ -121,6 +133,7 @@ def test_the_commands_work_on_the_server(server: Path) -> None:
         "TAILRACE_NODE": f"127.0.0.1:{ports['native']}",
     }
     doors = ["--kafka-port", str(ports["kafka"]), "--native-port", str(ports["native"])]
+    doors += ["--http-port", str(ports["http"])]
     # Those of pipelines need a Spark, and are run with the guide's: tests/spark/test_guide_spark.py.
     arguments = [args for args in tailrace_arguments() if args[0] not in ("bench", "log", "pipeline")]
     assert len(arguments) >= 11

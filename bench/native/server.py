@@ -33,6 +33,7 @@ class NativeTailraceServer(Server):
         return [
             *(sys.executable, "-m", "tailrace", "up", "--host", HOST),
             *("--native-port", str(self.port), "--kafka-port", str(self.kafka_port)),
+            *("--http-port", "0"),
             *("--data-dir", str(directory / "data"), "--engine", self._engine),
         ]
 

@@ -27,7 +27,7 @@ class TailraceServer(Server):
     def configure(self, directory: Path) -> Sequence[str]:
         return [
             *(sys.executable, "-m", "tailrace", "up"),
-            *("--host", HOST, "--kafka-port", str(self.port), "--native-port", "0"),
+            *("--host", HOST, "--kafka-port", str(self.port), "--native-port", "0", "--http-port", "0"),
             *("--data-dir", str(directory / "data"), "--fsync", self._fsync),
         ]
 

@@ -61,7 +61,7 @@ class ServerProcess:
             [
                 *(sys.executable, "-m", "tailrace", "up"),
                 *("--data-dir", str(self.data_dir)),
-                *("--kafka-port", str(self.port), "--native-port", "0"),
+                *("--kafka-port", str(self.port), "--native-port", "0", "--http-port", "0"),
                 *("--config", str(self._config)),
             ],
             stdin=subprocess.DEVNULL,

@@ -159,7 +159,7 @@ def test_a_run_is_seen_and_stopped_from_elsewhere(
 
 @pytest.mark.slow
 def test_up_archives_its_demo_and_ends_with_everything_it_started(tmp_path: Path) -> None:
-    ports = ("--kafka-port", "0", "--native-port", "0")
+    ports = ("--kafka-port", "0", "--native-port", "0", "--http-port", "0")
     with started("up", "--demo", "--pipelines", *ports, cwd=tmp_path) as process:
         assert process.stdout is not None
         lines: list[str] = []

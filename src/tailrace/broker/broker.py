@@ -125,6 +125,11 @@ class Broker:
             for partition in topic.partitions:
                 partition.close()
 
+    @property
+    def failure(self) -> Exception | None:
+        """What ended this broker, if something did."""
+        return self._failure.result() if self._failure.done() else None
+
     async def wait_failed(self) -> Exception:
         """Return what ended this broker, once something did."""
         return await asyncio.shield(self._failure)

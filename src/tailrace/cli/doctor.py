@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 @click.option("--data-dir", metavar="DIR", show_default="./tailrace-data", help="The directory to look at.")
 @click.option("--kafka-port", metavar="PORT", show_default="9092", help="The Kafka door's port.")
 @click.option("--native-port", metavar="PORT", show_default="9999", help="The native door's port.")
+@click.option("--http-port", metavar="PORT", show_default="8080", help="The HTTP door's port.")
 @click.option(
     "--bootstrap", metavar="HOST:PORT", show_default="the one that runs here, if any", help="A broker to ask."
 )
@@ -37,6 +38,7 @@ def command(
     data_dir: str | None,
     kafka_port: str | None,
     native_port: str | None,
+    http_port: str | None,
     bootstrap: str | None,
     config_file: Path | None,
     output: Output,
@@ -48,7 +50,12 @@ def command(
     from tailrace.server.checkup import examine
     from tailrace.server.configuration import read_config
 
-    flags = {"storage.data_dir": data_dir, "server.kafka_port": kafka_port, "native.port": native_port}
+    flags = {
+        "storage.data_dir": data_dir,
+        "server.kafka_port": kafka_port,
+        "native.port": native_port,
+        "http.port": http_port,
+    }
     config = read_config(flags=flags, environment=os.environ, file=config_file).server()
     findings: list[Finding] = []
     rows = (_noted(finding, findings) for finding in examine(config, bootstrap=bootstrap))

@@ -19,7 +19,7 @@ from tailrace.cli.output import examples
         "tailrace up",
         "tailrace up --demo",
         "tailrace up --demo --pipelines",
-        "tailrace up --kafka-port 0 --native-port 0 --data-dir /var/lib/tailrace",
+        "tailrace up --kafka-port 0 --native-port 0 --http-port 0 --data-dir /var/lib/tailrace",
         "tailrace up --engine memory",
         "TAILRACE_SERVER__KAFKA_PORT=19092 tailrace up",
     ),
@@ -33,6 +33,12 @@ from tailrace.cli.output import examples
     metavar="PORT",
     show_default="9999",
     help="The port of the native door; 0 is any free one.",
+)
+@click.option(
+    "--http-port",
+    metavar="PORT",
+    show_default="8080",
+    help="The port of the HTTP door: console, REST, metrics; 0 is any free one.",
 )
 @click.option("--data-dir", metavar="DIR", show_default="./tailrace-data", help="Where everything is kept.")
 @click.option(
@@ -59,6 +65,7 @@ def command(
     host: str | None,
     kafka_port: str | None,
     native_port: str | None,
+    http_port: str | None,
     data_dir: str | None,
     engine: str | None,
     fsync: str | None,
@@ -78,6 +85,7 @@ def command(
         "server.host": host,
         "server.kafka_port": kafka_port,
         "native.port": native_port,
+        "http.port": http_port,
         "storage.data_dir": data_dir,
         "storage.engine": engine,
         "storage.fsync": fsync,

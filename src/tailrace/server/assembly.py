@@ -15,6 +15,7 @@ from tailrace.native import NativeConfig
 from tailrace.server.config import ServerConfig
 
 if TYPE_CHECKING:
+    from tailrace.http.config import HttpConfig
     from tailrace.storage.segment import DirectoryConfig
 
 NODE_ID = BrokerId(1)
@@ -51,6 +52,16 @@ def door_config(config: ServerConfig) -> DoorConfig:
 def native_config(config: ServerConfig) -> NativeConfig:
     """What the native door goes by; bounds that Kafka has names for hold for both doors."""
     door = NativeConfig(heartbeat_interval_ms=config.native_heartbeat_ms)
+    if "max.connections" in config.broker:
+        door = replace(door, connections_max=int(config.broker["max.connections"]))
+    return door
+
+
+def http_config(config: ServerConfig) -> HttpConfig:
+    """What the HTTP door goes by; the address that it listens on is one that it may be called by."""
+    from tailrace.http.config import HttpConfig
+
+    door = HttpConfig(allowed_hosts=(*config.http_allowed_hosts, config.host))
     if "max.connections" in config.broker:
         door = replace(door, connections_max=int(config.broker["max.connections"]))
     return door

@@ -189,8 +189,11 @@ def check_ports(config: ServerConfig) -> Iterator[Finding]:
     doors = (
         ("Kafka", config.kafka_port, running and running.kafka, "--kafka-port"),
         ("native", config.native_port, running and running.native, "--native-port"),
+        ("HTTP", config.http_port, running and running.http, "--http-port"),
     )
     for door, port, served, flag in doors:
+        if port is None:
+            continue
         if port == 0:
             yield Finding(check=f"{door} port", status="ok", found="any free one will be taken")
         elif running is not None and served == port:

@@ -43,6 +43,8 @@ class Configuration:
             kafka_port=int(self["server.kafka_port"]),
             native_port=int(self["native.port"]),
             native_heartbeat_ms=int(self["native.heartbeat_interval_ms"]),
+            http_port=int(self["http.port"]) if self["http.enabled"] is True else None,
+            http_allowed_hosts=tuple(str(self["http.allowed_hosts"]).replace(",", " ").split()),
             advertised=None if advertised == "auto" else read_address(advertised),
             allow_plaintext=bool(self["server.allow_plaintext"]),
             engine="memory" if self["storage.engine"] == "memory" else "segment",

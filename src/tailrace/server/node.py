@@ -12,6 +12,7 @@ import os
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tailrace.broker import Broker, BrokerConfig
 from tailrace.cluster import SqliteMetadata
@@ -24,6 +25,7 @@ from tailrace.server.assembly import (
     NODE_ID,
     broker_config,
     door_config,
+    http_config,
     metadata_path,
     native_config,
     nodes,
@@ -33,6 +35,9 @@ from tailrace.server.config import ServerConfig
 from tailrace.server.ports import Ports
 from tailrace.storage.api import StorageEngine
 from tailrace.storage.memory import MemoryStorage
+
+if TYPE_CHECKING:
+    from tailrace.http import HttpApp, HttpListener
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +57,7 @@ class Node:
         self._broker: Broker | None = None
         self._kafka: KafkaListener | None = None
         self._native: NativeListener | None = None
+        self._http: HttpListener | None = None
 
     def __repr__(self) -> str:
         return f"<Node {self.config.host}:{self.kafka_port if self._kafka else '?'} {self.config.engine}>"
@@ -82,8 +88,14 @@ class Node:
         return self._address(self.native_port)
 
     @property
+    def http_address(self) -> str | None:
+        """Where a browser on this machine finds the console, if there is an HTTP door."""
+        return None if self._http is None else self._address(self._http.port)
+
+    @property
     def ports(self) -> Ports:
-        return Ports(pid=os.getpid(), kafka=self.kafka_port, native=self.native_port)
+        http = None if self._http is None else self._http.port
+        return Ports(pid=os.getpid(), kafka=self.kafka_port, native=self.native_port, http=http)
 
     def _address(self, port: int) -> str:
         host = reachable(self.config.host)
@@ -123,6 +135,26 @@ class Node:
         self._broker = None
         self._kafka = None
         self._native = None
+        self._http = None
+
+    def http_app(self) -> HttpApp:
+        """The HTTP door as an application, for a listener or for somebody else's app."""
+        # What only this door needs is imported when it opens.
+        from tailrace import __version__
+        from tailrace.http import NodeFacts, create_app
+
+        assert self._kafka is not None and self._native is not None, "the node is not started"
+        config = self.config
+        facts = NodeFacts(
+            version=__version__,
+            engine=config.engine,
+            fsync=str(config.fsync),
+            data_dir="" if config.engine == "memory" else str(config.data_dir),
+            kafka=self.kafka_address,
+            native=self.native_address,
+            doors={"kafka": self._kafka.counters, "native": self._native.counters},
+        )
+        return create_app(self.broker, config=http_config(config), facts=facts)
 
     def _broker_config(self) -> BrokerConfig:
         config = broker_config(self.config)
@@ -160,8 +192,17 @@ class Node:
         try:
             await self._kafka.start()
             await self._native.start()
+            if config.http_port is not None:
+                await self._open_http(config.http_port)
         except ConfigError as error:
             raise CannotListen(str(error)) from error
+
+    async def _open_http(self, port: int) -> None:
+        from tailrace.http import HttpListener
+
+        self._http = HttpListener(self.http_app(), host=self.config.host, port=port)
+        self._opened.push_async_callback(self._http.close)
+        await self._http.start()
 
 
 def cannot_use(data_dir: Path, error: OSError) -> StorageError:

@@ -89,9 +89,10 @@ async def _serve(
             demo_traffic = Demo(node.kafka_address) if demo else None
             screen.show_ready(_facts(node, demo_traffic, pipelines, ready_s=time.monotonic() - began))
             logger.info(
-                "serving Kafka on %s, native on %s, data in %s",
+                "serving Kafka on %s, native on %s, HTTP on %s, data in %s",
                 node.kafka_address,
                 node.native_address,
+                node.http_address or "no port",
                 _place(config),
             )
             if demo_traffic is not None:
@@ -162,6 +163,7 @@ def _facts(node: Node, demo: Demo | None, pipelines: PipelinePlan | None, *, rea
         accelerated=ACCELERATED,
         kafka=node.kafka_address,
         native=node.native_address,
+        http=node.http_address,
         ready_s=ready_s,
         demo=demo.summary if demo else "",
         pipelines=pipelines.summary if pipelines else "",

@@ -3,6 +3,7 @@
     tailrace 0.1.0   single node   data ./tailrace-data   fsync commit   accel yes
       Kafka    127.0.0.1:9092           bootstrap.servers=127.0.0.1:9092
       native   127.0.0.1:9999
+      console  http://127.0.0.1:8080    REST /api/v1   metrics /metrics
       ready in 0.4 s    demo: 3 topics, 2 groups, 500 msg/s
       Next:  tailrace tail orders     tailrace bench     tailrace --help
       in 512 msg/s ▁▂▅▇▇▆▇  61 KB/s | out 1.0k msg/s | lag 14 | p99 2.1 ms
@@ -35,6 +36,7 @@ class Facts:
     accelerated: bool
     kafka: str  # HOST:PORT
     native: str  # HOST:PORT
+    http: str | None = None  # HOST:PORT
     ready_s: float
     demo: str = ""  # what the demo does, in words
     pipelines: str = ""  # those that run beside it, in words
@@ -48,6 +50,8 @@ def screen_lines(facts: Facts) -> Iterator[str]:
     yield f"tailrace {__version__}   single node   {where}   accel {accel}"
     yield f"  Kafka    {facts.kafka:<24} bootstrap.servers={facts.kafka}"
     yield f"  native   {facts.native}"
+    if facts.http:
+        yield f"  console  {f'http://{facts.http}':<24} REST /api/v1   metrics /metrics"
     demo = f"    demo: {facts.demo}" if facts.demo else ""
     pipelines = f"    pipelines: {facts.pipelines}" if facts.pipelines else ""
     yield f"  ready in {facts.ready_s:.1f} s{demo}{pipelines}"

@@ -141,6 +141,26 @@ _OWN = (
         "three times as long is closed.",
     ),
     Setting(
+        key="http.enabled",
+        kind=Truth(),
+        default=True,
+        doc="Whether there is an HTTP door: REST, live streams, metrics and the console.",
+    ),
+    Setting(
+        key="http.port",
+        kind=_PORT,
+        default=8080,
+        flag="--http-port",
+        doc="The port of the HTTP door; 0 takes any free one, and tailrace.ports.json tells which.",
+    ),
+    Setting(
+        key="http.allowed_hosts",
+        kind=Text("names, with commas"),
+        default="",
+        doc="Names by which browsers and programs may call the HTTP door, beside localhost and addresses: "
+        "broker.lan, or the name that a proxy passes on.",
+    ),
+    Setting(
         key="client.request_timeout_ms",
         kind=Number(low=1),
         default=30_000,

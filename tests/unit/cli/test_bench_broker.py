@@ -298,7 +298,7 @@ def server(cwd: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     process = subprocess.Popen(
         [
             *(sys.executable, "-W", "error", "-m", "tailrace", "up"),
-            *("--kafka-port", "0", "--native-port", "0", "--data-dir", "data"),
+            *("--kafka-port", "0", "--native-port", "0", "--http-port", "0", "--data-dir", "data"),
         ],
         cwd=cwd,
         env=environment(),

@@ -61,6 +61,7 @@ def up(
 ) -> Iterator[Server]:
     ports = [] if port is None else ["--kafka-port", port]
     ports += [] if native_port is None else ["--native-port", native_port]
+    ports += [] if "--http-port" in args else ["--http-port", "0"]
     process = subprocess.Popen(
         [*UP, *ports, *args],
         cwd=cwd,
@@ -254,7 +255,9 @@ def test_a_port_in_use_names_its_owner_and_another_port(tmp_path: Path) -> None:
 def test_a_data_directory_in_use_names_its_owner(tmp_path: Path) -> None:
     with up(tmp_path) as server:
         for engine in ("segment", "memory"):
-            code, err = refused(tmp_path, "--kafka-port", "0", "--native-port", "0", "--engine", engine)
+            code, err = refused(
+                tmp_path, "--kafka-port", "0", "--native-port", "0", "--http-port", "0", "--engine", engine
+            )
             assert code == 1
             assert f"the data directory is in use by pid {server.process.pid}" in err
         assert server.stop()[0] == 0
@@ -311,7 +314,7 @@ def read_terminal(master: int, until: str, *, deadline_s: float = DEADLINE_S) ->
 def test_on_a_terminal_one_line_lives(tmp_path: Path) -> None:
     master, slave = pty.openpty()
     process = subprocess.Popen(
-        [*UP, "--kafka-port", "0", "--native-port", "0", "--demo", "--engine", "memory"],
+        [*UP, "--kafka-port", "0", "--native-port", "0", "--http-port", "0", "--demo", "--engine", "memory"],
         cwd=tmp_path,
         env=environment(COLUMNS="120", TERM="xterm"),
         stdin=slave,

@@ -43,6 +43,7 @@ class BrokerProcess:
         self.lives += 1
         command = [sys.executable, "-m", "tailrace", "up", "--data-dir", str(self.data_dir)]
         command += ["--kafka-port", str(self.kafka_port), "--native-port", str(self.native_port)]
+        command += ["--http-port", "0"]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True

@@ -1,0 +1,183 @@
+"""The ASGI application: the table of operations as routes, errors as answers, one request after the other.
+
+    guard -> router -> operation: query, body -> handler -> JSON
+
+It can be mounted in anybody's ASGI app; the listener puts it behind `guard`, which is what keeps a page of
+another site from using a broker on this machine.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match, Route, Router
+from starlette.types import Receive, Scope, Send
+
+from tailrace.http.body import read_whole
+from tailrace.http.door import Door
+from tailrace.http.error import Code, HttpError, answer_to, invalid
+from tailrace.http.operation import JSON, Call, NoBody, Operation
+
+logger = logging.getLogger(__name__)
+
+_SHOWN_MAX = 200
+
+
+class HttpApp:
+    """REST, live streams, metrics and console of one broker, as one ASGI application."""
+
+    def __init__(self, door: Door, operations: Iterable[Operation], routes: Iterable[BaseRoute] = ()) -> None:
+        self.door = door
+        own = [_route(door, each) for each in operations]
+        self._router = Router([*own, *routes], redirect_slashes=False, default=self._not_found)
+
+    def __repr__(self) -> str:
+        return f"<HttpApp of {self.door.broker}, {self.door.streams} streams>"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            self.door.counters.requests += 1
+        await self._router(scope, receive, send)
+
+    async def _not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": "there is no such stream"})
+            return
+        if scope["type"] != "http":
+            return  # lifespan: nothing to start that is not started
+        path = scope["path"][:_SHOWN_MAX]
+        error = HttpError(
+            Code.INVALID_REQUEST, f"there is no {path}. What there is: /openapi.json", status=404
+        )
+        await error_response(error)(scope, receive, send)
+
+
+def _route(door: Door, operation: Operation) -> Route:
+    async def endpoint(request: Request) -> Response:
+        try:
+            call = Call(
+                door,
+                request,
+                request.path_params,
+                read_query(request, operation.query),
+                await _read_body(request, operation, door),
+            )
+            answer = await operation.handler(call)
+        except Exception as error:
+            return failure_response(error, request)
+        return answer if isinstance(answer, Response) else json_response(answer, status=operation.status)
+
+    return _OneMethod(operation.path, endpoint, methods=[operation.method], name=operation.name)
+
+
+class _OneMethod(Route):
+    """A route whose wrong method is answered as every error is."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.methods and scope["method"] not in self.methods:
+            allowed = ", ".join(sorted(_methods_of(scope)))
+            error = HttpError(
+                Code.INVALID_REQUEST,
+                f"{scope['path'][:_SHOWN_MAX]} takes {allowed}, and not {scope['method']}",
+                status=405,
+                headers={"allow": allowed},
+            )
+            await error_response(error)(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+
+def _methods_of(scope: Scope) -> set[str]:
+    """What the path of a request can be asked with."""
+    methods: set[str] = set()
+    for route in scope["router"].routes:
+        if isinstance(route, Route) and route.methods and route.matches(scope)[0] is not Match.NONE:
+            methods |= route.methods
+    return methods
+
+
+# ---- reading
+
+
+def read_query(request: Request, kind: type) -> Any:
+    """The parameters as a Struct; INVALID_REQUEST names the one that is wrong."""
+    pairs = request.query_params.multi_items()
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        raise invalid("a parameter is given twice")
+    fields = {field.encode_name for field in msgspec.structs.fields(kind)}
+    if unknown := sorted(given.keys() - fields):
+        known = ", ".join(sorted(fields)) or "none"
+        raise invalid(f"there is no parameter {unknown[0][:_SHOWN_MAX]!r}. There are: {known}")
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise invalid(_readable(error, "parameter")) from error
+
+
+async def _read_body(request: Request, operation: Operation, door: Door) -> Any:
+    if operation.body is NoBody:
+        return NoBody()
+    media = media_type(request)
+    if media in operation.takes:
+        return None  # the handler reads it
+    if media not in ("", JSON):
+        kinds = " or ".join((JSON, *operation.takes))
+        raise HttpError(
+            Code.INVALID_REQUEST,
+            f"{media[:_SHOWN_MAX]} is not read here. Send {kinds}, and say so: -H 'Content-Type: {JSON}'",
+            status=415,
+        )
+    return read_json(await read_whole(request, door.config), operation.body)
+
+
+def read_json(data: bytes, kind: Any) -> Any:
+    """A JSON text as a value of a type; INVALID_REQUEST says where it is not one."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        raise invalid(_readable(error, "body")) from error
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise invalid(f"the body is not JSON: {error}") from error
+
+
+def media_type(request: Request) -> str:
+    """What a body is said to be, without its parameters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _readable(error: msgspec.ValidationError, what: str) -> str:
+    text, _, place = str(error).partition(" - at `$")
+    place = place.rstrip("`").lstrip(".")
+    return f"{place or what}: {text.replace('`', '')}"
+
+
+# ---- answering
+
+
+def json_response(value: Any, *, status: int = 200) -> Response:
+    """A value as JSON; None is an answer without a body."""
+    if value is None:
+        return Response(status_code=204)
+    return Response(msgspec.json.encode(value), status_code=status, media_type=JSON)
+
+
+def failure_response(error: Exception, request: Request) -> Response:
+    """What is answered where a handler raised; a bug is logged, and nothing of it told."""
+    known = answer_to(error)
+    if known is None:
+        logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        known = HttpError(Code.INTERNAL, "this is a bug of the broker; its log has the details")
+    return error_response(known)
+
+
+def error_response(error: HttpError) -> Response:
+    """An error as its client sees it."""
+    return Response(
+        msgspec.json.encode(error.body()), status_code=error.status, media_type=JSON, headers=error.headers
+    )

@@ -1,0 +1,95 @@
+"""What the requests of one HTTP door share: the broker, the bounds, the live streams, and how it all ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from tailrace.broker import Broker
+from tailrace.http.config import HttpConfig
+from tailrace.http.error import Code, HttpError
+from tailrace.net import DoorCounters
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """What the door tells of the node that it belongs to."""
+
+    version: str
+    engine: str  # segment, memory
+    fsync: str
+    data_dir: str  # "": none
+    kafka: str = ""  # HOST:PORT of each door; "": there is none
+    native: str = ""
+    doors: Mapping[str, DoorCounters] = field(default_factory=dict)  # of the other doors, by name
+
+
+class Door:
+    """One app's broker, bounds and state."""
+
+    def __init__(self, broker: Broker, config: HttpConfig, facts: NodeFacts) -> None:
+        self.broker = broker
+        self.config = config
+        self.facts = facts
+        self.counters = DoorCounters()
+        self.started_ms = time.time_ns() // 1_000_000
+        self.streams = 0  # tails and WebSockets that are open
+        self._stopping = asyncio.Event()
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def stop(self) -> None:
+        """What waits, and what streams, comes to its end."""
+        self._stopping.set()
+
+    async def wait_stopping(self) -> None:
+        await self._stopping.wait()
+
+    async def in_time(self, work: Awaitable[_T]) -> _T:
+        """What `work` gives; BROKER_NOT_AVAILABLE if it takes too long."""
+        deadline = asyncio.timeout(self.config.request_timeout_s)
+        try:
+            async with deadline:
+                return await work
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise
+            raise HttpError(
+                Code.BROKER_NOT_AVAILABLE,
+                f"not done within {self.config.request_timeout_s:g} s; it may become so yet",
+            ) from error
+
+    def open_stream(self) -> Stream:
+        """A place among the live streams; BROKER_NOT_AVAILABLE if there is none left."""
+        if self.is_stopping:
+            raise HttpError(Code.BROKER_NOT_AVAILABLE, "the node is stopping. Connect again later")
+        if self.streams >= self.config.streams_max:
+            raise HttpError(
+                Code.BROKER_NOT_AVAILABLE,
+                f"{self.streams} live streams are open, which is what this node allows",
+                headers={"retry-after": "10"},
+            )
+        return Stream(self)
+
+
+class Stream:
+    """A live stream's place; `with door.open_stream(): ...` gives it back."""
+
+    __slots__ = ("_door",)
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        door.streams += 1
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._door.streams -= 1

@@ -1,0 +1,110 @@
+"""Who may call a door that asks nobody for a password: programs and pages of this machine.
+
+A browser on this machine runs pages of other sites, and those can make it call 127.0.0.1. Two checks keep
+them out, and neither costs an honest client anything:
+
+- Host must be a loopback name, an address, or one that the configuration allows: a name that an attacker's
+  DNS points at 127.0.0.1 (DNS rebinding) is not.
+- Origin, which browsers send with everything that changes something and with every WebSocket, must be this
+  very door.
+
+Every answer says that it may not be framed, guessed at, or kept by others, and that a page of ours loads
+nothing from elsewhere.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tailrace.http.error import Code, HttpError
+
+_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+_CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "font-src 'self'; connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+_HEADERS = {
+    "content-security-policy": _CONTENT_POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+class Guard:
+    """Refuses a foreign Host or Origin; the app behind it hears of neither."""
+
+    def __init__(self, app: ASGIApp, *, allowed_hosts: Collection[str] = ()) -> None:
+        self._app = app
+        self._allowed = frozenset(each.lower() for each in allowed_hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        refusal = check(Headers(scope=scope), self._allowed)
+        if refusal is None:
+            await self._app(scope, receive, send_guarded)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": str(refusal)[:120]})
+        else:
+            from tailrace.http.app import error_response
+
+            await error_response(refusal)(scope, receive, send_guarded)
+
+
+def check(headers: Headers, allowed: Collection[str]) -> HttpError | None:
+    """Why a request with these headers is refused; None if it is not."""
+    host = headers.get("host", "")
+    name = host_name(host)
+    if not (name in _LOOPBACK_NAMES or name in allowed or _is_address(name)):
+        return HttpError(
+            Code.AUTHORIZATION_FAILED,
+            f"Host {host[:100]!r} is not one of this node. Call it by address, or allow the name with "
+            "http.allowed_hosts",
+        )
+    origin = headers.get("origin")
+    if origin is not None and _authority(origin) != host.lower():
+        return HttpError(
+            Code.AUTHORIZATION_FAILED,
+            f"pages of {origin[:100]!r} may not use this node: it answers its own only",
+        )
+    return None
+
+
+def host_name(host: str) -> str:
+    """A Host header without its port and brackets, in small letters."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _authority(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
+
+
+def _is_address(name: str) -> bool:
+    """No DNS can make an address mean another machine."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,79 @@
+"""One thing that REST offers: method, path, what goes in, what comes out, what may go wrong.
+
+The table of operations is the only description there is: the router, the checks on query and body, and
+/openapi.json are made of it, so that what is documented is what is served.
+
+    POST /api/v1/topics/{topic}/records?partition=0      path parameters, query, body
+      -> handler(Call)                                   typed by the Structs of the operation
+      -> a Struct, written as JSON with the operation's status, or a Response of its own
+
+Handlers only translate: what is a rule of brokers belongs into `tailrace.broker`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from starlette.requests import Request
+
+from tailrace.broker import Broker
+from tailrace.http.door import Door
+from tailrace.http.error import Code
+
+Q = TypeVar("Q")
+B = TypeVar("B")
+
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+EVENT_STREAM = "text/event-stream"
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
+
+
+class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An operation that takes no parameters."""
+
+
+class NoBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An operation that takes no body; an empty object is none."""
+
+
+@dataclass(slots=True)
+class Call(Generic[Q, B]):
+    """One request, checked."""
+
+    door: Door
+    request: Request
+    params: Mapping[str, str]  # out of the path
+    query: Q
+    body: B
+
+    @property
+    def broker(self) -> Broker:
+        return self.door.broker
+
+
+Handler = Callable[[Call[Any, Any]], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """A row of the table."""
+
+    method: str
+    path: str
+    name: str  # operationId, and the label of its metrics
+    tag: str
+    summary: str
+    handler: Handler
+    answer: Any  # the type that is written as JSON; None: there is no body
+    doc: str = ""
+    query: type = NoQuery
+    body: Any = NoBody  # NoBody: nothing is read; else the type of the JSON
+    body_doc: str = ""
+    status: int = 200
+    fails: tuple[Code, ...] = ()  # beside INVALID_REQUEST and INTERNAL, which everything may fail with
+    takes: Mapping[str, str] = field(default_factory=dict)  # other media types that the handler reads itself
+    gives: Mapping[str, str] = field(default_factory=dict)  # other media types that it may answer with

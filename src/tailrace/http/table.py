@@ -1,0 +1,30 @@
+"""Everything that the door serves, in one list, and the app that is made of it."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from tailrace.broker import Broker
+from tailrace.http.app import HttpApp
+from tailrace.http.config import HttpConfig
+from tailrace.http.door import Door, NodeFacts
+from tailrace.http.openapi import write_openapi
+from tailrace.http.operation import JSON
+from tailrace.http.rest import OPERATIONS
+
+
+def create_app(broker: Broker, *, config: HttpConfig | None = None, facts: NodeFacts) -> HttpApp:
+    """The app of one broker, in the broker's loop."""
+    door = Door(broker, config or HttpConfig(), facts)
+    return HttpApp(door, OPERATIONS, [_openapi_route(facts)])
+
+
+def _openapi_route(facts: NodeFacts) -> BaseRoute:
+    async def serve(_request: Request) -> Response:
+        document = write_openapi(OPERATIONS, version=facts.version)
+        return Response(msgspec.json.encode(document), media_type=JSON)
+
+    return Route("/openapi.json", serve, methods=["GET"], name="openapi")
