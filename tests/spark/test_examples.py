@@ -9,6 +9,7 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from decimal import Decimal
 from itertools import islice
@@ -79,21 +80,62 @@ def demo(broker: tailrace.Broker) -> Demo:
     return Demo(broker)
 
 
-def run_example(name: str, *arguments: str, cwd: Path) -> str:
-    """What it prints, with the interpreter that the tests run in and no help from its environment."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYSPARK_")}
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name), *arguments],
-        cwd=cwd,
-        env={**environment, "PYTHONPATH": str(ROOT / "src"), "SPARK_LOCAL_IP": "127.0.0.1"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    assert done.returncode == 0, f"{name} failed:\n{done.stdout}{done.stderr}"
-    return done.stdout
+RUNNER = """
+import contextlib, io, json, os, runpy, sys, traceback
+
+for line in sys.stdin:
+    cwd, script, *arguments = json.loads(line)
+    os.chdir(cwd)
+    sys.argv = [script, *arguments]
+    printed, error = io.StringIO(), ""
+    with contextlib.redirect_stdout(printed):
+        try:
+            runpy.run_path(script, run_name="__main__")
+        except BaseException:
+            error = traceback.format_exc()
+    print(json.dumps([printed.getvalue(), error]), flush=True)
+"""
+"""Runs one script after the other as `python SCRIPT` would, in a process whose Java need not start again."""
+
+
+class Examples:
+    """Where the examples run: the interpreter of the tests, and no help from their environment."""
+
+    def __init__(self) -> None:
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("PYSPARK_")}
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", RUNNER],
+            env={**environment, "PYTHONPATH": str(ROOT / "src"), "SPARK_LOCAL_IP": "127.0.0.1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, name: str, *arguments: str, cwd: Path) -> str:
+        """What it prints."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        watchdog = threading.Timer(DEADLINE_S, self._process.kill)
+        watchdog.start()
+        try:
+            self._process.stdin.write(json.dumps([str(cwd), str(EXAMPLES / name), *arguments]) + "\n")
+            self._process.stdin.flush()
+            answer = self._process.stdout.readline()
+        finally:
+            watchdog.cancel()
+        assert answer, f"{name} ended the process, or took over {DEADLINE_S} s"
+        printed, error = json.loads(answer)
+        assert not error, f"{name} failed:\n{printed}{error}"
+        return str(printed)
+
+    def close(self) -> None:
+        self._process.communicate(timeout=DEADLINE_S)
+
+
+@pytest.fixture(scope="module")
+def examples() -> Iterator[Examples]:
+    running = Examples()
+    yield running
+    running.close()
 
 
 def tables(printed: str) -> Iterator[list[dict[str, str]]]:
@@ -128,9 +170,9 @@ def revenue_by_window(orders: list[Order]) -> dict[str, dict[str, object]]:
     return told
 
 
-def test_batch_read_prints_the_best_sellers(demo: Demo, tmp_path: Path) -> None:
+def test_batch_read_prints_the_best_sellers(examples: Examples, demo: Demo, tmp_path: Path) -> None:
     demo.produce(200)
-    printed = run_example("batch_read.py", "--bootstrap", demo.bootstrap, cwd=tmp_path)
+    printed = examples.run("batch_read.py", "--bootstrap", demo.bootstrap, cwd=tmp_path)
     assert "200 orders" in printed
     (table,) = tables(printed)
     expected = revenue_by_product(demo.orders)[:10]
@@ -139,26 +181,26 @@ def test_batch_read_prints_the_best_sellers(demo: Demo, tmp_path: Path) -> None:
     ] == expected
 
 
-def test_streaming_aggregate_goes_on_where_it_was(demo: Demo, tmp_path: Path) -> None:
+def test_streaming_aggregate_goes_on_where_it_was(examples: Examples, demo: Demo, tmp_path: Path) -> None:
     arguments = ("streaming_aggregate.py", "--once", "--bootstrap", demo.bootstrap)
     demo.produce(100)
-    assert "100 orders were read" in run_example(*arguments, cwd=tmp_path)
+    assert "100 orders were read" in examples.run(*arguments, cwd=tmp_path)
     assert demo.read("revenue") == revenue_by_window(demo.orders)
 
     demo.produce(40)  # they begin in the middle of a window that was written already
-    assert "40 orders were read" in run_example(*arguments, cwd=tmp_path)
+    assert "40 orders were read" in examples.run(*arguments, cwd=tmp_path)
     assert demo.read("revenue") == revenue_by_window(demo.orders)
 
 
-def test_lake_history_has_no_gap_and_no_overlap(demo: Demo, tmp_path: Path) -> None:
+def test_lake_history_has_no_gap_and_no_overlap(examples: Examples, demo: Demo, tmp_path: Path) -> None:
     arguments = ("lake_history.py", "--bootstrap", demo.bootstrap)
     demo.produce(120)
-    printed = run_example(*arguments, cwd=tmp_path)
+    printed = examples.run(*arguments, cwd=tmp_path)
     assert "120 records archived" in printed
     check_history(printed, demo, archived=120)
 
     demo.produce(80)
-    check_history(run_example(*arguments, cwd=tmp_path), demo, archived=120)
+    check_history(examples.run(*arguments, cwd=tmp_path), demo, archived=120)
 
 
 def check_history(printed: str, demo: Demo, *, archived: int) -> None:
