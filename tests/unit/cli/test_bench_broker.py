@@ -326,20 +326,21 @@ def bench_until(
     """Run the benchmark as a process, act when a load begins: exit code, JSON, the rest of stderr."""
     options = ["-b", bootstrap, "--quick", "--only", "one,unbatched", "-o", "json"]
     process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "tailrace", "bench", *options],
+        [sys.executable, "-X", "faulthandler", "-W", "error", "-m", "tailrace", "bench", *options],
         env=environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    watchdog = threading.Timer(DEADLINE_S, process.kill)
+    watchdog = threading.Timer(DEADLINE_S, process.send_signal, [signal.SIGABRT])  # which tells where it was
     watchdog.start()
     try:
         assert process.stderr is not None
         assert any(line == f"{title}\n" for line in process.stderr)
         act(process)
         out, err = process.communicate(timeout=DEADLINE_S)
+        assert out, f"it ended with {process.returncode} and no result:\n{err}"
     finally:
         watchdog.cancel()
         process.kill()
