@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tailrace.broker import Broker, NewTopic, Partition
+from tailrace.broker.appending import Gathering, writable_topic
+from tailrace.broker.reading import visible_records
 from tailrace.model import BrokerError, ErrorCode, Offset
-from tailrace.records import build_batch, iter_batches, validate_batch
 
 READ_BYTES = 1 << 20
 
@@ -63,17 +64,12 @@ class LocalAccess:
         timestamp: int | None,
     ) -> Produced:
         """Append one record and return when it is acknowledged."""
-        known = self._broker.topics.get(topic) or await self._broker.topics.auto_create(topic)
-        if partition is None:
-            partition = self._broker.publisher.choose(known, key)
-        target = self._broker.leader(topic, partition)
+        gathering = Gathering(self._broker, await writable_topic(self._broker, topic))
         pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
-        time_ms = self._broker.clock.now_ms() if timestamp is None else timestamp
-        data = build_batch([(time_ms, key, value, pairs)])
-        batch = validate_batch(data, bytes_max=target.settings.message_bytes_max)
-        appended = target.append(batch)
-        await target.wait_durable(appended.end_offset)
-        return Produced(partition, appended.base_offset)
+        gathering.add(key, value, headers=pairs, partition=partition, timestamp_ms=timestamp)
+        stored = gathering.append()
+        await stored.wait_durable()
+        return Produced(*stored.offsets()[0])
 
     async def create_topic(self, name: str, *, partitions: int, configs: Mapping[str, str]) -> None:
         await self._broker.topics.create(NewTopic(name=name, partitions=partitions, configs=dict(configs)))
@@ -108,20 +104,16 @@ class LocalAccess:
 
 def records_in(data: bytes, *, topic: str, span: Span) -> Iterator[EmbeddedRecord]:
     """The records of some batches that lie in a span; a batch may begin before it."""
-    for batch in iter_batches(data):
-        if batch.is_control:
-            continue
-        for record in batch.records():
-            if span.start <= record.offset < span.end:
-                yield EmbeddedRecord(
-                    record.value,
-                    record.key,
-                    record.headers,
-                    record.timestamp,
-                    topic,
-                    span.partition,
-                    record.offset,
-                )
+    for record in visible_records(data, start=span.start, end=span.end):
+        yield EmbeddedRecord(
+            record.value,
+            record.key,
+            record.headers,
+            record.timestamp,
+            topic,
+            span.partition,
+            record.offset,
+        )
 
 
 def check_bytes(name: str, value: object) -> None:

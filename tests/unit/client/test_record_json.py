@@ -47,11 +47,52 @@ def test_a_value_is_text_json_or_base64(line: str, value: bytes | None) -> None:
     assert parse_record(line).value == value
 
 
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ('{"value": "v", "encoding": "text"}', b"v"),
+        ('{"value": "v", "encoding": "json"}', b'"v"'),
+        ('{"value": "AAE=", "encoding": "base64"}', b"\x00\x01"),
+        ('{"value": "AAE=", "encoding": "base64", "value_encoding": "base64"}', b"\x00\x01"),
+        ('{"value": 123456789012345678901234567890}', b"123456789012345678901234567890"),
+        ('{"value": [1.0, "\\u00fc"]}', '[1.0,"ü"]'.encode()),
+    ],
+)
+def test_encoding_is_that_of_the_value(line: str, value: bytes) -> None:
+    assert parse_record(line).value == value
+
+
+def test_a_key_has_an_encoding_of_its_own() -> None:
+    parsed = parse_record('{"key": "/w==", "key_encoding": "base64", "value": "/w==", "encoding": "text"}')
+    assert (parsed.key, parsed.value) == (b"\xff", b"/w==")
+
+
+def test_topic_and_offset_of_a_record_that_was_read_are_passed_over() -> None:
+    assert parse_record('{"topic": "t", "offset": 7, "value": "v"}') == ParsedRecord(value=b"v")
+
+
 def test_headers_may_be_an_object() -> None:
     assert parse_record('{"value": "", "headers": {"a": "1", "b": null}}').headers == [
         ("a", b"1"),
         ("b", None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", "this is not JSON"),
+        ("[]", "a record is an object"),
+        ('{"key": "k"}', "a record needs a value; null is a tombstone"),
+        ('{"value": "v", "valu": 1}', "a record has no valu; it may have encoding, headers, key,"),
+        ('{"value": "v", "partition": -1}', "partition: Expected int >= 0"),
+        ('{"value": "v", "headers": [1]}', 'headers are [{"name": "h", "value": "v"}] or {"h": "v"}'),
+    ],
+)
+def test_a_refusal_says_what_would_be_right(line: str, words: str) -> None:
+    with pytest.raises(BadRecord) as told:
+        parse_record(line)
+    assert words in str(told.value)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +111,16 @@ def test_headers_may_be_an_object() -> None:
         '{"value": "v", "timestamp": 1.5}',
         '{"value": "v", "value_encoding": "hex"}',
         '{"value": "!", "value_encoding": "base64"}',
+        '{"value": "ü", "value_encoding": "base64"}',
+        '{"value": 5, "value_encoding": "base64"}',
+        '{"value": "v", "encoding": "text", "value_encoding": "json"}',
+        '{"value": "v", "timestamp": 9223372036854775808}',
+        '{"value": "v", "partition": 2147483648}',
+        '{"value": {"a": "\\ud800"}}',
+        '{"value": NaN}',
         '{"value": "v", "headers": "h"}',
+        '{"value": "v", "headers": [{"name": "h", "valeu": "x"}]}',
+        '{"value": "v", "headers": {"\\ud800": "x"}}',
         '{"value": "v", "headers": [1]}',
         '{"value": "v", "headers": [{"value": "x"}]}',
         '{"value": "\\ud800"}',

@@ -1,0 +1,176 @@
+"""Records that came without a batch: gathered by partition, stored together, each with a time of its own.
+
+This is how records arrive that no Kafka client has put into batches: by REST, and from the process itself.
+(`publishing` is for messages, whose time is that of their arrival.)
+
+- A record goes where it says; else by its key, as Kafka's own producer chooses. Those that have neither go to
+  one partition together, and the next gathering's to the next: few batches, and an even spread over time.
+- All of a gathering's batches are built before the first is appended: a record that cannot be stored (too
+  large, no key in a compacted topic) costs the whole gathering, and then none of it is stored. A log that
+  refuses (it is full, or busy) may do so between two of them.
+- What one partition gets becomes one batch, or several where the topic does not take one of that size.
+
+Nothing here waits but `writable_topic` and `Stored.wait_durable`. Nobody notices what is sent twice: these
+records have no producer id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tailrace.broker.configs import TopicSettings
+from tailrace.broker.partition import Partition
+from tailrace.broker.topic import Topic, is_reserved
+from tailrace.model import BrokerError, ErrorCode, Offset
+from tailrace.records import BatchBuilder, NewRecord, build_batch, read_batch
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+async def writable_topic(broker: Broker, name: str) -> Topic:
+    """The topic, made if need be and allowed, as for a Kafka producer."""
+    if is_reserved(name):
+        raise BrokerError(
+            f"{name} is the broker's own: clients may read it", code=ErrorCode.INVALID_TOPIC_EXCEPTION
+        )
+    return broker.topics.get(name) or await broker.topics.auto_create(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Records of a gathering that follow each other in one partition."""
+
+    partition: int
+    offset: int
+    count: int
+
+
+class Gathering:
+    """Records for one topic, until they are appended."""
+
+    __slots__ = ("_broker", "_groups", "_now_ms", "_places", "_topic", "_turn")
+
+    def __init__(self, broker: Broker, topic: Topic) -> None:
+        self._broker = broker
+        self._topic = topic
+        self._now_ms = broker.clock.now_ms()
+        self._groups: dict[int, list[NewRecord]] = {}
+        self._places: list[tuple[int, int]] = []  # of every record: partition, number in its group
+        self._turn: int | None = None  # where records go that neither say nor have a key
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def add(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Take a record; without a time it is of now. A partition that does not exist is told by `append`."""
+        if partition is None:
+            partition = self._choose(key)
+        group = self._groups.get(partition)
+        if group is None:
+            group = self._groups[partition] = []
+        self._places.append((partition, len(group)))
+        group.append((self._now_ms if timestamp_ms is None else timestamp_ms, key, value, headers))
+
+    def append(self) -> Stored:
+        """Sequence everything; acknowledge it when `Stored.wait_durable` has come back."""
+        if not self._places:
+            raise BrokerError("there is no record to store", code=ErrorCode.INVALID_REQUEST)
+        built = []
+        for index, records in self._groups.items():
+            partition = self._broker.leader(self._topic.name, index)
+            built.append((partition, build_batches(records, partition.settings, now_ms=self._now_ms)))
+        stored = Stored(self._places)
+        for partition, batches in built:
+            stamp_ms = self._now_ms if partition.settings.append_time else None
+            for data in batches:
+                appended = partition.append(read_batch(data), append_time_ms=stamp_ms)
+                stored.add(partition, appended.base_offset, appended.end_offset)
+        return stored
+
+    def _choose(self, key: bytes | None) -> int:
+        if key is not None:
+            return self._broker.publisher.choose(self._topic, key)
+        if self._turn is None:
+            self._turn = self._broker.publisher.choose(self._topic, None)
+        return self._turn
+
+
+class Stored:
+    """Where a gathering went."""
+
+    __slots__ = ("_first", "_partitions", "_places", "spans")
+
+    def __init__(self, places: list[tuple[int, int]]) -> None:
+        self._places = places
+        self._partitions: dict[int, tuple[Partition, Offset]] = {}
+        self._first: dict[int, int] = {}
+        self.spans: list[Span] = []
+
+    def add(self, partition: Partition, base_offset: Offset, end_offset: Offset) -> None:
+        """No await stands between two batches of a partition, so their offsets follow each other."""
+        self._first.setdefault(partition.index, base_offset)
+        self._partitions[partition.index] = partition, end_offset
+        count = end_offset - base_offset
+        if self.spans and self.spans[-1].partition == partition.index:
+            last = self.spans.pop()
+            base_offset, count = Offset(last.offset), count + last.count
+        self.spans.append(Span(partition.index, base_offset, count))
+
+    def offsets(self) -> list[tuple[int, int]]:
+        """Partition and offset of every record, in the order in which they were gathered."""
+        return [(partition, self._first[partition] + number) for partition, number in self._places]
+
+    async def wait_durable(self) -> None:
+        """Come back when all of it may be acknowledged."""
+        waits = [partition.wait_durable(end) for partition, end in self._partitions.values()]
+        if len(waits) == 1:
+            await waits[0]
+        else:
+            await asyncio.gather(*waits)
+
+
+def build_batches(records: Sequence[NewRecord], settings: TopicSettings, *, now_ms: int) -> list[bytearray]:
+    """The records as batches that a topic of these settings takes; MESSAGE_TOO_LARGE or INVALID_RECORD."""
+    if settings.compact and any(record[1] is None for record in records):
+        raise BrokerError(
+            "a record without a key cannot be stored in a compacted topic", code=ErrorCode.INVALID_RECORD
+        )
+    stamp_ms = now_ms if settings.append_time else None
+    data = build_batch(records, log_append_time_ms=stamp_ms)
+    if len(data) <= settings.message_bytes_max:
+        return [data]
+    if len(records) == 1:
+        raise BrokerError(
+            f"a record of {len(data)} bytes with its batch is over {settings.message_bytes_max}, the topic's "
+            "max.message.bytes (message.max.bytes of the node). Send less, or raise it",
+            code=ErrorCode.MESSAGE_TOO_LARGE,
+        )
+    parts = _cut(records, bytes_max=settings.message_bytes_max)
+    return [data for part in parts for data in build_batches(part, settings, now_ms=now_ms)]
+
+
+def _cut(records: Sequence[NewRecord], *, bytes_max: int) -> list[Sequence[NewRecord]]:
+    """Runs of which each surely fits into a batch, or has one record alone."""
+    parts: list[Sequence[NewRecord]] = []
+    builder, first = BatchBuilder(), 0
+    for at, record in enumerate(records):
+        if builder.append(*record) > bytes_max and at > first:
+            parts.append(records[first:at])
+            builder, first = BatchBuilder(), at
+            builder.append(*record)
+    parts.append(records[first:])
+    return parts

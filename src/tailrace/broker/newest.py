@@ -1,0 +1,124 @@
+"""Where the newest records begin, without going through the log: backwards from the end, a batch at a time.
+
+A log is read forwards only, so the batch before an offset is found by asking for the one that holds the
+offset before it. Compaction leaves gaps, in which that is a later batch: then by steps of 1, 2, 4, ...
+further back, and between the last two by halves. Of several partitions those are opened first whose newest
+batch is the newest by its header, and the others perhaps never.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from heapq import heapify, heappop, heapreplace
+
+from tailrace.broker.partition import Partition
+from tailrace.broker.reading import Unreadable
+from tailrace.model import LogDamaged, Offset, OffsetOutOfRange
+from tailrace.records import Batch, BatchError, read_batch
+
+_ONE_BATCH = 1  # as a number of bytes: a read gives at least one batch
+
+
+async def plan_newest(partitions: Sequence[Partition], count: int) -> dict[int, int]:
+    """The offset in each partition from which on, in all of them, lie the newest `count` records."""
+    starts = {each.index: int(each.high_watermark) for each in partitions}
+    tails = [_Tail(each, starts[each.index], count_max=count) for each in partitions]
+    heap = [(-tail.newest_ms, tail.partition.index, tail) for tail in tails if await tail.step_back()]
+    heapify(heap)
+    while heap and count > 0:
+        _, index, tail = heap[0]
+        if not tail.is_open:
+            await tail.open()
+        elif tail.times:
+            starts[index] = tail.times.pop()[1]
+            count -= 1
+        if not tail.times and not await tail.step_back():
+            heappop(heap)
+        else:
+            heapreplace(heap, (-tail.newest_ms, index, tail))
+    return starts
+
+
+class _Tail:
+    """The end of one partition, as far back as anybody looked."""
+
+    __slots__ = ("_base", "_bound_ms", "_edge", "is_open", "partition", "times")
+
+    def __init__(self, partition: Partition, end: int, *, count_max: int) -> None:
+        self.partition = partition
+        self.times: deque[tuple[int, int]] = deque(maxlen=count_max)  # time and offset, the newest last
+        self.is_open = False  # whether `times` are those of the batch that was found last
+        self._edge = end  # nothing from here on is left to look at
+        self._base = end  # of the batch that was found last
+        self._bound_ms = 0
+
+    @property
+    def newest_ms(self) -> int:
+        """The time of its newest record, or what that is at most."""
+        return self.times[-1][0] if self.times else self._bound_ms
+
+    async def step_back(self) -> bool:
+        """Go to the batch before; its records are not looked at yet."""
+        batch = await find_before(self.partition, self._edge)
+        while batch is not None and (batch.is_control or not batch.count):
+            batch = await find_before(self.partition, batch.base_offset)
+        if batch is None:
+            return False
+        self._edge, self._base = min(self._edge, batch.next_offset), batch.base_offset
+        self._bound_ms = batch.max_timestamp
+        self.is_open = False
+        return True
+
+    async def open(self) -> None:
+        batch = await _read_one(self.partition, max(self._base, self.partition.start_offset))
+        start, end = self.partition.start_offset, self._edge
+        if batch is not None:
+            try:
+                self.times.extend(
+                    (each.timestamp, each.offset) for each in batch.records() if start <= each.offset < end
+                )
+            except BatchError as error:
+                raise Unreadable(
+                    self.partition, offset=batch.base_offset, next_offset=batch.next_offset, cause=error
+                ) from error
+        self._edge = self._base
+        self.is_open = True
+
+
+async def find_before(partition: Partition, end: int) -> Batch | None:
+    """The last batch that begins before `end`; None if there is none."""
+    start = partition.start_offset
+    if end <= start:
+        return None
+    found, width = None, 1
+    beyond = end  # at and behind this offset are only batches that do not begin before `end`
+    while found is None:
+        probe = max(end - width, start)
+        found = await _read_one(partition, probe)
+        if found is not None and found.base_offset >= end:
+            found = None
+        if found is None:
+            if probe == start:
+                return None
+            beyond, width = probe, width * 2
+    while found.next_offset < beyond:
+        middle = (found.next_offset + beyond) // 2
+        later = await _read_one(partition, middle)
+        if later is not None and later.base_offset < end:
+            found = later
+        else:
+            beyond = middle
+    return found
+
+
+async def _read_one(partition: Partition, offset: int) -> Batch | None:
+    """The batch that holds an offset, or the next one where none does."""
+    try:
+        piece = await partition.read(Offset(offset), bytes_max=_ONE_BATCH)
+        data = await piece.load()
+    except OffsetOutOfRange:
+        return None  # trimmed while somebody looked
+    except LogDamaged as error:
+        raise Unreadable(partition, offset=offset, next_offset=None, cause=error) from error
+    return read_batch(data) if data else None

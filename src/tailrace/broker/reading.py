@@ -1,0 +1,356 @@
+"""Records out of partitions, for those who want records and not batches: one page at a time.
+
+A `Cursor` goes through one partition. `read_page` merges several by time: it takes the record whose time is
+the oldest among those that stand at the front, so every partition keeps its order. Where the cursors stand in
+the end one goes on, has nothing twice and misses nothing.
+
+- Nothing at or above the high watermark is read, control batches are passed over, and so is what compaction
+  took out.
+- Only what is looked at is decoded. What the cursors hold, decompressed, is bounded: over `held_bytes_max` a
+  cursor forgets its bytes and keeps the time of its next record alone.
+- What cannot be read is told with its place (`Unreadable`), after everything before it: a page ends there,
+  and the error comes when nothing else is left to show.
+- The loop is given to others every thousand records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
+from typing import NamedTuple
+
+from tailrace.broker.partition import Partition
+from tailrace.model import LogDamaged, Offset
+from tailrace.records import (
+    COMPRESSION_MASK,
+    DECOMPRESSED_BYTES_MAX,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    Batch,
+    BatchError,
+    BytesLike,
+    Record,
+    decompress,
+    iter_batches,
+    read_batch,
+)
+
+_BREATH_RECORDS = 1000
+_PIECE_BYTES_MAX = 256 * 1024
+_PIECE_BYTES_MIN = 4 * 1024
+_LENGTH_AT, _LENGTH_END = 8, LOG_OVERHEAD_BYTES
+_ATTRIBUTES_LOW = 22  # the byte that has the codec's bits
+
+
+class Unreadable(LogDamaged):
+    """A place in a partition that cannot be read, now or ever; `next_offset` is where one can go on."""
+
+    def __init__(
+        self, partition: Partition, *, offset: int, next_offset: int | None, cause: Exception
+    ) -> None:
+        way_out = "" if next_offset is None else f". Read on from offset {next_offset} to pass it over"
+        super().__init__(f"{partition.name} cannot be read at offset {offset}: {cause}{way_out}")
+        self.partition = partition.index
+        self.offset = offset
+        self.next_offset = next_offset
+
+
+class Found(NamedTuple):
+    """A record and where it was."""
+
+    partition: int
+    record: Record
+    append_time: bool  # its time is the broker's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageLimits:
+    """When a page is full; the first record always has room."""
+
+    records_max: int
+    bytes_max: int  # of keys, values and headers
+    scanned_max: int  # records that are looked at, whether they are wanted or not
+    scanned_bytes_max: int
+    held_bytes_max: int
+
+
+@dataclass(slots=True)
+class Page:
+    """What one read found."""
+
+    records: list[Found] = field(default_factory=list)
+    bytes: int = 0
+    scanned: int = 0
+    scanned_bytes: int = 0
+
+
+Accept = Callable[[Record], bool]
+
+
+class Cursor:
+    """Where one partition is being read."""
+
+    __slots__ = (
+        "_batch",
+        "_batches",
+        "_piece_bytes",
+        "_piece_end",
+        "_records",
+        "failure",
+        "head",
+        "head_ms",
+        "held_bytes",
+        "partition",
+        "position",
+    )
+
+    def __init__(self, partition: Partition, position: int) -> None:
+        self.partition = partition
+        self.position = position  # of the next record to be taken
+        self.failure: Unreadable | None = None
+        self.head: Record | None = None  # the record at the front, once `look` found one
+        self.head_ms = 0  # its time, which is known on when the bytes are forgotten
+        self.held_bytes = 0  # the piece that was read, and the batch that is decompressed
+        self._piece_bytes = 0
+        self._piece_end = position
+        self._batches: Iterator[Batch] = iter(())
+        self._batch: Batch | None = None  # the one that is open
+        self._records: Iterator[Record] = iter(())
+
+    def __repr__(self) -> str:
+        return f"<Cursor {self.partition.name} at {self.position}>"
+
+    async def look(self, *, piece_bytes: int) -> bool:
+        """Whether there is a record at the front; False at the end, and where nothing can be read."""
+        while not self.look_nowait():
+            if self.failure is not None:
+                return False
+            self.position = max(self.position, self._piece_end)
+            if not await self._load(piece_bytes):
+                return False
+        return True
+
+    def look_nowait(self) -> bool:
+        """The same among the bytes that are here."""
+        if self.head is not None:
+            return True
+        if self.failure is not None:
+            return False
+        position = self.position
+        try:
+            while True:
+                for record in self._records:
+                    if record.offset >= position:
+                        self.head, self.head_ms = record, record.timestamp
+                        return True
+                if not self._open_next():
+                    return False
+        except BatchError as error:
+            self._fail(error)
+            return False
+
+    def take(self) -> Found:
+        """The record at the front; the cursor stands behind it then."""
+        head, batch = self.head, self._batch
+        assert head is not None, "nobody looked"
+        assert batch is not None
+        self.head = None
+        self.position = head.offset + 1
+        return Found(self.partition.index, head, batch.is_log_append_time)
+
+    def skip(self) -> None:
+        """Stand behind the record at the front, which nobody wants."""
+        head = self.head
+        assert head is not None, "nobody looked"
+        self.head = None
+        self.position = head.offset + 1
+
+    def drop(self) -> None:
+        """Forget the bytes; the next `look` reads them again."""
+        self.head, self._batch = None, None
+        self._records, self._batches = iter(()), iter(())
+        self._piece_end = self.position
+        self._piece_bytes = self.held_bytes = 0
+
+    # ---- inside
+
+    async def _load(self, piece_bytes: int) -> bool:
+        """Get the bytes at the position; False if there are none."""
+        self.drop()
+        try:
+            piece = await self.partition.read(Offset(self.position), bytes_max=piece_bytes)
+            data = await piece.load()
+        except LogDamaged as error:
+            self._fail(error)
+            return False
+        self._piece_end = piece.next_offset
+        if not data:
+            self.position = max(self.position, self._piece_end)
+            return False
+        self._batches = iter_batches(data)
+        self._piece_bytes = self.held_bytes = len(data)
+        return True
+
+    def _open_next(self) -> bool:
+        """Go on to the next batch that has something to show."""
+        for batch in self._batches:
+            if batch.is_control or batch.next_offset <= self.position:
+                continue
+            self._batch = batch
+            opened = inflate(batch)
+            self.held_bytes = self._piece_bytes + (0 if opened is batch else opened.size)
+            self._records = opened.records()
+            return True
+        return False
+
+    def _fail(self, cause: Exception) -> None:
+        batch = self._batch
+        next_offset = None if batch is None else batch.next_offset
+        self.failure = Unreadable(self.partition, offset=self.position, next_offset=next_offset, cause=cause)
+
+
+async def read_page(cursors: Sequence[Cursor], limits: PageLimits, *, accept: Accept | None = None) -> Page:
+    """The next records of all cursors by time, as far as a page goes; Unreadable if that is all there is."""
+    merge = _Merge(cursors, limits)
+    page = Page()
+    await merge.start()
+    while (cursor := merge.front_nowait() or await merge.front()) is not None:
+        record = cursor.head
+        assert record is not None
+        size = record_bytes(record)
+        if accept is None or accept(record):
+            if page.records and page.bytes + size > limits.bytes_max:
+                break
+            page.bytes += size
+            page.records.append(cursor.take())
+        else:
+            cursor.skip()
+        page.scanned += 1
+        page.scanned_bytes += size
+        if _is_full(page, limits):
+            break
+    if not page.records:
+        for each in cursors:
+            if each.failure is not None:
+                raise each.failure
+    return page
+
+
+class _Merge:
+    """Cursors by the time of the record at their front, and what they hold together."""
+
+    __slots__ = ("_cursors", "_heap", "_held_bytes", "_limits", "_piece_bytes", "_steps", "_taken")
+
+    def __init__(self, cursors: Sequence[Cursor], limits: PageLimits) -> None:
+        self._cursors = cursors
+        self._limits = limits
+        share = limits.bytes_max // max(len(cursors), 1)
+        self._piece_bytes = min(max(share, _PIECE_BYTES_MIN), _PIECE_BYTES_MAX)
+        self._heap: list[tuple[int, int, Cursor]] = []  # time, partition, cursor
+        self._held_bytes = 0
+        self._steps = 0  # since others had the loop
+        self._taken: Cursor | None = None  # whose front was given out, and may be gone by now
+
+    async def start(self) -> None:
+        for cursor in self._cursors:
+            if await self._look(cursor):
+                self._heap.append((cursor.head_ms, cursor.partition.index, cursor))
+            self._bound(cursor)
+        heapify(self._heap)
+
+    def front_nowait(self) -> Cursor | None:
+        """The cursor with the oldest front; None if `front` must be asked, which may have to wait."""
+        heap, taken = self._heap, self._taken
+        self._steps += 1
+        if taken is None or self._steps >= _BREATH_RECORDS:
+            return None
+        before = taken.held_bytes
+        is_there = taken.look_nowait()
+        self._held_bytes += taken.held_bytes - before
+        if not is_there:
+            return None
+        if len(heap) == 1:
+            return taken
+        heapreplace(heap, (taken.head_ms, taken.partition.index, taken))
+        cursor = heap[0][2]
+        if cursor is not taken:
+            self._bound(taken)
+        self._taken = None if cursor.head is None else cursor  # one that forgot its bytes reads them again
+        return self._taken
+
+    async def front(self) -> Cursor | None:
+        """The cursor with the oldest front, which is there to be taken; None at the end of all."""
+        heap, taken = self._heap, self._taken
+        if taken is not None:  # it is still the first of the heap
+            if await self._look(taken):
+                heapreplace(heap, (taken.head_ms, taken.partition.index, taken))
+            else:
+                heappop(heap)
+            if heap and heap[0][2] is not taken:
+                self._bound(taken)
+        while heap:
+            cursor = heap[0][2]
+            if await self._look(cursor):  # it may have forgotten its bytes
+                self._taken = cursor
+                return cursor
+            heappop(heap)
+        self._taken = None
+        return None
+
+    async def _look(self, cursor: Cursor) -> bool:
+        self._steps += 1
+        if self._steps >= _BREATH_RECORDS:
+            self._steps = 0
+            await asyncio.sleep(0)
+        if cursor.head is not None:
+            return True
+        before = cursor.held_bytes
+        found = cursor.look_nowait() or await cursor.look(piece_bytes=self._piece_bytes)
+        self._held_bytes += cursor.held_bytes - before
+        return found
+
+    def _bound(self, cursor: Cursor) -> None:
+        """Let go of what a cursor holds if all of them hold too much."""
+        if self._held_bytes > self._limits.held_bytes_max:
+            self._held_bytes -= cursor.held_bytes
+            cursor.drop()
+
+
+def _is_full(page: Page, limits: PageLimits) -> bool:
+    return (
+        len(page.records) >= limits.records_max
+        or page.scanned >= limits.scanned_max
+        or page.scanned_bytes >= limits.scanned_bytes_max
+    )
+
+
+def record_bytes(record: Record) -> int:
+    """What a record's key, value and headers take."""
+    size = len(record.key or b"") + len(record.value or b"")
+    for name, value in record.headers:
+        size += len(name) + len(value or b"")
+    return size
+
+
+def visible_records(data: BytesLike, *, start: int, end: int) -> Iterator[Record]:
+    """The records of some batches from one offset to before another; a batch may begin before it."""
+    for batch in iter_batches(data):
+        if not batch.is_control:
+            for record in batch.records():
+                if start <= record.offset < end:
+                    yield record
+
+
+def inflate(batch: Batch) -> Batch:
+    """The batch without compression, so that its size is what it takes in memory."""
+    payload: BytesLike = batch.data[HEADER_BYTES:]
+    codec = batch.attributes & COMPRESSION_MASK
+    if not codec or not payload:
+        return batch
+    out = bytearray(batch.data[:HEADER_BYTES])
+    out += decompress(codec, payload, bytes_max=DECOMPRESSED_BYTES_MAX)
+    out[_LENGTH_AT:_LENGTH_END] = (len(out) - LOG_OVERHEAD_BYTES).to_bytes(4, "big")
+    out[_ATTRIBUTES_LOW] &= ~COMPRESSION_MASK & 0xFF
+    return read_batch(out)
