@@ -14,7 +14,7 @@ from tailrace.cli.exit import CommandFailed
 from tailrace.cli.output import Column, Output, examples, output_option
 
 if TYPE_CHECKING:
-    from tailrace.server.checkup import Finding
+    from tailrace.broker.health import Finding
 
 
 @click.command(

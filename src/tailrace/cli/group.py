@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
@@ -15,6 +14,7 @@ from tailrace.cli.output import Column, Output, examples, output_option
 if TYPE_CHECKING:
     from tailrace.client.admin import Extent
     from tailrace.client.kafka import KafkaClient
+    from tailrace.client.offset_reset import Goal
     from tailrace.client.offsets import Committed
     from tailrace.model import TopicPartition
 
@@ -136,7 +136,9 @@ async def _lag(client: KafkaClient, groups: Iterable[str]) -> list[dict[str, Any
 
 
 def _lag_rows(offsets: Mapping[TopicPartition, tuple[Committed, Extent | None]]) -> list[dict[str, Any]]:
-    """Committed offset, end and lag; what retention has taken already cannot be read any more."""
+    """Committed offset, end and lag."""
+    from tailrace.client.offset_reset import count_lag
+
     return [
         {
             "topic": target.topic,
@@ -144,25 +146,15 @@ def _lag_rows(offsets: Mapping[TopicPartition, tuple[Committed, Extent | None]])
             "committed": committed.offset,
             "start_offset": extent.start if extent else None,
             "end_offset": extent.end if extent else None,
-            "lag": max(extent.end - max(committed.offset, extent.start), 0) if extent else None,
+            "lag": count_lag(committed=committed.offset, start=extent.start, end=extent.end)
+            if extent
+            else None,
         }
         for target, (committed, extent) in offsets.items()
     ]
 
 
 # ---- reset
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Goal:
-    """Where a group shall go on; exactly one of these is set."""
-
-    to_earliest: bool = False
-    to_latest: bool = False
-    to_current: bool = False
-    to_offset: int | None = None
-    to_datetime: str | None = None
-    shift_by: int | None = None
 
 
 @command.command(
@@ -211,7 +203,7 @@ def reset_group(
         )
     if bool(topics) == all_topics:
         raise click.UsageError("say what to reset: --topic, or --all-topics.")
-    goal = _Goal(
+    goal = _goal(
         to_earliest=to_earliest,
         to_latest=to_latest,
         to_offset=to_offset,
@@ -225,31 +217,72 @@ def reset_group(
         click.echo("nothing was changed. Add --yes to do it", err=True)
 
 
+def _goal(
+    *,
+    to_earliest: bool,
+    to_latest: bool,
+    to_offset: int | None,
+    to_datetime: str | None,
+    shift_by: int | None,
+) -> Goal:
+    """The one that was given; the caller has checked that it is one."""
+    from tailrace.client.moment import parse_moment
+    from tailrace.client.offset_reset import Goal
+    from tailrace.runtime import SystemClock
+
+    if to_earliest or to_latest:
+        return Goal(place="earliest" if to_earliest else "latest")
+    if to_datetime is not None:
+        return Goal(time_ms=max(parse_moment(to_datetime, now_ms=SystemClock().now_ms()), 0))
+    return Goal(offset=to_offset, shift=shift_by)
+
+
 async def _reset(
-    client: KafkaClient, group: str, topics: Sequence[str], goal: _Goal, *, apply: bool
+    client: KafkaClient, group: str, topics: Sequence[str], goal: Goal, *, apply: bool
 ) -> list[dict[str, Any]]:
     from tailrace.client import admin
+    from tailrace.client.offset_reset import Standing, plan_reset
 
     offsets = await client.committed(group)
     targets = await _reset_targets(client, group, topics, offsets)
     reach = await admin.extents(client, targets)
-    wanted = await _goals(client, goal, targets, offsets, reach)
-    # Outside the log there is nothing to read: the nearer end is what is meant.
-    after = {target: min(max(wanted[target], reach[target].start), reach[target].end) for target in targets}
+    at_time = await _offsets_at(client, goal, targets)
+    moves = plan_reset(
+        goal,
+        {
+            target: Standing(
+                committed=offsets[target].offset if target in offsets else None,
+                start=reach[target].start,
+                end=reach[target].end,
+                at_time=at_time.get(target),
+            )
+            for target in targets
+        },
+    )
     if apply:
         await _check_empty(client, group)
-        await client.commit(group, after)
+        await client.commit(group, {move.target: move.after for move in moves})
     return [
         {
-            "topic": target.topic,
-            "partition": target.partition,
-            "before": offsets[target].offset if target in offsets else None,
-            "after": after[target],
-            "end_offset": reach[target].end,
-            "lag": reach[target].end - after[target],
+            "topic": move.target.topic,
+            "partition": move.target.partition,
+            "before": move.before,
+            "after": move.after,
+            "end_offset": move.end,
+            "lag": move.lag,
         }
-        for target in targets
+        for move in moves
     ]
+
+
+async def _offsets_at(
+    client: KafkaClient, goal: Goal, targets: Sequence[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Where the goal's time is in each partition that has records as new as that."""
+    if goal.time_ms is None:
+        return {}
+    found = await client.list_offsets(dict.fromkeys(targets, goal.time_ms))
+    return {target: each.offset for target, each in found.items() if each.offset >= 0}
 
 
 async def _check_empty(client: KafkaClient, group: str) -> None:
@@ -295,33 +328,6 @@ def _numbers(listed: str) -> list[int]:
         raise click.BadParameter(
             f"{listed!r} is not a list of partitions, such as 0,1", param_hint="--topic"
         ) from None
-
-
-async def _goals(
-    client: KafkaClient,
-    goal: _Goal,
-    targets: Sequence[TopicPartition],
-    offsets: Mapping[TopicPartition, Committed],
-    reach: Mapping[TopicPartition, Extent],
-) -> dict[TopicPartition, int]:
-    """The offset that is wanted of each partition, inside its log or not."""
-    if goal.to_earliest:
-        return {target: reach[target].start for target in targets}
-    if goal.to_latest:
-        return {target: reach[target].end for target in targets}
-    if goal.to_offset is not None:
-        return dict.fromkeys(targets, goal.to_offset)
-    if goal.shift_by is not None:
-        if lacking := [target for target in targets if target not in offsets]:
-            raise CommandFailed(f"{lacking[0]} has no committed offset that could be shifted")
-        return {target: offsets[target].offset + goal.shift_by for target in targets}
-    from tailrace.client.moment import parse_moment
-    from tailrace.runtime import SystemClock
-
-    assert goal.to_datetime is not None
-    moment = parse_moment(goal.to_datetime, now_ms=SystemClock().now_ms())
-    found = await client.list_offsets(dict.fromkeys(targets, moment))
-    return {target: each.offset if each.offset >= 0 else reach[target].end for target, each in found.items()}
 
 
 # ---- delete

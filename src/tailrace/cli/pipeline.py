@@ -20,7 +20,7 @@ from tailrace.cli.pipeline_run import command as run_command
 
 if TYPE_CHECKING:
     from tailrace.client.kafka import KafkaClient
-    from tailrace.spark.pipelines.run_record import RunRecord
+    from tailrace.client.run_record import RunRecord
 
 _LISTED_MAX = 20
 _LOOK_EVERY_S = 0.5
@@ -141,8 +141,10 @@ async def _stop(client: KafkaClient, wanted: str, *, timeout_s: float | None) ->
 
 
 def _under_way(runs: Sequence[RunRecord], wanted: str) -> list[RunRecord]:
+    from tailrace.client.run_record import find_runs, may_run
+
     now = datetime.now(UTC)
-    targets = [run for run in _matching(runs, wanted) if run.state_at(now) in ("running", "lost")]
+    targets = [run for run in find_runs(runs, wanted) if may_run(run, now)]
     if not targets:
         found = _find(runs, wanted)
         raise CommandFailed(
@@ -155,14 +157,10 @@ def _under_way(runs: Sequence[RunRecord], wanted: str) -> list[RunRecord]:
 # ---- rows
 
 
-def _matching(runs: Sequence[RunRecord], wanted: str) -> list[RunRecord]:
-    """By name, newest first; else by id, or what an id begins with."""
-    named = [run for run in runs if run.name == wanted]
-    return named or [run for run in runs if wanted and run.id.startswith(wanted)]
-
-
 def _find(runs: Sequence[RunRecord], wanted: str) -> RunRecord:
-    found = _matching(runs, wanted)
+    from tailrace.client.run_record import find_runs
+
+    found = find_runs(runs, wanted)
     if not found:
         raise CommandFailed(
             f"no run has the id or the name {wanted!r}. Try: tailrace pipeline list",

@@ -15,38 +15,23 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
 
+from tailrace.broker.health import Finding, judge_descriptors, judge_free_space
 from tailrace.model import ConfigError, TailraceError
 from tailrace.net import find_occupant
 from tailrace.server.assembly import storage_config
 from tailrace.server.config import ServerConfig
 from tailrace.server.node import reachable
 from tailrace.server.ports import Ports, read_ports
-from tailrace.server.stats import percentile, short_bytes
+from tailrace.server.stats import percentile
 
 SYNCS = 40
 _SYNC_BYTES = 4096
 _SLOW_SYNC_MS = 10.0
 _FAST_SYNC_MS = 0.02  # no disk that keeps its word is faster
-_DESCRIPTORS_GOOD = 4096
-_DESCRIPTORS_MIN = 256
 _CONNECT_S = 3.0
-
-Status = Literal["ok", "warning", "problem"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """What one check found."""
-
-    check: str
-    status: Status
-    found: str
-    advice: str = ""
 
 
 def examine(config: ServerConfig, *, bootstrap: str | None = None) -> Iterator[Finding]:
@@ -100,17 +85,11 @@ def check_uvloop() -> Finding:
 
 
 def check_descriptors() -> Finding:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    unlimited = soft == resource.RLIM_INFINITY
-    found = "no limit" if unlimited else f"{soft} (may be raised to {hard})"
-    if unlimited or soft >= _DESCRIPTORS_GOOD:
-        return Finding(check="file descriptors", status="ok", found=found)
-    return Finding(
-        check="file descriptors",
-        status="problem" if soft < _DESCRIPTORS_MIN else "warning",
-        found=found,
-        advice="Every connection and segment takes one. Try: ulimit -n 65536",
+    soft, hard = (
+        None if limit == resource.RLIM_INFINITY else limit
+        for limit in resource.getrlimit(resource.RLIMIT_NOFILE)
     )
+    return judge_descriptors(soft=soft, hard=hard)
 
 
 # ---- the disk
@@ -133,14 +112,8 @@ def check_directory(config: ServerConfig) -> Iterator[Finding]:
         return
     yield Finding(check="data directory", status="ok", found=f"{wanted} can be written{not_yet}")
     yield judge_syncs(latencies_ms)
-    free = shutil.disk_usage(place).free
-    least = storage_config(config).free_bytes_min
-    yield Finding(
-        check="free space",
-        status="problem" if free < least else "ok",
-        found=short_bytes(free),
-        advice=f"Writes are refused below {short_bytes(least)}: free some space" if free < least else "",
-    )
+    free, least = shutil.disk_usage(place).free, storage_config(config).free_bytes_min
+    yield judge_free_space(free, least_bytes=least)
 
 
 def measure_syncs(directory: Path, *, count: int = SYNCS) -> list[float]:

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import TextIO
 
 from tailrace import __version__
+from tailrace.broker.health import short_bytes, short_number
 from tailrace.model import escape
-from tailrace.server.stats import Stats, short_bytes, short_number, sparkline
+from tailrace.server.stats import Stats, sparkline
 
 _BOLD, _DIM, _GREEN, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[0m"
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.broker.health import Finding
 from tailrace.cli.doctor import command
 from tailrace.cli.main import run
 from tailrace.server import checkup
-from tailrace.server.checkup import Finding
 from tailrace.server.config import ServerConfig
 
 FINE = Finding(check="uvloop", status="ok", found="0.21")

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 import tailrace
@@ -150,16 +151,17 @@ def test_it_shows_the_doors_says_ready_and_stops_cleanly(tmp_path: Path) -> None
             + server.lines[0].rpartition("   ")[2],
             f"  Kafka    {address:<24} bootstrap.servers={address}",
             f"  native   127.0.0.1:{server.ports['native']}",
-            server.lines[3],
+            f"  console  http://127.0.0.1:{server.ports['http']}   REST /api/v1   metrics /metrics",
+            server.lines[4],
             "  Next:  tailrace tail TOPIC     tailrace bench     tailrace --help",
             "ready",
         ]
-        assert re.fullmatch(r"  ready in \d+\.\d s", server.lines[3])
+        assert re.fullmatch(r"  ready in \d+\.\d s", server.lines[4])
         assert server.ports == {
             "pid": server.process.pid,
             "kafka": server.ports["kafka"],
             "native": server.ports["native"],
-            "http": None,
+            "http": server.ports["http"],
         }
         code, err = server.stop()
     assert code == 0, err
@@ -227,6 +229,24 @@ def test_the_native_door_takes_its_port_from_an_older_variable(tmp_path: Path) -
     assert (code, err) == (0, "")
 
 
+def test_it_answers_by_http_until_it_stops(tmp_path: Path) -> None:
+    with up(tmp_path) as server:
+        base = f"http://127.0.0.1:{server.ports['http']}"
+        made = httpx.post(f"{base}/api/v1/topics", json={"name": "t", "partitions": 1}, trust_env=False)
+        assert made.status_code == 201
+        produce(server.bootstrap, b"1")
+        found = httpx.get(f"{base}/api/v1/topics/t", trust_env=False).json()
+        assert found["partition_details"][0]["end_offset"] == 1
+        assert server.stop()[0] == 0
+
+
+def test_a_broker_without_an_http_door_shows_none(tmp_path: Path) -> None:
+    with up(tmp_path, TAILRACE_HTTP__ENABLED="false") as server:
+        assert server.ports["http"] is None
+        assert not any("console" in line for line in server.lines)
+        assert server.stop()[0] == 0
+
+
 def test_a_killed_broker_starts_again(tmp_path: Path) -> None:
     with up(tmp_path) as server:
         produce(server.bootstrap, b"1")
@@ -241,14 +261,16 @@ def test_a_killed_broker_starts_again(tmp_path: Path) -> None:
 # ---- refusing
 
 
-def test_a_port_in_use_names_its_owner_and_another_port(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flag", ["--kafka-port", "--native-port", "--http-port"])
+def test_a_port_in_use_names_its_owner_and_another_port(tmp_path: Path, flag: str) -> None:
+    others = ["--kafka-port", "0", "--native-port", "0", "--http-port", "0"]
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        code, err = refused(tmp_path, "--kafka-port", str(port))
+        code, err = refused(tmp_path, *others, flag, str(port))
     assert code == 1
     *_, last = err.splitlines()
     assert re.fullmatch(
-        rf"error: port {port} is in use by pid {os.getpid()} \(.+\)\. Try: tailrace up --kafka-port \d+", last
+        rf"error: port {port} is in use by pid {os.getpid()} \(.+\)\. Try: tailrace up {flag} \d+", last
     )
 
 
@@ -285,7 +307,7 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         (["--host", "0.0.0.0"], "would serve other machines without encryption"),
         (["--config", "absent.toml"], "cannot read absent.toml: No such file or directory"),
         (["--native-port", "x"], "--native-port = 'x' must be a whole number from 0 to 65535"),
-        (["--http-port", "1"], "No such option"),
+        (["--http-port", "65536"], "--http-port = '65536' must be a whole number from 0 to 65535"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -354,7 +376,7 @@ def test_the_demo_is_written_and_read_by_real_clients(tmp_path: Path) -> None:
             return sum(found.offset for found in (await client.list_offsets(times)).values())
 
     with up(tmp_path, "--demo") as server:
-        assert "demo: 3 topics, 2 groups, 500 msg/s" in server.lines[3]
+        assert "demo: 3 topics, 2 groups, 500 msg/s" in server.lines[4]
         wait_until(lambda: set(asyncio.run(committed(server.bootstrap))) == {"orders", "payments", "clicks"})
         assert asyncio.run(written(server.bootstrap)) > 0
         code, err = server.stop()

@@ -12,9 +12,10 @@ from typing import NamedTuple
 import pytest
 
 import tailrace
+from tailrace.broker.health import Finding
 from tailrace.model import ConfigError
 from tailrace.server import checkup
-from tailrace.server.checkup import Finding, examine, judge_syncs, measure_syncs
+from tailrace.server.checkup import examine, judge_syncs, measure_syncs
 from tailrace.server.config import ServerConfig
 from tailrace.server.ports import Ports, write_ports
 

@@ -7,9 +7,11 @@ from typing import cast
 
 import pytest
 
-from tailrace.broker import Broker
+from tailrace.broker import Broker, TopicCounters
+from tailrace.broker.health import short_bytes, short_number
+from tailrace.metrics.lag import count_lag
 from tailrace.model import BrokerError, ErrorCode, TopicPartition
-from tailrace.server.stats import Observer, count_lag, percentile, short_bytes, short_number, sparkline
+from tailrace.server.stats import Observer, percentile, sparkline
 
 NOT_LOADED = BrokerError("loading", code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
@@ -39,7 +41,9 @@ class FakeBroker:
         ends: dict[tuple[str, int], int] | None = None,
         committed: dict[str, dict[TopicPartition, int] | BrokerError] | None = None,
     ) -> None:
-        self.counters = SimpleNamespace(records_in=0, bytes_in=0, records_out=0, bytes_out=0, produce_ms=[])
+        self.totals = TopicCounters()
+        self.counters = SimpleNamespace(totals=lambda: self.totals, produce_ms=[])
+        self.subscriptions: list[SimpleNamespace] = []
         self.groups = Groups(committed or {})
         self.ends = ends or {}
 
@@ -61,8 +65,8 @@ def test_rates_are_what_was_added_per_second() -> None:
     fake = FakeBroker()
     observer = Observer(as_broker(fake))
     observer.look(10.0)
-    fake.counters.records_in, fake.counters.bytes_in = 1000, 50_000
-    fake.counters.records_out, fake.counters.bytes_out = 2000, 100_000
+    fake.totals.records_in, fake.totals.bytes_in = 1000, 50_000
+    fake.totals.records_out, fake.totals.bytes_out = 2000, 100_000
     fake.counters.produce_ms = [1.0, 2.0]
     stats = observer.look(12.0)
     assert stats is not None
@@ -90,6 +94,14 @@ def test_lag_is_what_groups_have_not_committed() -> None:
         },
     )
     assert count_lag(as_broker(fake)) == 3 + 10
+
+
+def test_lag_is_also_what_subscriptions_are_not_done_with() -> None:
+    fake = FakeBroker()
+    own = SimpleNamespace(source=SimpleNamespace(topic="jobs"), lag=4)
+    letters = SimpleNamespace(source=SimpleNamespace(topic="jobs.dead"), lag=9)
+    fake.subscriptions = [SimpleNamespace(config=SimpleNamespace(topic="jobs"), partitions=[own, letters])]
+    assert count_lag(as_broker(fake)) == 4
 
 
 def test_groups_that_cannot_tell_and_topics_that_are_gone_do_not_count() -> None:

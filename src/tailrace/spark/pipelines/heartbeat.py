@@ -18,11 +18,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from tailrace.client.kafka import KafkaClient
-from tailrace.model import TailraceError
-from tailrace.records import BatchError
-from tailrace.runtime import wait_at_most
-from tailrace.spark.pipelines.progress import Progress, progress_fields
-from tailrace.spark.pipelines.run_record import (
+from tailrace.client.run_record import (
     RUNNING,
     RunRecord,
     State,
@@ -31,6 +27,10 @@ from tailrace.spark.pipelines.run_record import (
     stop_key,
     write_record,
 )
+from tailrace.model import TailraceError
+from tailrace.records import BatchError
+from tailrace.runtime import wait_at_most
+from tailrace.spark.pipelines.progress import Progress, progress_fields
 from tailrace.spark.pipelines.run_topic import ensure_topic, follow, forget_old_runs, write_entries
 
 logger = logging.getLogger(__name__)

@@ -14,9 +14,9 @@ import pytest
 import tailrace
 from tailrace.client.admin import create_topic, delete_topic
 from tailrace.client.kafka import KafkaClient
+from tailrace.client.run_record import TOPIC, RunRecord, new_run
 from tailrace.spark.pipelines.heartbeat import Heartbeat
 from tailrace.spark.pipelines.progress import Progress
-from tailrace.spark.pipelines.run_record import TOPIC, RunRecord, new_run
 from tailrace.spark.pipelines.run_topic import (
     ensure_topic,
     fetch_runs,
@@ -178,8 +178,8 @@ def test_old_runs_get_tombstones_and_what_others_wrote_is_passed_over(
 ) -> None:
     import msgspec
 
+    from tailrace.client.run_record import plan_forgotten, run_key, write_record
     from tailrace.spark.pipelines import run_topic
-    from tailrace.spark.pipelines.run_record import plan_forgotten, run_key, write_record
 
     async def write(client: KafkaClient) -> None:
         await create_topic(client, TOPIC, partitions=1, configs={"cleanup.policy": "compact"})

@@ -116,18 +116,45 @@ def read_stop(value: bytes) -> StopRequest | None:
     return request if request.v == VERSION else None
 
 
-def gather_runs(records: Iterable[tuple[bytes | None, bytes | None]]) -> list[RunRecord]:
-    """The runs that are left when every record has been read in order, newest first."""
-    runs: dict[bytes, RunRecord] = {}
-    for key, value in records:
+class RunFold:
+    """The runs that are left when records are taken in order; what is no record of a run is passed over."""
+
+    def __init__(self) -> None:
+        self._runs: dict[bytes, RunRecord] = {}
+
+    def take(self, key: bytes | None, value: bytes | None) -> None:
+        """The next record of the topic."""
         if key is None or key.endswith(_STOP_SUFFIX.encode()):
-            continue
+            return
         record = None if value is None else read_record(value)
         if record is not None and run_key(record.id) == key:
-            runs[key] = record
+            self._runs[key] = record
         elif value is None:
-            runs.pop(key, None)
-    return sorted(runs.values(), key=lambda run: run.started_at, reverse=True)
+            self._runs.pop(key, None)
+
+    def runs(self) -> list[RunRecord]:
+        """Newest first."""
+        return sorted(self._runs.values(), key=lambda run: run.started_at, reverse=True)
+
+
+def gather_runs(records: Iterable[tuple[bytes | None, bytes | None]]) -> list[RunRecord]:
+    """The runs that are left when every record has been read in order, newest first."""
+    fold = RunFold()
+    for key, value in records:
+        fold.take(key, value)
+    return fold.runs()
+
+
+def find_runs(runs: Iterable[RunRecord], wanted: str) -> list[RunRecord]:
+    """Those of a name; else those whose id is this, or begins with it. The order stays."""
+    known = list(runs)
+    named = [run for run in known if run.name == wanted]
+    return named or [run for run in known if wanted and run.id.startswith(wanted)]
+
+
+def may_run(run: RunRecord, now: datetime) -> bool:
+    """Whether it is worth asking a run to stop: it goes on, or nobody has heard of its end."""
+    return run.state_at(now) in (RUNNING, LOST)
 
 
 def plan_forgotten(runs: Iterable[RunRecord], *, now: datetime, kept: int = ENDED_KEPT) -> list[RunRecord]:

@@ -8,10 +8,12 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from tailrace.spark.pipelines.run_record import (
+from tailrace.client.run_record import (
     RunRecord,
     StopRequest,
+    find_runs,
     gather_runs,
+    may_run,
     new_run,
     plan_forgotten,
     read_record,
@@ -105,3 +107,31 @@ def test_runs_that_ended_long_ago_are_forgotten_and_running_ones_never() -> None
     lost = msgspec.structs.replace(run("l"), at=NOW - timedelta(hours=9))
     forgotten = plan_forgotten([*ended, running, lost], now=NOW, kept=3)
     assert [each.id for each in forgotten] == ["e3", "e4", "l"]
+
+
+# ---- who is meant
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ("night", ["abc1", "abd2"]),
+        ("abc1", ["abc1"]),
+        ("ab", ["abc1", "abd2"]),
+        ("fff3", ["x9"]),  # a name comes before an id
+        ("absent", []),
+        ("", []),
+    ],
+)
+def test_runs_are_found_by_name_and_else_by_id(wanted: str, found: list[str]) -> None:
+    runs = [run("abc1"), run("abd2"), run("fff3", name="day"), run("x9", name="fff3")]
+    assert [each.id for each in find_runs(runs, wanted)] == found
+
+
+@pytest.mark.parametrize(
+    ("state", "age_s", "expected"),
+    [("running", 0, True), ("running", 60, True), ("finished", 0, False), ("failed", 60, False)],
+)
+def test_a_run_that_is_lost_may_still_be_there(state: str, age_s: int, expected: bool) -> None:
+    told = run(state=state)
+    assert may_run(told, NOW + timedelta(seconds=age_s)) is expected

@@ -1,0 +1,39 @@
+"""The numbers by which a node is judged, at one moment. None is what nobody measured, and is not judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """One look at a node."""
+
+    # The broker.
+    failure: str | None = None  # what ended it
+    is_storage_failure: bool = False
+    records_in_per_s: float | None = None
+    partitions_offline: int = 0  # nobody leads them, or their log is missing
+    partitions_under_replicated: int = 0
+
+    # The disk; all None where the log is in memory.
+    disk_free_bytes: int | None = None
+    disk_free_bytes_min: int = 0  # with less, writes are refused
+    disk_growth_bytes_per_s: float | None = None  # of the log, after retention; negative: it shrinks
+    flush_p99_ms: float | None = None
+
+    # The process.
+    loop_lag_ms: float | None = None  # how late the loop came to what was due, at worst, in the last seconds
+    cpu_share: float | None = None  # 1: as much as one core has
+    memory_bytes: int | None = None
+    memory_bytes_max: int | None = None  # of the machine, or of the group of processes
+    descriptors: int | None = None
+    descriptors_max: int | None = None  # None: no limit
+    connections: Mapping[str, int] = field(default_factory=dict)  # by door
+    connections_max: int | None = None  # of each door
+
+    # Consumers.
+    lag: int | None = None
+    lag_before: int | None = None  # `lag_span_s` ago
+    lag_span_s: float = 0.0
