@@ -8,6 +8,7 @@ from tailrace.broker import Broker
 from tailrace.native.config import NativeConfig
 from tailrace.native.connection import Connection
 from tailrace.native.door import Door
+from tailrace.native.websocket import MessageSocket, WebSocketShell
 from tailrace.net import Acceptor, AcceptorConfig, DoorCounters, RequestBudget
 
 
@@ -60,6 +61,11 @@ class NativeListener:
     def connections(self) -> Collection[Connection]:
         """Those that are open."""
         return frozenset() if self._acceptor is None else self._acceptor.connections
+
+    def shell(self, socket: MessageSocket) -> WebSocketShell:
+        """A session for a WebSocket that another door has accepted."""
+        assert self._door is not None, "not started"
+        return WebSocketShell(self._door, socket)
 
     async def start(self) -> None:
         """Bind and accept; ConfigError if the address cannot be had."""
