@@ -16,7 +16,7 @@ Rules: a batch is sequenced without an await (`Partition.append`) and acknowledg
 
 from tailrace.broker.broker import Broker, Node
 from tailrace.broker.config import BrokerConfig
-from tailrace.broker.counters import Counters
+from tailrace.broker.counters import Counters, TopicCounters
 from tailrace.broker.partition import UP_TO_HIGH_WATERMARK, Appended, Partition
 from tailrace.broker.ports import MetadataImage, MetadataStore, PartitionRecord, TopicRecord
 from tailrace.broker.topic import DEFAULT, NewTopic, Topic, check_name, unknown_topic
@@ -37,6 +37,7 @@ __all__ = [
     "Partition",
     "PartitionRecord",
     "Topic",
+    "TopicCounters",
     "TopicRecord",
     "Topics",
     "Waiters",

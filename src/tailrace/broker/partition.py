@@ -13,7 +13,7 @@ import asyncio
 from typing import NamedTuple
 
 from tailrace.broker.configs import TopicSettings
-from tailrace.broker.counters import Counters
+from tailrace.broker.counters import TopicCounters
 from tailrace.broker.ports import PartitionRecord
 from tailrace.broker.waiters import Waiters
 from tailrace.model import (
@@ -49,9 +49,9 @@ class Partition:
 
     __slots__ = (
         "_clock",
-        "_counters",
         "_log",
         "_node_id",
+        "counters",
         "id",
         "index",
         "published_ms",
@@ -70,7 +70,7 @@ class Partition:
         node_id: BrokerId,
         settings: TopicSettings,
         clock: Clock,
-        counters: Counters,
+        counters: TopicCounters,
     ) -> None:
         self.topic = topic
         self.id = partition_id
@@ -81,7 +81,7 @@ class Partition:
         self.published_ms = _NO_TIMESTAMP  # newest time given by `publishing`, where it never goes back
         self._node_id = node_id
         self._clock = clock
-        self._counters = counters
+        self.counters = counters  # of its topic
         self._log: PartitionLog | None = None
 
     def __repr__(self) -> str:
@@ -167,7 +167,7 @@ class Partition:
         elif batch.attributes & LOG_APPEND_TIME_BIT:
             raise BrokerError("log append time is the broker's own to set", code=ErrorCode.INVALID_TIMESTAMP)
         base_offset = log.append(batch, leader_epoch=self.record.leader_epoch)
-        counters = self._counters
+        counters = self.counters
         counters.batches_in += 1
         counters.records_in += batch.count
         counters.bytes_in += batch.size

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tailrace.broker.configs import TopicSettings
+from tailrace.broker.counters import TopicCounters
 from tailrace.broker.partition import Partition
 from tailrace.broker.placement import Assignment
 from tailrace.broker.ports import TopicRecord
@@ -41,15 +42,22 @@ class NewTopic:
 class Topic:
     """A topic that exists."""
 
-    __slots__ = ("configs", "id", "internal", "name", "partitions", "settings")
+    __slots__ = ("configs", "counters", "id", "internal", "name", "partitions", "settings")
 
-    def __init__(self, record: TopicRecord, settings: TopicSettings, partitions: list[Partition]) -> None:
+    def __init__(
+        self,
+        record: TopicRecord,
+        settings: TopicSettings,
+        partitions: list[Partition],
+        counters: TopicCounters,
+    ) -> None:
         self.id = record.id
         self.name = record.name
         self.internal = record.internal
         self.configs: Mapping[str, str] = record.configs  # what differs from the defaults
         self.settings = settings
         self.partitions = partitions
+        self.counters = counters  # shared with them
 
     def __repr__(self) -> str:
         return f"<Topic {self.name} {self.id} with {len(self.partitions)} partitions>"
@@ -88,6 +96,20 @@ def check_client_written(new: NewTopic) -> None:
         raise BrokerError(
             f"{new.name} has one partition and is compacted: ask for 1 partition and cleanup.policy=compact",
             code=ErrorCode.INVALID_REQUEST,
+        )
+
+
+def check_records_deletable(topic: Topic) -> None:
+    """Whether a client may delete the oldest records of a topic."""
+    if topic.internal:
+        raise BrokerError(
+            f"{topic.name} is internal and keeps its records", code=ErrorCode.INVALID_TOPIC_EXCEPTION
+        )
+    if not topic.settings.log.delete:
+        raise BrokerError(
+            f"{topic.name} is compacted and never deletes. Send a record with the key and a null value, or "
+            "set cleanup.policy to compact,delete",
+            code=ErrorCode.POLICY_VIOLATION,
         )
 
 

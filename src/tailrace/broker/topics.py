@@ -20,7 +20,7 @@ from uuid import UUID, uuid4
 
 from tailrace.broker.config import BrokerConfig
 from tailrace.broker.configs import TopicSettings, check_topic_configs, topic_settings
-from tailrace.broker.counters import Counters
+from tailrace.broker.counters import Counters, TopicCounters
 from tailrace.broker.partition import Partition
 from tailrace.broker.placement import Assignment, check_assignment, plan_placement
 from tailrace.broker.ports import MetadataStore, PartitionRecord, TopicRecord
@@ -224,6 +224,7 @@ class Topics:
             raise BrokerError(f"{name} is internal and stays", code=ErrorCode.INVALID_TOPIC_EXCEPTION)
         await self._metadata.mark_deleted(topic.id)
         del self._by_name[name], self._by_id[topic.id]
+        self._counters.close(topic.id)
         self._changed()
         for partition in topic.partitions:
             partition.close()
@@ -250,7 +251,7 @@ class Topics:
         records = self._place(name, assignments, first, total - first, topic.replication_factor)
         if validate_only:
             return
-        added = [self._partition(topic, record, topic.settings) for record in records]
+        added = [self._partition(topic, record, topic.settings, topic.counters) for record in records]
         await self._create_logs(added)
         await self._store(self._metadata.add_partitions(topic.id, records), topic.id, added)
         topic.partitions.extend(added)
@@ -342,11 +343,16 @@ class Topics:
 
     def _topic(self, record: TopicRecord) -> Topic:
         settings = self._settings(record.configs)
-        partitions = [self._partition(record, each, settings) for each in record.partitions]
-        return Topic(record, settings, partitions)
+        counters = TopicCounters()
+        partitions = [self._partition(record, each, settings, counters) for each in record.partitions]
+        return Topic(record, settings, partitions, counters)
 
     def _partition(
-        self, topic: Topic | TopicRecord, record: PartitionRecord, settings: TopicSettings
+        self,
+        topic: Topic | TopicRecord,
+        record: PartitionRecord,
+        settings: TopicSettings,
+        counters: TopicCounters,
     ) -> Partition:
         return Partition(
             topic.name,
@@ -355,12 +361,14 @@ class Topics:
             node_id=self._node_id,
             settings=settings,
             clock=self._clock,
-            counters=Counters() if topic.internal else self._counters,  # what users send is what counts
+            counters=counters,
         )
 
     def _add(self, topic: Topic) -> None:
         self._by_name[topic.name] = topic
         self._by_id[topic.id] = topic
+        if not topic.internal:  # what users send is what counts
+            self._counters.open(topic.id, topic.counters)
         self._changed()
 
     def _changed(self) -> None:

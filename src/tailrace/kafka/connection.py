@@ -245,6 +245,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def failed(self, error: Exception) -> None:
         """A bug of ours was met on behalf of this client."""
+        self.door.counters.failures += 1
         logger.error("request failed: %s: %s", self.facts, error, exc_info=error)
         self.abort()
 

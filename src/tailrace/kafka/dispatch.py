@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tailrace.kafka.call import Call
+from tailrace.kafka.counting import count
 from tailrace.kafka.errors import ANSWERABLE, error_of
 from tailrace.kafka.held import HeldReply
 from tailrace.model import ProtocolError
@@ -41,6 +42,7 @@ from tailrace.wire.kafka import (
 
 if TYPE_CHECKING:
     from tailrace.kafka.connection import Connection
+    from tailrace.kafka.door import Door
     from tailrace.kafka.replies import Reply
 
 Serve = Callable[["Connection", RequestHeader, memoryview], "Reply | None"]
@@ -104,11 +106,18 @@ def _module_name(api: Api) -> str:
 
 
 def _answering(answer: Callable[[Call, memoryview], bytes | Coroutine[Any, Any, bytes]]) -> Serve:
+    async def wait(outcome: Coroutine[Any, Any, bytes], key: int, door: Door, started: float) -> bytes:
+        body = await outcome
+        count(door, key, None, started=started)
+        return body
+
     def serve(connection: Connection, header: RequestHeader, body: memoryview) -> Reply:
+        key, started = header.api_key, connection.door.broker.clock.monotonic()
         outcome = answer(_call(connection, header), body)
         if isinstance(outcome, bytes):
+            count(connection.door, key, None, started=started)
             return _frame(header, outcome)
-        return _hold(connection, header, outcome)
+        return _hold(connection, header, wait(outcome, key, connection.door, started))
 
     return serve
 
@@ -116,22 +125,25 @@ def _answering(answer: Callable[[Call, memoryview], bytes | Coroutine[Any, Any, 
 def _handling(key: int, handle: Callable[[Call, Any], Message | Coroutine[Any, Any, Message]]) -> Serve:
     message_type = request_type(key)
 
-    async def wait(response: Coroutine[Any, Any, Message], version: int) -> bytes:
+    async def wait(outcome: Coroutine[Any, Any, Message], version: int, door: Door, started: float) -> bytes:
         try:
-            return encode(await response, version)
+            response = await outcome
         except ANSWERABLE as error:
-            return encode(_refusal(key, error), version)
+            response = _refusal(key, error)
+        count(door, key, response, started=started)
+        return encode(response, version)
 
     def serve(connection: Connection, header: RequestHeader, body: memoryview) -> Reply:
-        version = header.api_version
+        version, started = header.api_version, connection.door.broker.clock.monotonic()
         request = decode(message_type, version, body)
         try:
             outcome = handle(_call(connection, header), request)
         except ANSWERABLE as error:
             outcome = _refusal(key, error)
         if isinstance(outcome, Message):
+            count(connection.door, key, outcome, started=started)
             return _frame(header, encode(outcome, version))
-        return _hold(connection, header, wait(outcome, version))
+        return _hold(connection, header, wait(outcome, version, connection.door, started))
 
     return serve
 

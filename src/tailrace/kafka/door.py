@@ -33,6 +33,8 @@ class Door:
         self.large = RequestBudget(config.large_requests_bytes_max)
         self.loop = asyncio.get_running_loop()
         self.counters = DoorCounters()
+        self.produced = self.counters.tally("Produce")
+        self.fetched = self.counters.tally("Fetch")
         self.receive_buffer = memoryview(bytearray(_RECEIVE_BYTES))
         self.metadata = ReplyCache()
         self.sessions = FetchSessions(

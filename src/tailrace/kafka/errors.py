@@ -14,6 +14,14 @@ ANSWERABLE = (BrokerError, StorageError)
 """What a handler may turn into an answer; anything else it lets pass."""
 
 
+def error_name(code: int) -> str:
+    """What people call an error code."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)
+
+
 def error_of(error: BaseException) -> tuple[ErrorCode, str]:
     """The code and the message for what is ANSWERABLE; other exceptions are raised again.
 

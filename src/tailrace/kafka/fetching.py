@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tailrace.kafka.errors import ANSWERABLE, error_of
+from tailrace.kafka.errors import ANSWERABLE, error_name, error_of
 from tailrace.kafka.held import HeldReply
 from tailrace.model import Offset
 from tailrace.storage.api import Extent, Slice
@@ -30,7 +30,7 @@ from tailrace.wire.kafka import (
 )
 
 if TYPE_CHECKING:
-    from tailrace.broker import Partition
+    from tailrace.broker import Partition, TopicCounters
     from tailrace.kafka.connection import Connection
     from tailrace.kafka.replies import Pieces
     from tailrace.kafka.session import Answer, FetchContext, Wanted
@@ -43,9 +43,16 @@ _CAREFUL_BYTES = 256 * 1024
 class Records:
     """What a partition contributes to a reply: extents that are loaded as the socket drains."""
 
-    __slots__ = ("_place", "_suspects", "extents", "next_offset", "size")
+    __slots__ = ("_place", "_suspects", "counters", "extents", "next_offset", "size")
 
-    def __init__(self, found: Slice, place: tuple[str, int], suspects: set[tuple[str, int]]) -> None:
+    def __init__(
+        self,
+        found: Slice,
+        place: tuple[str, int],
+        suspects: set[tuple[str, int]],
+        counters: TopicCounters,
+    ) -> None:
+        self.counters = counters  # of its topic
         self.extents: Sequence[Extent] = found.extents
         self.size = found.size
         self.next_offset = found.next_offset
@@ -93,6 +100,7 @@ class Fetch(HeldReply):
         "_isolation_level",
         "_min_bytes",
         "_moved",
+        "_started",
         "_timer",
         "_version",
         "_watched",
@@ -109,6 +117,7 @@ class Fetch(HeldReply):
     ) -> None:
         super().__init__(connection.unhold, waits_for_others=True)
         self._connection = connection
+        self._started = connection.door.broker.clock.monotonic()
         self._context = context
         self._version = version
         self._correlation_id = correlation_id
@@ -197,7 +206,8 @@ class Fetch(HeldReply):
     def _result(self, wanted: Wanted, partition: Partition, found: Slice, limit: int) -> FetchResult[Records]:
         records = None
         if found.size and (found.size <= limit or not self._found_bytes):
-            records = Records(found, (wanted.topic, wanted.index), self._connection.door.suspects)
+            suspects = self._connection.door.suspects
+            records = Records(found, (wanted.topic, wanted.index), suspects, partition.counters)
             self._found_bytes += found.size
         return FetchResult(
             wanted.index,
@@ -305,17 +315,26 @@ class Fetch(HeldReply):
     # ---- answering
 
     def _encode(self, answers: list[Answer]) -> Pieces:
-        counters = self._connection.door.broker.counters
         topics: list[tuple[str, list[FetchResult[Records]]]] = []
         for wanted, result in self._context.choose(answers):
             if not topics or topics[-1][0] != wanted.topic:
                 topics.append((wanted.topic, []))
             topics[-1][1].append(result)
             if result.records is not None:
+                counters = result.records.counters
                 counters.bytes_out += result.records.size
                 counters.records_out += result.records.next_offset - wanted.offset
+        self._count(answers)
         pieces = write_fetch_response(self._version, session_id=self._context.session_id, topics=topics)
         return framed(pieces, version=self._version, correlation_id=self._correlation_id)
+
+    def _count(self, answers: list[Answer]) -> None:
+        """The answer is known. Its time is also that for which it waited for records."""
+        door = self._connection.door
+        door.fetched.note(door.broker.clock.monotonic() - self._started)
+        if self._failed:
+            code = next((each.error_code for _, each in answers if each.error_code), 0)
+            door.fetched.fail(error_name(code))
 
 
 def framed(pieces: list[bytes | Records], *, version: int, correlation_id: int) -> Pieces:

@@ -261,6 +261,7 @@ class Connection(asyncio.BufferedProtocol):
         self._door.budget.give(size)
 
     def failed(self, error: Exception) -> None:
+        self._door.counters.failures += 1
         logger.error("request failed: %s: %s", self.session.name, error, exc_info=error)
         self.abort()
 

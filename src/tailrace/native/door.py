@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.broker import Broker
 from tailrace.native.config import NativeConfig
+from tailrace.native.counting import RequestCounts
 from tailrace.net import DoorCounters, RequestBudget
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class Door:
         )
         self.loop = asyncio.get_running_loop()
         self.counters = DoorCounters()
+        self.requests = RequestCounts(self.counters)
         self.receive_buffer = memoryview(bytearray(_RECEIVE_BYTES))
         self._tasks: set[asyncio.Task[None]] = set()
         self._woken: list[Session] = []

@@ -34,6 +34,7 @@ from tailrace.wire.native import (
 if TYPE_CHECKING:
     from tailrace.broker import Topic
     from tailrace.broker.partition import Partition
+    from tailrace.native.counting import RequestCounts
     from tailrace.native.session import Session
 
 PUBLISH = int(MessageType.PUBLISH)
@@ -71,6 +72,7 @@ class Group:
     """Requests of one read for one partition: stored together, durable together (`waits.Wait`)."""
 
     __slots__ = (
+        "_batches",
         "_bytes_max",
         "_error",
         "_next_sequence",
@@ -83,6 +85,7 @@ class Group:
         "partition",
         "producer_id",
         "request_bytes",
+        "taken_at",
         "told",
     )
 
@@ -90,6 +93,7 @@ class Group:
         self._session = session
         self._bytes_max = partition.settings.message_bytes_max
         self._requests: list[tuple[int, int]] = []  # sequence, and count or 0
+        self._batches = 0  # how many of them have a count
         self._published: Published | None = None
         self._error: Exception | None = None
         self.partition = partition
@@ -97,7 +101,7 @@ class Group:
         self.first_sequence = self._next_sequence = first.producer_sequence
         self.messages: list[NewMessage] = []
         self.request_bytes = 0
-        self.deadline = 0.0
+        self.deadline = self.taken_at = 0.0
         self.told = False
 
     @property
@@ -114,6 +118,7 @@ class Group:
 
     def add(self, request: PublishRequest) -> None:
         self._requests.append((request.sequence, request.count))
+        self._batches += request.count > 0
         self.messages += request.messages
         self.request_bytes += request.bytes
         if self.producer_id != NO_PRODUCER:
@@ -171,6 +176,17 @@ class Group:
                 out.append(write_frame(_ACK, sequence=sequence, timestamp=time_ms, properties=properties))
             at += count or 1
 
+    def count(self, requests: RequestCounts, seconds: float) -> None:
+        singles = len(self._requests) - self._batches
+        if singles:
+            requests.published.note(seconds, singles)
+        if self._batches:
+            requests.published_batches.note(seconds, self._batches)
+        if self._error is not None:
+            requests.fail(requests.published, self._error, singles)
+            requests.fail(requests.published_batches, self._error, self._batches)
+        self._session.broker.counters.produce_ms.append(seconds * 1000)
+
 
 class Publishing:
     """What one client publishes."""
@@ -198,6 +214,7 @@ class Publishing:
                 self._put(topic, request)
         except ANSWERABLE as error:
             session.outlet.give(size)
+            session.count(frame.type, error)
             session.refuse(frame.sequence, error)
         except BaseException:
             session.outlet.give(size)
@@ -261,6 +278,7 @@ class Publishing:
             self._put(await session.in_time(session.broker.publisher.topic(name)), request)
         except BaseException as error:
             session.outlet.give(request.bytes)
+            session.count(PUBLISH_BATCH if request.count else PUBLISH, error)
             session.report(request.sequence, error)
         finally:
             session.unhold()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _ACK = int(MessageType.ACK)
+_PULL = int(MessageType.PULL)
 
 
 class Outlet(Protocol):
@@ -67,7 +68,10 @@ class Session:
     __slots__ = (
         "_held",
         "_in_flush",
+        "_is_later",
+        "_kind",
         "_publishing",
+        "_taken_at",
         "_told",
         "_waiting",
         "broker",
@@ -98,6 +102,9 @@ class Session:
         self._told: list[Wait] = []
         self._in_flush = False
         self._held = False
+        self._kind = 0  # of the request that is being taken
+        self._is_later = False  # it is answered later
+        self._taken_at = 0.0  # when the requests came that were not flushed yet; 0: there are none
 
     def __repr__(self) -> str:
         return f"<Session {self.name}, {self.unanswered} unanswered>"
@@ -116,15 +123,24 @@ class Session:
 
     def take(self, frame: Frame, size: int) -> None:
         """Serve one request. Its `size` bytes of the node's budget are given back when it is answered."""
-        kind = frame.type
+        self._kind = kind = frame.type
+        if not self._taken_at:
+            self._taken_at = self.broker.clock.monotonic()
         if kind in (PUBLISH, PUBLISH_BATCH):
             self._publishing.take(frame, size)
             return
         self._publishing.flush()
+        self._is_later = False
         try:
             HANDLERS.get(kind, refuse_type)(self, frame)
         except ANSWERABLE as error:
+            self.count(kind, error)
             self.refuse(frame.sequence, error)
+        else:
+            if not self._is_later:
+                self.count(kind)
+            elif kind == _PULL:
+                self.door.requests.note_unmeasured(kind)
         finally:
             self.outlet.give(size)
 
@@ -135,6 +151,7 @@ class Session:
             self._publishing.flush()
         finally:
             self._in_flush = False
+            self._taken_at = 0.0
             self.wake()
 
     def wake(self) -> None:
@@ -143,6 +160,7 @@ class Session:
             return
         told, self._told = self._told, []
         out: list[bytes] = []
+        requests, now = self.door.requests, self.broker.clock.monotonic()
         for wait in told:
             self._waiting.pop(wait, None)
             self.unanswered -= wait.requests
@@ -150,6 +168,7 @@ class Session:
             if size:
                 self.unanswered_bytes -= size
                 self.outlet.give(size)
+            wait.count(requests, now - wait.taken_at)
             if not self.is_closed:
                 wait.write_replies(out)
         if out:
@@ -206,10 +225,17 @@ class Session:
         """One more request waits for its reply; so many bytes of the budget are kept for it."""
         self.unanswered += 1
         self.unanswered_bytes += size
+        self._is_later = True
+
+    def count(self, kind: int, error: BaseException | None = None) -> None:
+        """A request of this kind, which came just now, is answered."""
+        now = self.broker.clock.monotonic()
+        self.door.requests.note(kind, now - (self._taken_at or now), error=error)
 
     def wait_for(self, wait: Wait) -> None:
         """The replies of these requests come when they are durable, or when they should have been."""
         wait.deadline = self.door.loop.time() + self.config.request_timeout_s
+        wait.taken_at = self._taken_at or self.broker.clock.monotonic()
         self._waiting[wait] = None
 
     def told(self, wait: Wait) -> None:
@@ -231,7 +257,7 @@ class Session:
         if holds:
             self.hold()
         self.asked(size)
-        task = self.door.start(name, self._run(sequence, work, holds=holds, size=size))
+        task = self.door.start(name, self._run(self._kind, sequence, work, holds=holds, size=size))
         task.add_done_callback(lambda _: work.close())  # which matters if it was ended before it began
 
     async def in_time(self, work: Awaitable[_T]) -> _T:
@@ -259,12 +285,18 @@ class Session:
 
     # ---- inside
 
-    async def _run(self, sequence: int, work: Coroutine[Any, Any, bytes], *, holds: bool, size: int) -> None:
+    async def _run(
+        self, kind: int, sequence: int, work: Coroutine[Any, Any, bytes], *, holds: bool, size: int
+    ) -> None:
+        clock, requests = self.broker.clock, self.door.requests
+        began = clock.monotonic()
         try:
             reply = await self.in_time(work)
+            requests.note(kind, clock.monotonic() - began)
             if sequence and not self.is_closed:
                 self.outlet.send(reply)
         except BaseException as error:
+            requests.note(kind, clock.monotonic() - began, error=error)
             self.report(sequence, error)
         finally:
             self.unanswered -= 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from tailrace.native.counting import RequestCounts
 from tailrace.native.errors import write_refusal
 from tailrace.wire.native import MessageType, write_frame
 
@@ -19,6 +20,7 @@ class Wait(Protocol):
     """Requests whose replies are not known yet."""
 
     deadline: float  # of the loop's clock; past it they are answered with an error
+    taken_at: float  # when they came
     told: bool
 
     @property
@@ -35,6 +37,9 @@ class Wait(Protocol):
     def write_replies(self, out: list[bytes]) -> None:
         """Once told: one frame for every request that wants a reply."""
 
+    def count(self, requests: RequestCounts, seconds: float) -> None:
+        """Once told: the requests took so long."""
+
 
 class Listener(Protocol):
     """A session, as a wait knows it."""
@@ -46,7 +51,7 @@ class Listener(Protocol):
 class AckWait:
     """One acknowledgement until the cursor is durable."""
 
-    __slots__ = ("_error", "_listener", "_sequence", "deadline", "settled", "told")
+    __slots__ = ("_error", "_listener", "_sequence", "deadline", "settled", "taken_at", "told")
 
     requests = 1
     request_bytes = 0
@@ -55,7 +60,7 @@ class AckWait:
         self._listener = listener
         self._sequence = sequence
         self._error: Exception | None = None
-        self.deadline = 0.0
+        self.deadline = self.taken_at = 0.0
         self.settled = 0  # how many messages it is about
         self.told = False
 
@@ -80,3 +85,6 @@ class AckWait:
             out.append(write_refusal(self._sequence, self._error))
             return
         out.append(write_frame(_ACK, sequence=self._sequence, properties=b"_count=%d\0" % self.settled))
+
+    def count(self, requests: RequestCounts, seconds: float) -> None:
+        requests.note(_ACK, seconds, error=self._error)

@@ -5,6 +5,7 @@
 `frames`      size-prefixed frames out of a byte stream, without I/O
 `peer`        the two ends of a connection
 `occupant`    who listens on a port that we wanted
+`tally`       what became of the requests of one API
 """
 
 from tailrace.net.acceptor import Acceptor, AcceptorConfig, DoorCounters
@@ -12,6 +13,7 @@ from tailrace.net.budget import Claim, RequestBudget
 from tailrace.net.frames import FrameSplitter
 from tailrace.net.occupant import find_occupant
 from tailrace.net.peer import ConnectionFacts, facts_of
+from tailrace.net.tally import Tally
 
 __all__ = [
     "Acceptor",
@@ -21,6 +23,7 @@ __all__ = [
     "DoorCounters",
     "FrameSplitter",
     "RequestBudget",
+    "Tally",
     "facts_of",
     "find_occupant",
 ]

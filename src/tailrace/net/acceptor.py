@@ -12,12 +12,13 @@ import logging
 import resource
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from tailrace.model import ConfigError
 from tailrace.net.occupant import find_occupant
 from tailrace.net.peer import ConnectionFacts
+from tailrace.net.tally import Tally
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,15 @@ class DoorCounters:
     refused: int = 0
     requests: int = 0
     protocol_errors: int = 0
+    failures: int = 0  # bugs of ours that a client met
+    tallies: dict[str, Tally] = field(default_factory=dict)  # by API
+
+    def tally(self, api: str) -> Tally:
+        """The requests of one API; names come from a table, and never from a client."""
+        found = self.tallies.get(api)
+        if found is None:
+            found = self.tallies[api] = Tally()
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """The log: where batches are kept, and the engines that keep them.
 
 `api`       the port that the broker speaks: `PartitionLog`, `StorageEngine`
+`counters`  what an engine measures of itself
 `epochs`    which leader epoch wrote which offsets        (state derived from the log)
 `producers` the newest batches of idempotent producers    (state derived from the log)
 `segment/`  the default engine: files and one journal per data directory
@@ -20,6 +21,7 @@ from tailrace.storage.api import (
     TimestampedOffset,
     Waiter,
 )
+from tailrace.storage.counters import StorageCounters
 from tailrace.storage.epochs import LeaderEpochs
 from tailrace.storage.producers import ProducerStates
 
@@ -34,6 +36,7 @@ __all__ = [
     "PartitionLog",
     "ProducerStates",
     "Slice",
+    "StorageCounters",
     "StorageEngine",
     "TimestampedOffset",
     "Waiter",

@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 
 from tailrace.model import ConfigError, Epoch, Offset, PartitionId
 from tailrace.records import Batch
+from tailrace.storage.counters import StorageCounters
 from tailrace.storage.epochs import LeaderEpochs
 from tailrace.storage.producers import ProducerStates
 
@@ -223,6 +224,10 @@ class StorageEngine(Protocol):
     @property
     def durable(self) -> bool:
         """Whether what is acknowledged outlives the process."""
+
+    @property
+    def counters(self) -> StorageCounters:
+        """What it measures of itself."""
 
     def logs(self) -> Sequence[PartitionLog]:
         """Every log that is open."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tailrace.records import Record
 
-_RECORD_BYTES = 250  # what the objects of a record take beside its bytes
+RECORD_BYTES = 250  # what the objects of a record take beside its bytes
 _HEADER_BYTES = 120  # likewise of a header
 
 
@@ -62,7 +62,7 @@ class Retained:
 
 def size_of(record: Record) -> int:
     """About what a record takes in memory."""
-    size = _RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
+    size = RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
     for name, value in record.headers:
         size += _HEADER_BYTES + len(name) + len(value or b"")
     return size

@@ -26,10 +26,11 @@ from tailrace.broker.subscriptions.definition import Guarantee, Mode, Start, Sub
 from tailrace.broker.subscriptions.delivery import Delivery, Notice, Recipient
 from tailrace.broker.subscriptions.dispatch import make_dispatch
 from tailrace.broker.subscriptions.intake import Intake
+from tailrace.broker.subscriptions.latency import Latencies, Stopwatch
 from tailrace.broker.subscriptions.machine import Settled, Verdict
 from tailrace.broker.subscriptions.member import Member, OffsetRanges
 from tailrace.broker.subscriptions.redelivery import Redelivery
-from tailrace.broker.subscriptions.retained import Retained, size_of
+from tailrace.broker.subscriptions.retained import RECORD_BYTES, Retained, size_of
 from tailrace.broker.subscriptions.start import resolve_start
 from tailrace.broker.subscriptions.subscribed_partition import (
     PRIORITY_DEFAULT,
@@ -75,6 +76,7 @@ class Subscription:
         dead_letters: DeadLetters,
         retained: Retained,
         on_redrive: Callable[[Subscription], SubscribedPartition | None],
+        latencies: Latencies | None = None,
     ) -> None:
         self.config = config
         self.created_ms = created_ms
@@ -83,6 +85,7 @@ class Subscription:
         self.partitions: list[SubscribedPartition] = []
         self.writer: CursorWriter | None = None
         self._clock = clock
+        self._stopwatch = Stopwatch(latencies or Latencies(), clock, restart_ms=config.ack_timeout_ms)
         self._retained = retained
         self._on_redrive = on_redrive  # gives the dead-letter topic as one more partition
         self._by_name: dict[tuple[str, int], SubscribedPartition] = {}
@@ -214,6 +217,7 @@ class Subscription:
         subscribed = self._find(topic, partition)
         settled = subscribed.machine.ack(ranges, epoch=epoch)
         self._settle_all(subscribed, settled)
+        self._stopwatch.settled(subscribed.source, ranges)
         self.counters.acknowledged += len(settled)
         assert self.writer is not None
         self.writer.tell(waiter)
@@ -372,7 +376,8 @@ class Subscription:
         """Give messages to members until one of them runs out; how many messages wait no longer."""
         at_once = self.config.delivery is Guarantee.AT_MOST_ONCE
         keeps_keys = self.config.mode is Mode.KEY_SHARED
-        counters, taken = self.counters, 0
+        counters, taken, sent_bytes = self.counters, 0, 0
+        delivered = counters.delivered
         while taken < _TURN_MESSAGES and (pair := self._dispatch.next()) is not None:
             member, pending = pair
             taken += 1
@@ -390,6 +395,7 @@ class Subscription:
             member.outbox.append(Delivery(partition.source, record, count=count, epoch=machine.epoch))
             member.wanted -= member.wanted > 0
             counters.delivered += 1
+            sent_bytes += pending.size
             counters.redelivered += count > 1
             member.held += 1
             if at_once:
@@ -399,7 +405,15 @@ class Subscription:
             self._retained.put(partition.place, record, pending.size)
             if keeps_keys:
                 self._keys[partition.place, offset] = record.key
+        if count := counters.delivered - delivered:
+            self._count_out(count, sent_bytes)
         return taken
+
+    def _count_out(self, count: int, size: int) -> None:
+        """So many messages leave the topic, of about this size in memory."""
+        traffic = self.partitions[0].partition.counters
+        traffic.records_out += count
+        traffic.bytes_out += size - count * RECORD_BYTES
 
     def _send(self) -> None:
         for member in list(self._members.values()):
@@ -409,11 +423,13 @@ class Subscription:
                     assert self.writer is not None
                     self.writer.tell(SendWhenDurable(self, member, deliveries))
                 else:
+                    self._stopwatch.sent(deliveries)
                     member.recipient.deliver(deliveries)
 
     def send_durable(self, member: Member, deliveries: Sequence[Delivery]) -> None:
         """The cursor past these is durable: they may leave, if there is still somebody to send them to."""
         if member.id in self._members:
+            self._stopwatch.sent(deliveries)
             member.recipient.deliver(deliveries)
             self.let_go(member, len(deliveries))
 

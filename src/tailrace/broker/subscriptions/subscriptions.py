@@ -24,6 +24,7 @@ from tailrace.broker.subscriptions.delivery import Notice, Source
 from tailrace.broker.subscriptions.description import list_dead_letters
 from tailrace.broker.subscriptions.feed import Feed
 from tailrace.broker.subscriptions.journal import CursorRecords, definition_record, definition_tombstone
+from tailrace.broker.subscriptions.latency import Latencies
 from tailrace.broker.subscriptions.loading import LoadedCursors, load_cursors
 from tailrace.broker.subscriptions.machine import PartitionMachine, Rules
 from tailrace.broker.subscriptions.ranges import Ranges
@@ -75,6 +76,7 @@ class Subscriptions:
         self._durable = storage_is_durable
         self._tasks = Supervisor(on_failure)
         self._dead_letters = DeadLetters(topics)
+        self.latencies = Latencies()
         self._subscriptions: dict[str, Subscription] = {}
         self._writers: dict[int, StateWriter] = {}
         self._changing = asyncio.Lock()
@@ -310,6 +312,7 @@ class Subscriptions:
             dead_letters=self._dead_letters,
             retained=Retained(bytes_max=_RETRY_BUFFER_BYTES, required=not self._durable),
             on_redrive=self._add_dead_letters,
+            latencies=self.latencies,
         )
 
     def _open(self, subscription: Subscription, partitions: list[SubscribedPartition]) -> None:

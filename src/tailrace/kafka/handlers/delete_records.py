@@ -6,10 +6,10 @@ it is OFFSET_OUT_OF_RANGE. Internal topics keep their records, and so do compact
 
 from __future__ import annotations
 
+from tailrace.broker.topic import check_records_deletable
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
 from tailrace.kafka.resources import find_topic
-from tailrace.model import BrokerError, ErrorCode
 from tailrace.wire.kafka.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -40,17 +40,9 @@ async def _delete(call: Call, name: str, asked: DeleteRecordsPartition) -> Delet
         partition_index=asked.partition_index, low_watermark=_NO_LOW_WATERMARK
     )
     try:
-        _check_topic(call, name)
+        check_records_deletable(find_topic(call, name))
         partition = call.broker.leader(name, asked.partition_index)
         result.low_watermark = await partition.delete_records(asked.offset)
     except ANSWERABLE as error:
         result.error_code, _ = error_of(error)
     return result
-
-
-def _check_topic(call: Call, name: str) -> None:
-    topic = find_topic(call, name)
-    if topic.internal:
-        raise BrokerError(f"{name} is internal", code=ErrorCode.INVALID_TOPIC_EXCEPTION)
-    if not topic.settings.log.delete:
-        raise BrokerError(f"{name} is compacted and never deletes", code=ErrorCode.POLICY_VIOLATION)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tailrace.kafka.errors import error_name
 from tailrace.kafka.fetching import Fetch, Records, framed
 from tailrace.model import ProtocolError
 from tailrace.wire.kafka import read_fetch_request, write_fetch_response
@@ -37,6 +38,8 @@ def take(
         raise ProtocolError(f"a fetch of {count} partitions is over {most}")
     context = door.sessions.begin(request, door.loop.time())
     if context.error:
+        door.fetched.note(0.0)  # nothing was looked for
+        door.fetched.fail(error_name(context.error))
         refusal: list[bytes | Records] = write_fetch_response(version, error_code=context.error, topics=[])
         return framed(refusal, version=version, correlation_id=correlation_id)
     fetch = Fetch(connection, request, context, version=version, correlation_id=correlation_id)

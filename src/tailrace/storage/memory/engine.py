@@ -11,6 +11,7 @@ import asyncio
 from tailrace.model import PartitionExists, PartitionId, StorageError, UnknownPartition
 from tailrace.runtime import Clock, SystemClock
 from tailrace.storage.api import LogConfig
+from tailrace.storage.counters import StorageCounters
 from tailrace.storage.memory.log import MemoryLog
 
 
@@ -21,6 +22,7 @@ class MemoryStorage:
         self._clock = clock or SystemClock()
         self._logs: dict[PartitionId, MemoryLog] = {}
         self._closed = False
+        self.counters = StorageCounters()  # nothing is waited for here, and so nothing measured
 
     def __repr__(self) -> str:
         return f"<MemoryStorage {'closed' if self._closed else f'{len(self.logs())} logs'}>"

@@ -213,6 +213,7 @@ class Committer:
 
     async def _commit(self, entries: list[Entry], size: int) -> None:
         directory, journal = self._directory, self._journal
+        taken = directory.clock.monotonic()
         plan = plan_commit(entries, directory.logs, directory.config)
         await self._write_references(plan)
         parts: list[bytes | memoryview] = []
@@ -226,8 +227,11 @@ class Committer:
         began = directory.clock.monotonic()
         await journal.write(frame, lsn, sync=plan.sync)
         directory.check_fence()
+        now = directory.clock.monotonic()
+        directory.counters.append.observe(now - taken)
         if plan.sync:
-            self._note_round(len(entries), directory.clock.monotonic() - began)
+            directory.counters.flush.observe(now - began)
+            self._note_round(len(entries), now - began)
         directory.queued_bytes -= size
         self._acknowledge(lsn, entries, size)
 

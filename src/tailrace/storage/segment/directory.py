@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.model import NoSpace, PartitionId, StorageError
 from tailrace.runtime import BufferPool, Clock, Disk
+from tailrace.storage.counters import StorageCounters
 from tailrace.storage.segment.cache import SegmentCache
 from tailrace.storage.segment.config import DirectoryConfig
 from tailrace.storage.segment.guard import GuardedDisk
@@ -41,6 +42,7 @@ class Directory:
         self.config = config
         self.clock = clock
         self.rng = rng
+        self.counters = StorageCounters()
         self.pool = BufferPool()
         self.cache = SegmentCache(self.disk, self.pool, bytes_max=config.index_cache_bytes)
         self.snapshots = Snapshots(self.disk)

@@ -14,6 +14,7 @@ from typing import Any
 from tailrace.model import PartitionExists, PartitionId, StorageError, UnknownPartition
 from tailrace.runtime import Clock, DirectoryLock, Disk, RealDisk, Supervisor, SystemClock
 from tailrace.storage.api import LogConfig
+from tailrace.storage.counters import StorageCounters
 from tailrace.storage.segment.apply import Applier
 from tailrace.storage.segment.checkpointing import Checkpointer
 from tailrace.storage.segment.commit import Committer
@@ -106,6 +107,10 @@ class SegmentStorage:
         self._tasks.start("housekeeping", self._housekeeper.run())
 
     # ---- the port
+
+    @property
+    def counters(self) -> StorageCounters:
+        return self.directory.counters
 
     def logs(self) -> Sequence[SegmentLog]:
         return list(self.directory.serving.values())

@@ -1,0 +1,63 @@
+"""Requests counted by API and error, once their answer is known.
+
+Produce and Fetch count themselves, where they know their errors anyway. Of all others the response is looked
+at: the first `error_code` in it, or in the items of its lists, is its error. Where a type has one is found
+out once.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, get_args, get_type_hints
+
+from tailrace.kafka.errors import error_name
+from tailrace.wire.kafka import APIS, Message
+
+if TYPE_CHECKING:
+    from tailrace.kafka.door import Door
+
+_ERROR = "error_code"
+Path = tuple[str, ...]
+
+
+def count(door: Door, key: int, response: Message | None, *, started: float) -> None:
+    """A request of this API is answered; None: with bytes that were kept, which tell of no error."""
+    tally = door.counters.tally(APIS[key].name)
+    tally.note(door.broker.clock.monotonic() - started)
+    if response is not None and (code := find_error(response)):
+        tally.fail(error_name(code))
+
+
+def find_error(response: Message) -> int:
+    """The first error in a response; 0 if there is none."""
+    for path in _paths(type(response)):
+        if code := _first(response, path):
+            return code
+    return 0
+
+
+def _first(message: object, path: Path) -> int:
+    if len(path) == 1:
+        return int(getattr(message, path[0]))
+    for each in getattr(message, path[0]) or ():
+        if code := _first(each, path[1:]):
+            return code
+    return 0
+
+
+@cache
+def _paths(kind: type) -> tuple[Path, ...]:
+    """Where messages of a type have errors: in themselves, or in the items of their lists."""
+    hints = get_type_hints(kind)
+    found: list[Path] = [(_ERROR,)] if _ERROR in hints else []
+    for name, hint in hints.items():
+        for item in _item_types(hint):
+            found += [(name, *path) for path in _paths(item)]
+    return tuple(found)
+
+
+def _item_types(hint: object) -> list[type[Message]]:
+    """The messages that a field holds in a list, however it is annotated."""
+    if isinstance(hint, type) and not get_args(hint):
+        return [hint] if issubclass(hint, Message) else []
+    return [each for arg in get_args(hint) for each in _item_types(arg)]

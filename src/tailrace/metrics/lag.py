@@ -1,0 +1,80 @@
+"""How far behind those are who read: groups by what they committed, subscriptions by their cursors.
+
+A group's lag counts the partitions that it has committed. A partition that is gone, or led elsewhere, counts
+for nothing; so do groups that are still being loaded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from tailrace.model import BrokerError, TopicPartition
+
+if TYPE_CHECKING:
+    from tailrace.broker import Broker
+    from tailrace.broker.subscriptions import Subscription
+
+_BREATH_POSITIONS = 500
+
+
+class Position(NamedTuple):
+    """Where a group stands in a partition."""
+
+    topic: str
+    partition: int
+    committed: int
+    lag: int
+
+
+def count_lag(broker: Broker) -> int:
+    """Records that some group has not committed, and messages that some subscription is not done with."""
+    groups = sum(each.lag for name in group_names(broker) for each in positions_of(broker, name))
+    return groups + sum(subscription_lag(each) for each in broker.subscriptions)
+
+
+def group_names(broker: Broker) -> list[str]:
+    """The groups that there are; none while they are being loaded."""
+    try:
+        return [listing.group_id for listing in broker.groups.list_groups()]
+    except BrokerError:
+        return []
+
+
+def positions_of(broker: Broker, group: str) -> list[Position]:
+    """Every partition that a group has committed; nothing of one that is loading, or gone since."""
+    try:
+        committed = broker.groups.fetch_offsets(group, None)
+    except BrokerError:
+        return []
+    positions = []
+    for name, kept in committed.items():
+        if kept.offset >= 0 and (end := _high_watermark(broker, name)) is not None:
+            positions.append(Position(name.topic, name.partition, kept.offset, max(0, end - kept.offset)))
+    return positions
+
+
+async def each_group(broker: Broker) -> AsyncIterator[tuple[str, list[Position]]]:
+    """The groups one after the other; the loop is given to others between them."""
+    seen = 0
+    for name in group_names(broker):
+        positions = positions_of(broker, name)
+        yield name, positions
+        seen += len(positions) + 1
+        if seen >= _BREATH_POSITIONS:
+            seen = 0
+            await asyncio.sleep(0)
+
+
+def subscription_lag(subscription: Subscription) -> int:
+    """Messages of its topic that a subscription is not done with; its dead letters do not count."""
+    topic = subscription.config.topic
+    return sum(each.lag for each in subscription.partitions if each.source.topic == topic)
+
+
+def _high_watermark(broker: Broker, name: TopicPartition) -> int | None:
+    try:
+        return broker.leader(name.topic, name.partition).high_watermark
+    except BrokerError:  # deleted, or led elsewhere
+        return None

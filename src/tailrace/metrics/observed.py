@@ -1,0 +1,44 @@
+"""What is looked at: one node, as its figures need to know it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tailrace.broker import Broker
+from tailrace.net import DoorCounters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """A broker with its doors."""
+
+    broker: Broker
+    doors: Mapping[str, DoorCounters] = field(default_factory=dict)  # by name
+    info: Mapping[str, str] = field(default_factory=dict)  # version, engine: what never changes
+    data_dir: str = ""  # "": everything is in memory
+    streams: Callable[[], int] = int  # live streams that are open; none unless somebody says otherwise
+
+    @property
+    def requests(self) -> int:
+        """Requests that were taken, by all doors."""
+        return sum(door.requests for door in self.doors.values())
+
+    @property
+    def errors(self) -> int:
+        """Requests that were answered with an error, clients that broke the protocol, and bugs of ours."""
+        return sum(
+            door.protocol_errors + door.failures + sum(tally.failed for tally in door.tallies.values())
+            for door in self.doors.values()
+        )
+
+    def disk_free_bytes(self) -> int | None:
+        """Space left where the log is; None where it is in memory, or nobody can tell."""
+        if not self.data_dir:
+            return None
+        try:
+            state = os.statvfs(self.data_dir)
+        except OSError:
+            return None
+        return state.f_bavail * state.f_frsize

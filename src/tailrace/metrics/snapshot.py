@@ -1,0 +1,165 @@
+"""What one scrape shows: which topics, groups and subscriptions, and what they are like in sum.
+
+Taken in pieces: with ten thousand partitions the loop is given to others a few dozen times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tailrace.broker import Broker, Partition, Topic
+from tailrace.broker.subscriptions import Subscription
+from tailrace.metrics.choice import Candidate, Choice
+from tailrace.metrics.lag import Position, each_group
+
+_BREATH_PARTITIONS = 500
+PARTITION_FAMILIES = 7
+"""So many families have a series for every partition (kafka_topic_partition_*),"""
+PARTITION_FAMILIES_ASKED = PARTITION_FAMILIES + 3
+"""and so many where somebody asks for partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How many series a scrape may have, by what they are about."""
+
+    topics: int = 1_000  # topics with figures of their own
+    readers: int = 1_000  # groups, and subscriptions, with figures of their own
+    partition_series: int = 10_000  # of topics, and as many of groups
+    partition_series_asked: int = 200_000  # where somebody asks for them
+
+
+@dataclass(slots=True)
+class TopicState:
+    """A topic in sum."""
+
+    topic: Topic
+    log_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """A node at one moment, or nearly one."""
+
+    by_partition: bool  # whether somebody asked for every partition
+    topics: list[TopicState] = field(default_factory=list)  # that have figures of their own
+    partitions: list[Partition] = field(default_factory=list)  # of the topics whose partitions are shown
+    groups: list[tuple[str, list[Position]]] = field(default_factory=list)
+    group_partitions: list[tuple[str, list[Position]]] = field(default_factory=list)
+    subscriptions: list[Subscription] = field(default_factory=list)
+    topics_total: int = 0
+    partitions_total: int = 0
+    under_replicated: int = 0
+    offline: int = 0
+    log_bytes: int = 0
+    truncated: dict[str, int] = field(default_factory=dict)  # what is left out, by what it is
+
+
+class Choices:
+    """What is shown, from one scrape to the next."""
+
+    def __init__(self, bounds: Bounds | None = None) -> None:
+        self.bounds = bounds or Bounds()
+        self.topics = Choice()
+        self.partitions = Choice()
+        self.groups = Choice()
+        self.group_partitions = Choice()
+        self.subscriptions = Choice()
+
+
+async def take_snapshot(broker: Broker, choices: Choices, *, by_partition: bool) -> Snapshot:
+    snapshot = Snapshot(by_partition=by_partition)
+    states = await _look_at_topics(broker, snapshot)
+    bounds = choices.bounds
+    # One that asks for everything once must not decide what everybody else is shown.
+    partitions = Choice() if by_partition else choices.partitions
+    group_partitions = Choice() if by_partition else choices.group_partitions
+    series_max = bounds.partition_series_asked if by_partition else bounds.partition_series
+    families = PARTITION_FAMILIES_ASKED if by_partition else PARTITION_FAMILIES
+    candidates = {name: Candidate(cost=1, activity=_activity(state.topic)) for name, state in states.items()}
+    shown = choices.topics.choose(candidates, series_max=bounds.topics)
+    snapshot.topics = [state for name, state in states.items() if name in shown]
+    snapshot.truncated["topics"] = len(states) - len(shown)
+    candidates = {
+        name: Candidate(cost=families * len(state.topic.partitions), activity=_activity(state.topic))
+        for name, state in states.items()
+    }
+    shown = partitions.choose(candidates, series_max=series_max)
+    snapshot.partitions = [
+        each for name, state in states.items() if name in shown for each in state.topic.partitions
+    ]
+    snapshot.truncated["topic_partitions"] = sum(
+        len(state.topic.partitions) for name, state in states.items() if name not in shown
+    )
+    groups = [pair async for pair in each_group(broker)]
+    _choose_groups(snapshot, groups, choices.groups, group_partitions, bounds.readers, series_max)
+    _choose_subscriptions(snapshot, list(broker.subscriptions), choices)
+    return snapshot
+
+
+async def _look_at_topics(broker: Broker, snapshot: Snapshot) -> dict[str, TopicState]:
+    """One pass over everything; the states of the topics that are not the broker's own."""
+    states: dict[str, TopicState] = {}
+    seen = 0
+    for topic in broker.topics:
+        log_bytes = 0
+        for partition in topic.partitions:
+            log = partition.log
+            log_bytes += 0 if log is None else log.size_bytes
+            snapshot.offline += log is None and partition.is_led_here
+            snapshot.under_replicated += is_under_replicated(partition)
+        snapshot.log_bytes += log_bytes
+        snapshot.topics_total += 1
+        snapshot.partitions_total += len(topic.partitions)
+        if not topic.internal:
+            states[topic.name] = TopicState(topic, log_bytes)
+        seen += len(topic.partitions)
+        if seen >= _BREATH_PARTITIONS:
+            seen = 0
+            await asyncio.sleep(0)
+    return states
+
+
+def _choose_groups(
+    snapshot: Snapshot,
+    groups: Sequence[tuple[str, list[Position]]],
+    choice: Choice,
+    partitions: Choice,
+    readers_max: int,
+    series_max: int,
+) -> None:
+    candidates = {
+        name: Candidate(cost=1, activity=sum(each.committed for each in positions))
+        for name, positions in groups
+    }
+    shown = choice.choose(candidates, series_max=readers_max)
+    snapshot.groups = [pair for pair in groups if pair[0] in shown]
+    snapshot.truncated["groups"] = len(groups) - len(shown)
+    candidates = {
+        name: Candidate(cost=2 * len(positions), activity=candidates[name].activity)
+        for name, positions in groups
+    }
+    shown = partitions.choose(candidates, series_max=series_max)
+    snapshot.group_partitions = [pair for pair in groups if pair[0] in shown]
+    snapshot.truncated["group_partitions"] = sum(
+        len(positions) for name, positions in groups if name not in shown
+    )
+
+
+def _choose_subscriptions(snapshot: Snapshot, subscriptions: list[Subscription], choices: Choices) -> None:
+    candidates = {
+        each.config.name: Candidate(cost=1, activity=each.counters.delivered) for each in subscriptions
+    }
+    shown = choices.subscriptions.choose(candidates, series_max=choices.bounds.readers)
+    snapshot.subscriptions = [each for each in subscriptions if each.config.name in shown]
+    snapshot.truncated["subscriptions"] = len(subscriptions) - len(shown)
+
+
+def is_under_replicated(partition: Partition) -> bool:
+    return len(partition.isr) < len(partition.replicas)
+
+
+def _activity(topic: Topic) -> int:
+    return topic.counters.records_in + topic.counters.records_out

@@ -1,0 +1,55 @@
+"""Requests counted by their type and error, once their answer is known.
+
+Requests that are stored together are counted together: with one look at the clock, and one observation.
+"""
+
+from __future__ import annotations
+
+from tailrace.model import BrokerError, ErrorCode, StorageError
+from tailrace.net import DoorCounters, Tally
+from tailrace.wire.native import MessageType
+
+_UNKNOWN = "UNKNOWN"  # whatever a client may send: one name for all of it
+
+
+class RequestCounts:
+    """What became of the requests of one listener."""
+
+    __slots__ = ("_by_kind", "_counters", "published", "published_batches")
+
+    def __init__(self, counters: DoorCounters) -> None:
+        self._counters = counters
+        self._by_kind: dict[int, Tally] = {}
+        self.published = self._find(MessageType.PUBLISH)
+        self.published_batches = self._find(MessageType.PUBLISH_BATCH)
+
+    def note(self, kind: int, seconds: float, count: int = 1, *, error: BaseException | None = None) -> None:
+        """So many requests of this type took so long, and ended with this error or with none."""
+        tally = self._by_kind.get(kind) or self._find(kind)
+        tally.note(seconds, count)
+        if error is not None:
+            self.fail(tally, error, count)
+
+    def fail(self, tally: Tally, error: BaseException, count: int) -> None:
+        """So many requests, which are counted by themselves, were answered with this error."""
+        if count:
+            tally.fail(_name_of(error), count)
+
+    def note_unmeasured(self, kind: int) -> None:
+        """A request that waits for as long as its client says."""
+        (self._by_kind.get(kind) or self._find(kind)).requests += 1
+
+    def _find(self, kind: int) -> Tally:
+        known = kind in MessageType.__members__.values()
+        tally = self._counters.tally(MessageType(kind).name if known else _UNKNOWN)
+        if known:  # else a client could fill the dictionary
+            self._by_kind[kind] = tally
+        return tally
+
+
+def _name_of(error: BaseException) -> str:
+    if isinstance(error, BrokerError):
+        return error.code.name
+    if isinstance(error, StorageError):
+        return ErrorCode.KAFKA_STORAGE_ERROR.name
+    return ErrorCode.UNKNOWN_SERVER_ERROR.name
