@@ -41,3 +41,31 @@ def test_a_package_imports_neither_the_command_line_nor_test_tools(package: str)
 def test_model_imports_nothing_of_tailrace_but_itself() -> None:
     ours = {name for name in modules_after("import tailrace.model") if name.startswith("tailrace.")}
     assert ours == {"tailrace.model", "tailrace.model.errors", "tailrace.model.names", "tailrace.model.text"}
+
+
+WEB = {
+    "starlette",
+    "uvicorn",
+    "httptools",
+    "websockets",
+    "prometheus_client",
+    "tailrace.http",
+    "tailrace.metrics",
+}
+
+
+def test_an_embedded_broker_without_http_does_not_load_what_only_http_needs() -> None:
+    found = modules_after("import tailrace; tailrace.Broker().start()")
+    assert "tailrace.server.embedded" in found
+    assert WEB & found == set()
+
+
+def test_an_app_that_is_only_made_loads_nothing_yet() -> None:
+    found = modules_after("import tailrace; tailrace.Broker().asgi(); tailrace.AsyncBroker().asgi()")
+    assert "tailrace.server.mounted" in found
+    assert WEB & found == set()
+
+
+def test_an_embedded_broker_with_http_loads_it() -> None:
+    found = modules_after("import tailrace; tailrace.Broker(http_port=0).start()")
+    assert found >= {"starlette", "uvicorn", "tailrace.http"}

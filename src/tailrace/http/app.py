@@ -26,6 +26,8 @@ from tailrace.http.operation import JSON, Call, NoBody, Operation
 logger = logging.getLogger(__name__)
 
 _SHOWN_MAX = 200
+_EMPTY = b"{}"
+_REASON_BYTES_MAX = 123  # RFC 6455 section 5.5
 
 
 class HttpApp:
@@ -42,19 +44,14 @@ class HttpApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             self.door.counters.requests += 1
-        await self._router(scope, receive, send)
+        # Inside another app there is its router already, which knows nothing of our paths.
+        await self._router({**scope, "router": self._router}, receive, send)
 
     async def _not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008, "reason": "there is no such stream"})
-            return
-        if scope["type"] != "http":
-            return  # lifespan: nothing to start that is not started
         path = scope["path"][:_SHOWN_MAX]
-        error = HttpError(
-            Code.INVALID_REQUEST, f"there is no {path}. What there is: /openapi.json", status=404
-        )
-        await error_response(error)(scope, receive, send)
+        listed = f"{scope.get('root_path', '')}/openapi.json"
+        error = HttpError(Code.INVALID_REQUEST, f"there is no {path}. What there is: {listed}", status=404)
+        await refuse(error, scope, receive, send)
 
 
 def _route(door: Door, operation: Operation) -> Route:
@@ -87,7 +84,7 @@ class _OneMethod(Route):
                 status=405,
                 headers={"allow": allowed},
             )
-            await error_response(error)(scope, receive, send)
+            await refuse(error, scope, receive, send)
             return
         await self.app(scope, receive, send)
 
@@ -104,13 +101,13 @@ def _methods_of(scope: Scope) -> set[str]:
 # ---- reading
 
 
-def read_query(request: Request, kind: type) -> Any:
+def read_query(request: Request, kind: type[msgspec.Struct]) -> Any:
     """The parameters as a Struct; INVALID_REQUEST names the one that is wrong."""
     pairs = request.query_params.multi_items()
     given = dict(pairs)
     if len(given) < len(pairs):
         raise invalid("a parameter is given twice")
-    fields = {field.encode_name for field in msgspec.structs.fields(kind)}
+    fields = set(kind.__struct_encode_fields__)
     if unknown := sorted(given.keys() - fields):
         known = ", ".join(sorted(fields)) or "none"
         raise invalid(f"there is no parameter {unknown[0][:_SHOWN_MAX]!r}. There are: {known}")
@@ -133,11 +130,15 @@ async def _read_body(request: Request, operation: Operation, door: Door) -> Any:
             f"{media[:_SHOWN_MAX]} is not read here. Send {kinds}, and say so: -H 'Content-Type: {JSON}'",
             status=415,
         )
-    return read_json(await read_whole(request, door.config), operation.body)
+    data = await read_whole(request, door.config)
+    # A body of which everything may be left out may be left out as well.
+    return read_json(data or _EMPTY if operation.body_may_be_empty else data, operation.body)
 
 
 def read_json(data: bytes, kind: Any) -> Any:
     """A JSON text as a value of a type; INVALID_REQUEST says where it is not one."""
+    if not data:
+        raise invalid("there is no body. Send JSON")
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
@@ -181,3 +182,12 @@ def error_response(error: HttpError) -> Response:
     return Response(
         msgspec.json.encode(error.body()), status_code=error.status, media_type=JSON, headers=error.headers
     )
+
+
+async def refuse(error: HttpError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request, or the beginning of a WebSocket, with an error."""
+    if scope["type"] == "websocket" and "websocket.http.response" not in scope.get("extensions", {}):
+        reason = str(error).encode()[:_REASON_BYTES_MAX].decode(errors="ignore")
+        await send({"type": "websocket.close", "code": 1008, "reason": reason})
+        return
+    await error_response(error)(scope, receive, send)

@@ -34,6 +34,7 @@ class HttpConfig:
     read_bytes_max: int = 8 * _MIB  # of one read
     wait_ms_max: int = 60_000  # that a read or a pull may wait for more
     pull_count_max: int = 1_000
+    pull_idle_s: float = 10.0  # without a pull, until the door's place in a subscription is given up
 
     # Live streams.
     streams_max: int = 10_000  # tails and WebSockets, of all clients together

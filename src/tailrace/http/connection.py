@@ -1,80 +1,104 @@
 """The sockets of the HTTP door: uvicorn's protocols, with the bounds that they lack.
 
-uvicorn parses requests (httptools) and WebSocket frames (websockets) and calls the app. What is added here is
-what an acceptor needs of every connection, and two bounds: a head of `head_bytes_max`, which must be complete
-within `head_timeout_s`. A connection that upgrades to WebSocket is handed over to a protocol of its own.
+uvicorn parses requests (httptools) and WebSocket frames (websockets) and calls the app. What is added
+here is what an acceptor needs of every connection, and an end for each way to keep one for nothing:
+
+    idle ----first byte----> head ----its last----> body ----its last----> idle
+    idle_timeout_s           head_timeout_s         whoever reads it has deadlines of its own;
+                                                    head_timeout_s, once the request was answered
+
+- What is not a body has `head_bytes_max`: a head, the trailers of a body, empty lines between requests.
+- While a request is answered no clock runs: the client waits for us.
+- A client that takes nothing of what waits for it is given up: soon if the connection closes anyway, after
+  some idle times if it does not, since a live stream may well be paused.
+- What breaks the rules is answered once, in our form, and never in the middle of another answer.
+- Whoever still works for a client that is gone is told, also where several requests came at once.
+
+A connection that upgrades to WebSocket stays the one that the acceptor knows, and hands its socket on.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from email.utils import formatdate
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
 from tailrace.http.config import HttpConfig
-from tailrace.net import ConnectionFacts, facts_of
+from tailrace.http.error import Code, HttpError
+from tailrace.net import ConnectionFacts, DoorCounters, facts_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 _LISTENER = "http"
-_TOO_LARGE_BODY = (
-    b'{"error":{"code":"INVALID_REQUEST","message":"the head of the request is too large","details":{}}}'
-)
-_TOO_LARGE = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\n"
-    b"content-length: %d\r\nconnection: close\r\n\r\n%s" % (len(_TOO_LARGE_BODY), _TOO_LARGE_BODY)
-)
+_IDLE, _HEAD, _BODY = range(3)
+_STALLED_IDLE_TIMES: Final = 4
+"""How many idle times a client may leave a live stream unread."""
 
-Accepted: TypeAlias = "HttpConnection | WebSocketConnection"
+_PHRASES: Final = {400: "Bad Request", 431: "Request Header Fields Too Large"}
 
 
 class Shared:
     """What all connections of a listener are made with."""
 
-    def __init__(self, app: ASGIApp, config: HttpConfig) -> None:
+    def __init__(self, app: ASGIApp, config: HttpConfig, counters: DoorCounters) -> None:
         self.config = config
-        self.state = ServerState()
+        self.counters = counters
+        self.state = _DatedState()
+        self.logger = _quiet_logger()
         self.uvicorn = Config(
             app,
+            interface="asgi3",
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,  # who calls is who connected
             lifespan="off",
             ws="websockets-sansio",
             ws_max_size=config.body_bytes_max,
             ws_per_message_deflate=False,  # a small message may be a large one compressed
-            timeout_keep_alive=max(int(config.idle_timeout_s), 1),
         )
         self.uvicorn.load()
 
 
 class HttpConnection(HttpToolsProtocol):
-    """One connection that speaks HTTP."""
+    """One connection: HTTP, and WebSocket once it was upgraded."""
 
     def __init__(
         self,
         shared: Shared,
         *,
-        on_made: Callable[[Accepted], bool],
-        on_lost: Callable[[Accepted], None],
+        on_made: Callable[[HttpConnection], bool],
+        on_lost: Callable[[HttpConnection], None],
     ) -> None:
         super().__init__(shared.uvicorn, shared.state, {}, asyncio.get_running_loop())
+        self.logger = shared.logger
+        self.timeout_keep_alive = shared.config.idle_timeout_s  # type: ignore[assignment]
         self._shared = shared
         self._on_made = on_made
         self._on_lost = on_lost
         self._facts: ConnectionFacts | None = None
-        self._head_bytes = 0  # of the request whose head is arriving
-        self._head_since: float | None = self.loop.time()
-        self._upgraded = False
+        self._phase = _IDLE
+        self._since = self.loop.time()  # the phase began, or something last went on
+        self._dry_bytes = 0  # since the last byte of a body, or the end of a head
+        self._unsent_bytes = 0  # as the last sweep found them
+        self._is_deaf = False  # what still comes is not listened to
+        self._unanswered: list[RequestResponseCycle] = []  # in order; may begin with some that are by now
+        self._socket: WebSocketConnection | None = None
+        self._is_lost = False
 
     def __repr__(self) -> str:
-        return f"<HttpConnection {self.facts.peer_host}:{self.facts.peer_port}>"
+        kind = "HTTP" if self._socket is None else "WebSocket"
+        return f"<HttpConnection {self.facts.peer_host}:{self.facts.peer_port} {kind}>"
 
     @property
     def facts(self) -> ConnectionFacts:
@@ -82,6 +106,11 @@ class HttpConnection(HttpToolsProtocol):
         if self._facts is None:
             self._facts = facts_of(self.transport, listener=_LISTENER)
         return self._facts
+
+    @property
+    def _is_answering(self) -> bool:
+        """uvicorn's cycle is the newest request, which is answered last."""
+        return self.cycle is not None and not self.cycle.response_complete
 
     # ---- the transport's side
 
@@ -91,37 +120,99 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._is_lost:
+            return
+        self._is_lost = True
+        self._tell_gone()
         super().connection_lost(exc)
-        if not self._upgraded:
-            self._on_lost(self)
+        if self._socket is not None:
+            self._socket.connection_lost(exc)
+        self._on_lost(self)
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
+        if self._is_deaf or self.transport.is_closing():
             return
-        if self._head_since is None and (self.cycle is None or self.cycle.response_complete):
-            self._head_since = self.loop.time()
-        if self._head_since is not None:
-            self._head_bytes += len(data)
+        self._dry_bytes += len(data)
         super().data_received(data)
-        if self._head_since is not None and self._head_bytes > self._shared.config.head_bytes_max:
-            self.transport.write(_TOO_LARGE)
-            self.transport.close()
+        if self._dry_bytes > self._shared.config.head_bytes_max:
+            self._refuse(431, "the head of the request is too large")
+
+    # ---- the parser's side
+
+    def on_message_begin(self) -> None:
+        self._phase, self._since = _HEAD, self.loop.time()
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._phase == _HEAD:  # a trailer must not change what was checked already
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._head_bytes, self._head_since = 0, None
+        # One that comes in one piece is complete before anybody could count it.
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size > self._shared.config.head_bytes_max:
+            self._refuse(431, "the head of the request is too large")
+            raise ValueError("the parser shall stop here")
+        before = self.cycle
         super().on_headers_complete()
+        self._phase, self._dry_bytes = _BODY, 0
+        if self.cycle is not before:
+            open_ones = [each for each in self._unanswered if not each.response_complete]
+            self._unanswered = [*open_ones, self.cycle]
+
+    def on_body(self, body: bytes) -> None:
+        self._dry_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._phase, self._since, self._dry_bytes = _IDLE, self.loop.time(), 0
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """What uvicorn says in plain text, in our form."""
+        self._refuse(400, msg)
+
+    def _refuse(self, status: int, message: str) -> None:
+        if self._is_deaf or self.transport.is_closing():
+            return
+        self._is_deaf, self._since = True, self.loop.time()
+        self._shared.counters.protocol_errors += 1
+        if self._is_answering and self._phase != _BODY:
+            self.cycle.keep_alive = False  # what was asked before is answered, and then it closes
+            return
+        is_begun = len(self._unanswered) > 1 or (self._is_answering and self.cycle.response_started)
+        self._tell_gone()
+        if not is_begun:
+            self.transport.write(_refusal(status, message))
+        # Closing here would throw away what still comes, and with it the answer (RFC 9112 section 9.6).
+        self.transport.write_eof()
+
+    def _tell_gone(self) -> None:
+        """Whoever answers hears that nobody waits; uvicorn tells the newest only."""
+        for cycle in self._unanswered:
+            if not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
+        self._unanswered.clear()
+
+    # ---- WebSocket
 
     def handle_websocket_upgrade(self) -> None:
-        self._upgraded = True
-        self._on_lost(self)
+        if self._is_answering:
+            self.transport.abort()  # two protocols at once cannot be spoken
+            return
         super().handle_websocket_upgrade()
+        if self._socket is not None and not self._socket.handshake_initiated:
+            # The head goes through a second parser, which has smaller bounds and says nothing.
+            self._refuse(431, "the head of the request is too large for a WebSocket")
 
     @property
     def ws_protocol_class(self) -> Any:
         """What takes over after an upgrade; uvicorn calls it with what it would give its own."""
 
         def make(**_: object) -> WebSocketConnection:
-            return WebSocketConnection(self._shared, on_made=self._on_made, on_lost=self._on_lost)
+            self._socket = WebSocketConnection(self._shared, self)
+            return self._socket
 
         return make
 
@@ -129,64 +220,118 @@ class HttpConnection(HttpToolsProtocol):
     def ws_protocol_class(self, _: object) -> None:
         """uvicorn's own choice does not count."""
 
-    # ---- the listener's side
+    # ---- the acceptor's side
 
     def sweep(self, now: float, *, idle_ticks_max: int) -> None:  # noqa: ARG002
-        """Close one whose request does not become complete; a silent one uvicorn sees to."""
-        if self._head_since is None:
+        """Close one that is kept for nothing."""
+        unsent = self.transport.get_write_buffer_size()
+        closes = self.transport.is_closing()
+        is_busy = not closes and (self._socket is not None or self._is_answering)
+        is_busy = is_busy and not (self._is_deaf and not self._unanswered)
+        if unsent != self._unsent_bytes or (is_busy and not unsent):
+            self._unsent_bytes, self._since = unsent, now
             return
-        waits_for_first = not self._head_bytes
-        limit = self._shared.config.idle_timeout_s if waits_for_first else self._shared.config.head_timeout_s
-        if now - self._head_since > limit:
+        config = self._shared.config
+        if is_busy:
+            limit = config.idle_timeout_s * _STALLED_IDLE_TIMES
+        else:
+            is_ending = closes or self._is_deaf or self._phase != _IDLE
+            limit = config.head_timeout_s if is_ending else config.idle_timeout_s
+        if now - self._since > limit:
             self.transport.abort()
 
     def close_soon(self) -> None:
-        """Answer what was asked, and nothing more."""
-        self.shutdown()
+        """Answer what was asked, and nothing more; a WebSocket's app hears itself that the door stops."""
+        if self._socket is None:
+            self.shutdown()
 
     def abort(self) -> None:
         self.transport.abort()
 
 
 class WebSocketConnection(WebSocketsSansIOProtocol):
-    """One connection that speaks WebSocket."""
+    """The second half of a connection that was upgraded."""
 
-    def __init__(
-        self,
-        shared: Shared,
-        *,
-        on_made: Callable[[Accepted], bool],
-        on_lost: Callable[[Accepted], None],
-    ) -> None:
+    def __init__(self, shared: Shared, upgraded: HttpConnection) -> None:
         super().__init__(shared.uvicorn, shared.state, {}, asyncio.get_running_loop())
-        self._on_made = on_made
-        self._on_lost = on_lost
-        self._facts: ConnectionFacts | None = None
-
-    def __repr__(self) -> str:
-        return f"<WebSocketConnection {self.facts.peer_host}:{self.facts.peer_port}>"
-
-    @property
-    def facts(self) -> ConnectionFacts:
-        """Who talks to whom."""
-        if self._facts is None:
-            self._facts = facts_of(self.transport, listener=_LISTENER)
-        return self._facts
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        if not self._on_made(self):
-            self.transport.abort()
+        self.logger = shared.logger
+        self._upgraded = upgraded
 
     def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._on_lost(self)
+        if not self.disconnected:
+            super().connection_lost(exc)
+            self._upgraded.connection_lost(exc)
 
-    def sweep(self, now: float, *, idle_ticks_max: int) -> None:
-        """uvicorn pings, and closes one that does not answer."""
+    def send_receive_event_to_app(self) -> None:
+        # uvicorn logs what is no UTF-8 with a traceback, and a client can send that all day.
+        if self.curr_msg_data_type == "text" and not _is_text(self.frames):
+            self.frames = []
+            self.conn.send_close(1007)
+            self.handle_parser_exception()
+            return
+        super().send_receive_event_to_app()
 
-    def close_soon(self) -> None:
-        """The app behind it hears that the door stops, and says goodbye."""
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if self.close_sent and self.initial_response is not None:
+            self.handshake_complete = True  # refused with an answer, which uvicorn takes for forgotten
 
-    def abort(self) -> None:
-        self.transport.abort()
+
+# ---- small parts
+
+
+class _DatedState(ServerState):
+    """Every answer says when it was written (RFC 9110 section 6.6.1), as with uvicorn's own server."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._headers: list[tuple[bytes, bytes]] = []
+        super().__init__()
+
+    @property
+    def default_headers(self) -> list[tuple[bytes, bytes]]:
+        second = int(time.time())
+        if second != self._second:
+            self._second = second
+            self._headers = [(b"date", formatdate(second, usegmt=True).encode())]
+        return self._headers
+
+    @default_headers.setter
+    def default_headers(self, _: list[tuple[bytes, bytes]]) -> None:
+        """uvicorn begins with none."""
+
+
+class _NoCancellations(logging.Filter):
+    """A request that ends because its node stops is no error."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+
+
+_NO_CANCELLATIONS = _NoCancellations()
+
+
+def _quiet_logger() -> logging.Logger:
+    """Where uvicorn's protocols tell of bugs; what clients do wrong is theirs to know."""
+    logger = logging.getLogger(f"{__name__}.uvicorn")
+    logger.setLevel(logging.ERROR)
+    logger.addFilter(_NO_CANCELLATIONS)
+    return logger
+
+
+def _refusal(status: int, message: str) -> bytes:
+    """An answer to what is not even a request."""
+    body = msgspec.json.encode(HttpError(Code.INVALID_REQUEST, message).body())
+    head = (
+        f"HTTP/1.1 {status} {_PHRASES[status]}\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def _is_text(frames: list[bytes]) -> bool:
+    try:
+        b"".join(frames).decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tailrace.broker import Broker
 from tailrace.http.config import HttpConfig
 from tailrace.http.error import Code, HttpError
+from tailrace.metrics.observed import Observed
+from tailrace.metrics.sampler import Sampler
 from tailrace.net import DoorCounters
+
+if TYPE_CHECKING:
+    from tailrace.http.live.port import MessageSocket, NativeShell
+    from tailrace.http.live.tails import Tails
+    from tailrace.metrics.exposition import Exporter
 
 _T = TypeVar("_T")
 
@@ -27,6 +34,7 @@ class NodeFacts:
     kafka: str = ""  # HOST:PORT of each door; "": there is none
     native: str = ""
     doors: Mapping[str, DoorCounters] = field(default_factory=dict)  # of the other doors, by name
+    native_shell: Callable[[MessageSocket], NativeShell] | None = None  # a native session by WebSocket
 
 
 class Door:
@@ -40,6 +48,34 @@ class Door:
         self.started_ms = time.time_ns() // 1_000_000
         self.streams = 0  # tails and WebSockets that are open
         self._stopping = asyncio.Event()
+        self._tails: Tails | None = None
+        self._exporter: Exporter | None = None
+        self.observed = Observed(
+            broker=broker,
+            doors={**facts.doors, "http": self.counters},
+            info={"version": facts.version, "engine": facts.engine, "fsync": facts.fsync},
+            data_dir=facts.data_dir,
+            streams=lambda: self.streams,
+        )
+        self.sampler = Sampler(self.observed)  # whoever serves the app starts it, and stops it
+
+    @property
+    def tails(self) -> Tails:
+        """The topics that are watched live."""
+        if self._tails is None:
+            from tailrace.http.live.tails import Tails  # which is read with this module
+
+            self._tails = Tails(self.broker, self.config)
+        return self._tails
+
+    @property
+    def exporter(self) -> Exporter:
+        """The metrics, as Prometheus reads them."""
+        if self._exporter is None:
+            from tailrace.metrics.exposition import Exporter  # loads prometheus_client, for who wants it
+
+            self._exporter = Exporter(self.observed, self.sampler.loop_lag)
+        return self._exporter
 
     @property
     def is_stopping(self) -> bool:
@@ -48,6 +84,8 @@ class Door:
     def stop(self) -> None:
         """What waits, and what streams, comes to its end."""
         self._stopping.set()
+        if self._tails is not None:
+            self._tails.stop("the node is stopping")
 
     async def wait_stopping(self) -> None:
         await self._stopping.wait()

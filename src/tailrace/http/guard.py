@@ -8,19 +8,21 @@ them out, and neither costs an honest client anything:
 - Origin, which browsers send with everything that changes something and with every WebSocket, must be this
   very door.
 
-Every answer says that it may not be framed, guessed at, or kept by others, and that a page of ours loads
-nothing from elsewhere.
+Every answer says that it may not be framed, guessed at, used by other sites or kept on a disk, and that a
+page of ours loads nothing from elsewhere.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tailrace.http.app import refuse
 from tailrace.http.error import Code, HttpError
 
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -34,7 +36,10 @@ _HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",  # an asset says otherwise itself
 }
+_HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]*)?", re.IGNORECASE)
+"""RFC 9110 section 7.2, without what no browser sends: what it does not match is nobody's name."""
 
 
 class Guard:
@@ -50,7 +55,7 @@ class Guard:
             return
 
         async def send_guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
+            if message["type"] in ("http.response.start", "websocket.http.response.start"):
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
@@ -59,19 +64,15 @@ class Guard:
         refusal = check(Headers(scope=scope), self._allowed)
         if refusal is None:
             await self._app(scope, receive, send_guarded)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008, "reason": str(refusal)[:120]})
         else:
-            from tailrace.http.app import error_response
-
-            await error_response(refusal)(scope, receive, send_guarded)
+            await refuse(refusal, scope, receive, send_guarded)
 
 
 def check(headers: Headers, allowed: Collection[str]) -> HttpError | None:
     """Why a request with these headers is refused; None if it is not."""
     host = headers.get("host", "")
     name = host_name(host)
-    if not (name in _LOOPBACK_NAMES or name in allowed or _is_address(name)):
+    if not name or not (name in _LOOPBACK_NAMES or name in allowed or _is_address(name)):
         return HttpError(
             Code.AUTHORIZATION_FAILED,
             f"Host {host[:100]!r} is not one of this node. Call it by address, or allow the name with "
@@ -88,10 +89,8 @@ def check(headers: Headers, allowed: Collection[str]) -> HttpError | None:
 
 def host_name(host: str) -> str:
     """A Host header without its port and brackets, in small letters."""
-    try:
-        return (urlsplit(f"//{host}").hostname or "").lower()
-    except ValueError:
-        return ""
+    found = _HOST.fullmatch(host)
+    return "" if found is None else found["name"].strip("[]").lower()
 
 
 def _authority(origin: str) -> str:

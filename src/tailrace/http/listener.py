@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection
 
 from starlette.types import ASGIApp
 
 from tailrace.http.app import HttpApp
 from tailrace.http.config import HttpConfig
-from tailrace.http.connection import Accepted, HttpConnection, Shared
+from tailrace.http.connection import HttpConnection, Shared
 from tailrace.http.door import Door
 from tailrace.http.guard import Guard
 from tailrace.net import Acceptor, AcceptorConfig
+
+logger = logging.getLogger(__name__)
+
+_CANCEL_DEADLINE_S = 1.0
 
 
 class HttpListener:
@@ -22,7 +27,7 @@ class HttpListener:
         self._app = app
         self._host = host
         self._port = port
-        self._acceptor: Acceptor[Accepted] | None = None
+        self._acceptor: Acceptor[HttpConnection] | None = None
         self._shared: Shared | None = None
 
     def __repr__(self) -> str:
@@ -39,7 +44,7 @@ class HttpListener:
         return self._port if self._acceptor is None else self._acceptor.port
 
     @property
-    def connections(self) -> Collection[Accepted]:
+    def connections(self) -> Collection[HttpConnection]:
         """Those that are open."""
         return frozenset() if self._acceptor is None else self._acceptor.connections
 
@@ -47,9 +52,11 @@ class HttpListener:
         """Bind and accept; ConfigError if the address cannot be had."""
         config: HttpConfig = self.door.config
         guarded: ASGIApp = Guard(self._app, allowed_hosts=config.allowed_hosts)
-        shared = self._shared = Shared(guarded, config)
+        shared = self._shared = Shared(guarded, config, self.door.counters)
 
-        def connect(made: Callable[[Accepted], bool], lost: Callable[[Accepted], None]) -> HttpConnection:
+        def connect(
+            made: Callable[[HttpConnection], bool], lost: Callable[[HttpConnection], None]
+        ) -> HttpConnection:
             return HttpConnection(shared, on_made=made, on_lost=lost)
 
         self._acceptor = Acceptor(
@@ -67,6 +74,7 @@ class HttpListener:
             counters=self.door.counters,
         )
         await self._acceptor.start()
+        self.door.sampler.start()
 
     async def close(self) -> None:
         """Accept no more, let the answers under way leave for a while, then close; twice is harmless."""
@@ -75,8 +83,17 @@ class HttpListener:
         self._port = self._acceptor.port
         self.door.stop()
         await self._acceptor.close()
-        tasks = list(self._shared.state.tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        # Whoever still waits for its client hears that it is gone; then who waits for something else.
         await self._acceptor.abort()
+        await _cancel(self._shared.state.tasks)
+        await self.door.sampler.stop()
+
+
+async def _cancel(tasks: Collection[asyncio.Task[None]]) -> None:
+    """End what does not end by itself; one that will not is left to the loop."""
+    for task in list(tasks):
+        task.cancel()
+    if tasks:
+        await asyncio.wait(list(tasks), timeout=_CANCEL_DEADLINE_S)
+    if tasks:
+        logger.warning("requests left behind: %d do not end", len(tasks))

@@ -39,13 +39,14 @@ _PATH_SCHEMAS: dict[str, dict[str, Any]] = {
 }
 
 
-def write_openapi(operations: Iterable[Operation], *, version: str) -> dict[str, Any]:
-    """The document."""
+def write_openapi(operations: Iterable[Operation], *, version: str, prefix: str = "") -> dict[str, Any]:
+    """The document; `prefix` is where the app is mounted, "" if nowhere."""
     shown = list(operations)
     schemas = _Schemas(shown)
     paths: dict[str, dict[str, Any]] = {}
     for operation in shown:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, schemas)
+        path = _PARAMETER.sub(r"{\1}", operation.path)  # without the kind that the router wants to know
+        paths.setdefault(path, {})[operation.method.lower()] = _operation(operation, schemas)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -54,6 +55,7 @@ def write_openapi(operations: Iterable[Operation], *, version: str) -> dict[str,
             "summary": "A message broker that speaks Kafka's protocol, by HTTP",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
+        "servers": [{"url": prefix or "/"}],
         "paths": paths,
         "components": {"schemas": {**schemas.components, "Error": _ERROR_SCHEMA}},
     }
@@ -93,7 +95,7 @@ def _operation(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
             for media, doc in operation.takes.items()
         }
         written["requestBody"] = {
-            "required": True,
+            "required": not operation.body_may_be_empty,
             "content": {JSON: {"schema": schemas.of(operation.body)}, **others},
         }
     return written
@@ -112,6 +114,10 @@ def _responses(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
     by_status: dict[int, list[str]] = {}
     for code in (*_EVERYWHERE, *operation.fails):
         by_status.setdefault(STATUS[code], []).append(code)
+    if _PARAMETER.search(operation.path):
+        by_status.setdefault(404, []).append(Code.INVALID_REQUEST)  # a name that is no part of a path
+    if operation.method not in ("GET", "HEAD"):
+        by_status.setdefault(409, []).append(Code.INVALID_REQUEST)  # it makes sense, and not now
     if operation.body is not NoBody:
         by_status.setdefault(408, []).append(Code.INVALID_REQUEST)
         by_status.setdefault(413, []).append(Code.MESSAGE_TOO_LARGE)

@@ -70,10 +70,17 @@ class Operation:
     handler: Handler
     answer: Any  # the type that is written as JSON; None: there is no body
     doc: str = ""
-    query: type = NoQuery
+    query: type[msgspec.Struct] = NoQuery
     body: Any = NoBody  # NoBody: nothing is read; else the type of the JSON
     body_doc: str = ""
     status: int = 200
     fails: tuple[Code, ...] = ()  # beside INVALID_REQUEST and INTERNAL, which everything may fail with
     takes: Mapping[str, str] = field(default_factory=dict)  # other media types that the handler reads itself
     gives: Mapping[str, str] = field(default_factory=dict)  # other media types that it may answer with
+
+    @property
+    def body_may_be_empty(self) -> bool:
+        """Whether a body without a single field would do."""
+        if not (isinstance(self.body, type) and issubclass(self.body, msgspec.Struct)):
+            return False
+        return not any(each.required for each in msgspec.structs.fields(self.body))

@@ -8,23 +8,27 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from tailrace.broker import Broker
+from tailrace.http import live, rest
 from tailrace.http.app import HttpApp
 from tailrace.http.config import HttpConfig
+from tailrace.http.console_files import console_routes
 from tailrace.http.door import Door, NodeFacts
 from tailrace.http.openapi import write_openapi
 from tailrace.http.operation import JSON
-from tailrace.http.rest import OPERATIONS
+
+OPERATIONS = (*rest.OPERATIONS, *live.OPERATIONS)
 
 
 def create_app(broker: Broker, *, config: HttpConfig | None = None, facts: NodeFacts) -> HttpApp:
     """The app of one broker, in the broker's loop."""
     door = Door(broker, config or HttpConfig(), facts)
-    return HttpApp(door, OPERATIONS, [_openapi_route(facts)])
+    return HttpApp(door, OPERATIONS, [*live.routes(door), _openapi_route(facts), *console_routes()])
 
 
 def _openapi_route(facts: NodeFacts) -> BaseRoute:
-    async def serve(_request: Request) -> Response:
-        document = write_openapi(OPERATIONS, version=facts.version)
+    async def serve(request: Request) -> Response:
+        prefix = request.scope.get("root_path", "")
+        document = write_openapi(OPERATIONS, version=facts.version, prefix=prefix)
         return Response(msgspec.json.encode(document), media_type=JSON)
 
     return Route("/openapi.json", serve, methods=["GET"], name="openapi")

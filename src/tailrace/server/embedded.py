@@ -1,10 +1,11 @@
 """A broker inside a Python program: `tailrace.Broker` for threads, `tailrace.AsyncBroker` for asyncio.
 
 Both are a whole node: any Kafka client connects to `bootstrap_servers`. In memory and on a free port by
-default, with one partition per topic and topics that come by themselves. `Broker` runs its own loop in its
-own thread and may be used from any thread; `AsyncBroker` lives in the caller's loop. Neither takes signals,
-sets up logs or reads configuration files, several live in one process, and a closed one leaves nothing behind
-but its data directory, if it was given one.
+default, with one partition per topic and topics that come by themselves. With `http_port` they serve HTTP
+too, and `asgi()` mounts the same in an app that is served anyway. `Broker` runs its own loop in its own
+thread and may be used from any thread; `AsyncBroker` lives in the caller's loop. Neither takes signals, sets
+up logs or reads configuration files, several live in one process, and a closed one leaves nothing behind but
+its data directory, if it was given one.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from concurrent.futures import Future
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 from tailrace.model import ConfigError, TailraceError
@@ -35,6 +36,9 @@ from tailrace.server.local import (
 from tailrace.server.node import Node
 from tailrace.storage.api import Fsync
 
+if TYPE_CHECKING:
+    from tailrace.server.mounted import MountedApp, MountedDoor, Receive, Scope, Send
+
 _T = TypeVar("_T")
 
 _START_DEADLINE_S = 60.0
@@ -49,6 +53,7 @@ def embedded_config(
     host: str,
     port: int,
     native_port: int,
+    http_port: int | None,
     fsync: str,
     configs: Mapping[str, object],
 ) -> ServerConfig:
@@ -58,6 +63,7 @@ def embedded_config(
         host=host,
         kafka_port=port,
         native_port=native_port,
+        http_port=http_port,
         engine="memory" if data_dir is None else "segment",
         data_dir=Path() if data_dir is None else Path(data_dir),
         fsync=Fsync.parse(fsync),
@@ -97,6 +103,7 @@ class AsyncBroker:
         host: str = "127.0.0.1",
         port: int = 0,
         native_port: int = 0,
+        http_port: int | None = None,
         fsync: str = "commit",
         configs: Mapping[str, object] | None = None,
     ) -> None:
@@ -105,11 +112,14 @@ class AsyncBroker:
             host=host,
             port=port,
             native_port=native_port,
+            http_port=http_port,
             fsync=fsync,
             configs=configs or {},
         )
         self._owns_loop = False
         self._node: Node | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._mounted: MountedDoor | None = None
         self._local: LocalAccess | None = None
 
     def __repr__(self) -> str:
@@ -136,6 +146,26 @@ class AsyncBroker:
     def native_port(self) -> int:
         return self._started().native_port
 
+    @property
+    def http_address(self) -> str:
+        """Where browsers and curl find it, as HOST:PORT; it was given an `http_port`, 0 for any free one."""
+        address = self._started().http_address
+        if address is None:
+            raise TailraceError(
+                "the broker has no HTTP port. Give it one: http_port=0 takes any that is free"
+            )
+        return address
+
+    def asgi(self) -> MountedApp:
+        """REST, live streams, metrics and console as an ASGI app: `Mount("/broker", broker.asgi())`.
+
+        It may be mounted before the broker starts. Who may call it is for the app around it to decide: unlike
+        the broker's own HTTP port, it lets pages of other sites in.
+        """
+        from tailrace.server.mounted import MountedApp
+
+        return MountedApp(lambda: None if self._loop is None else (self._loop, self._serve_http))
+
     async def start(self) -> None:
         """Serve; a broker that was closed may be started again."""
         if self._node is not None:
@@ -144,12 +174,18 @@ class AsyncBroker:
         await node.start()
         self._node = node
         self._local = LocalAccess(node.broker)
+        self._loop = asyncio.get_running_loop()
 
     async def close(self) -> None:
         """Stop; everything acknowledged stays if there is a data directory. Closing twice is harmless."""
         node, self._node, self._local = self._node, None, None
-        if node is not None:
-            await node.close()
+        mounted, self._mounted, self._loop = self._mounted, None, None
+        try:
+            if mounted is not None:
+                await mounted.close()
+        finally:
+            if node is not None:
+                await node.close()
 
     async def wait_failed(self) -> Exception:
         """Return what ended this broker, once something did."""
@@ -188,6 +224,17 @@ class AsyncBroker:
         async for record in local.read(topic, local.plan_read(topic, partition=partition, offset=offset)):
             yield record
 
+    async def _serve_http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request of a mounted app, in our loop."""
+        from tailrace.server.mounted import MountedDoor, refuse_closed
+
+        if self._node is None:  # it was closed on the way here
+            await refuse_closed(scope, receive, send)
+            return
+        if self._mounted is None:
+            self._mounted = MountedDoor(self._node.http_app())
+        await self._mounted.serve(scope, receive, send)
+
     def _started(self) -> Node:
         if self._node is None:
             raise TailraceError(_NOT_STARTED)
@@ -223,11 +270,18 @@ class Broker:
         host: str = "127.0.0.1",
         port: int = 0,
         native_port: int = 0,
+        http_port: int | None = None,
         fsync: str = "commit",
         configs: Mapping[str, object] | None = None,
     ) -> None:
         self._inner = _InThread(
-            data_dir=data_dir, host=host, port=port, native_port=native_port, fsync=fsync, configs=configs
+            data_dir=data_dir,
+            host=host,
+            port=port,
+            native_port=native_port,
+            http_port=http_port,
+            fsync=fsync,
+            configs=configs,
         )
         self._thread: _LoopThread | None = None
 
@@ -256,6 +310,19 @@ class Broker:
     @property
     def native_port(self) -> int:
         return self._inner.native_port
+
+    @property
+    def http_address(self) -> str:
+        """Where browsers and curl find it, as HOST:PORT; it was given an `http_port`, 0 for any free one."""
+        return self._inner.http_address
+
+    def asgi(self) -> MountedApp:
+        """REST, live streams, metrics and console as an ASGI app: `Mount("/broker", broker.asgi())`.
+
+        It may be mounted before the broker starts, and is served in any loop. Who may call it is for the app
+        around it to decide: unlike the broker's own HTTP port, it lets pages of other sites in.
+        """
+        return self._inner.asgi()
 
     def start(self) -> None:
         """Serve; a broker that was closed may be started again."""

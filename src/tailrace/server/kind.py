@@ -51,6 +51,23 @@ class Text:
         return given.strip()
 
 
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Names of hosts, with commas between them; there may be none."""
+
+    name: str = "names, with commas"
+
+    def read(self, given: object) -> str:
+        names = given.replace(",", " ").split() if isinstance(given, str) else given
+        if not isinstance(names, list) or not all(_is_host(each) for each in names):
+            raise ValueError("names of hosts without their ports, with commas between them")
+        return ",".join(names)
+
+
+def _is_host(given: object) -> bool:
+    return isinstance(given, str) and given != "" and given.replace("-", "a").replace(".", "a").isalnum()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Number:
     """A whole number between two bounds, which both belong to it."""

@@ -58,6 +58,7 @@ class Node:
         self._kafka: KafkaListener | None = None
         self._native: NativeListener | None = None
         self._http: HttpListener | None = None
+        self._http_app: HttpApp | None = None
 
     def __repr__(self) -> str:
         return f"<Node {self.config.host}:{self.kafka_port if self._kafka else '?'} {self.config.engine}>"
@@ -135,10 +136,15 @@ class Node:
         self._broker = None
         self._kafka = None
         self._native = None
-        self._http = None
+        self._http = self._http_app = None
 
     def http_app(self) -> HttpApp:
-        """The HTTP door as an application, for a listener or for somebody else's app."""
+        """The HTTP door as an application, one for the listener and for somebody else's app."""
+        if self._http_app is None:
+            self._http_app = self._create_http_app()
+        return self._http_app
+
+    def _create_http_app(self) -> HttpApp:
         # What only this door needs is imported when it opens.
         from tailrace import __version__
         from tailrace.http import NodeFacts, create_app
@@ -153,6 +159,7 @@ class Node:
             kafka=self.kafka_address,
             native=self.native_address,
             doors={"kafka": self._kafka.counters, "native": self._native.counters},
+            native_shell=self._native.shell,
         )
         return create_app(self.broker, config=http_config(config), facts=facts)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from tailrace.server.kind import Checked, Choice, Kafka, Kind, Number, Text, Truth, Value
+from tailrace.server.kind import Checked, Choice, Kafka, Kind, Names, Number, Text, Truth, Value
 
 ENVIRONMENT_PREFIX = "TAILRACE_"
 
@@ -155,7 +155,7 @@ _OWN = (
     ),
     Setting(
         key="http.allowed_hosts",
-        kind=Text("names, with commas"),
+        kind=Names(),
         default="",
         doc="Names by which browsers and programs may call the HTTP door, beside localhost and addresses: "
         "broker.lan, or the name that a proxy passes on.",

@@ -42,7 +42,7 @@ def test_without_anything_the_defaults_are_in_force(tmp_path: Path) -> None:
     configuration = read(tmp_path)
     assert configuration.file is None
     assert {given.source for given in configuration.values.values()} == {"default"}
-    assert configuration.server() == ServerConfig(data_dir=Path("tailrace-data"))
+    assert configuration.server() == ServerConfig(data_dir=Path("tailrace-data"), http_port=8080)
 
 
 def test_a_flag_wins_over_the_environment_which_wins_over_the_file(tmp_path: Path) -> None:
@@ -83,6 +83,9 @@ def test_everything_reaches_the_server(tmp_path: Path) -> None:
         host = "127.0.0.5"
         kafka_port = 0
         advertised = "broker.lan:19092"
+        [http]
+        port = 8081
+        allowed_hosts = "broker.lan, proxy.lan"
         [storage]
         engine = "memory"
         data_dir = "/data"
@@ -100,6 +103,8 @@ def test_everything_reaches_the_server(tmp_path: Path) -> None:
     assert read(tmp_path, text).server() == ServerConfig(
         host="127.0.0.5",
         kafka_port=0,
+        http_port=8081,
+        http_allowed_hosts=("broker.lan", "proxy.lan"),
         advertised=("broker.lan", 19092),
         engine="memory",
         data_dir=Path("/data"),
@@ -109,6 +114,16 @@ def test_everything_reaches_the_server(tmp_path: Path) -> None:
         broker={"num.partitions": "7", "auto.create.topics.enable": "false"},
         topic_defaults={"retention.ms": "1000", "cleanup.policy": "compact,delete"},
     )
+
+
+def test_an_http_door_that_is_switched_off_has_no_port(tmp_path: Path) -> None:
+    assert read(tmp_path, "[http]\nenabled = false\nport = 8081\n").server().http_port is None
+
+
+@pytest.mark.parametrize("text", ["'a.lan b.lan'", "'a.lan,b.lan'", "['a.lan', 'b.lan']"])
+def test_names_of_hosts_may_be_written_in_any_way(tmp_path: Path, text: str) -> None:
+    found = read(tmp_path, f"[http]\nallowed_hosts = {text}\n").server()
+    assert found.http_allowed_hosts == ("a.lan", "b.lan")
 
 
 def test_every_setting_has_a_variable_of_its_own() -> None:
@@ -147,6 +162,11 @@ def test_every_setting_accepts_its_own_default_and_says_what_it_means() -> None:
         ("[server]\nallow_plaintext = 'maybe'", "server.allow_plaintext = 'maybe' must be true or false"),
         ("[server]\nadvertised = 'x'", "server.advertised = 'x' must be auto, or HOST:PORT"),
         ("[server]\nadvertised = '::1:9092'", "must be auto, or HOST:PORT"),
+        ("[http]\nport = 65536", "http.port = 65536 must be a whole number from 0 to 65535"),
+        ("[http]\nenabled = 'maybe'", "http.enabled = 'maybe' must be true or false"),
+        ("[http]\nallowed_hosts = 'a.lan:8080'", "must be names of hosts without their ports, with commas"),
+        ("[http]\nallowed_hosts = 'http://a.lan'", "must be names of hosts without their ports"),
+        ("[http]\nallowed_hosts = '*'", "must be names of hosts without their ports"),
         ("[storage]\nfsync = 'never'", "storage.fsync = 'never' must be commit, interval:<ms>"),
         ("[storage]\nengine = 'tiered'", "must be segment or memory: tiered is not part of this version"),
         ("[storage]\nengine = 'disk'", "storage.engine = 'disk' must be segment or memory"),

@@ -2,10 +2,42 @@
 
 `health`   is the node alive, may clients be sent to it
 `topic`    topics, their partitions and settings
+`record`   records: `produce` takes them, `reading` finds them, `arrow` writes them as columns
+`group`    consumer groups: members, offsets, lag; `group_reset` moves them
+`cluster`  the nodes, and how this one is, in a sentence
+`pipeline` runs of pipelines, wherever they are
+`setting`  what the node goes by
+`subscription`   subscriptions: come, go, are moved; dead letters
+`metric`         figures: for Prometheus, and with their history as JSON
+`message`        messages of a subscription: pulled and settled; `pulling` holds them, `ack_id` names them
 """
 
-from tailrace.http.rest import health, topic
+from tailrace.http.rest import (
+    cluster,
+    group,
+    group_reset,
+    health,
+    message,
+    metric,
+    pipeline,
+    record,
+    setting,
+    subscription,
+    topic,
+)
 
-OPERATIONS = (*health.OPERATIONS, *topic.OPERATIONS)
+OPERATIONS = (
+    *health.OPERATIONS,
+    *topic.OPERATIONS,
+    *record.OPERATIONS,
+    *group.OPERATIONS,
+    *group_reset.OPERATIONS,
+    *cluster.OPERATIONS,
+    *pipeline.OPERATIONS,
+    *setting.OPERATIONS,
+    *subscription.OPERATIONS,
+    *message.OPERATIONS,
+    *metric.OPERATIONS,
+)
 
 __all__ = ["OPERATIONS"]

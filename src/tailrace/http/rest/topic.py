@@ -27,12 +27,14 @@ from tailrace.model import BrokerError
 _Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 _NodeCount = Annotated[int, msgspec.Meta(ge=1, le=2**15 - 1)]
 _ConfigText = str | int | float | bool
+_NewName = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": "^[A-Za-z0-9._-]{1,249}$"})]
+"""Described here and checked by the broker, which says better what is wrong with a name."""
 
 
 class TopicBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A topic that somebody wants; what is left out is as the node is set."""
 
-    name: str
+    name: _NewName
     partitions: _Count | None = None
     replication_factor: _NodeCount | None = None
     configs: dict[str, _ConfigText] = {}

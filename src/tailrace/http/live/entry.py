@@ -1,0 +1,149 @@
+"""What a tail shows: a record, or offsets that are passed over, and where one goes on after it.
+
+An entry is made once, however many tails show it: the record as JSON, its key and value for tails that look
+for something, and its event id. The id is what `Last-Event-ID` brings back:
+
+    2:41                 partition 2, offset 41: all there is to say of a topic with one partition
+    2:41,0:17,1:8        and the offsets that were last shown of the other partitions; -1: none
+    2:41@1762467269888   with many partitions, the time of the record instead, from which the others go on
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from tailrace.client.record_json import view_record
+from tailrace.http.error import HttpError, invalid
+from tailrace.records import Record
+
+NAMED_PARTITIONS_MAX: Final = 64
+"""With more partitions than this an id names one alone: it is repeated with every record."""
+
+_ID = re.compile(r"(\d{1,10}):(\d{1,19})(?:@(\d{1,19})|((?:,\d{1,10}:(?:-1|\d{1,19}))*))")
+_ID_LENGTH_MAX = 32 * NAMED_PARTITIONS_MAX
+_OVERHEAD_BYTES = 300  # of an entry in memory, beside its bytes
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Entry:
+    """One record of a partition; or a gap, which has no `json`, from `offset` up to `end`."""
+
+    __slots__ = ("end", "id", "json", "key", "offset", "partition", "size", "timestamp", "value")
+
+    def __init__(
+        self,
+        partition: int,
+        offset: int,
+        end: int,
+        *,
+        json: bytes | None = None,
+        id: bytes = b"",
+        timestamp: int = 0,
+        key: bytes | None = None,
+        value: bytes | None = None,
+    ) -> None:
+        self.partition = partition
+        self.offset = offset
+        self.end = end  # the offset after it
+        self.json = json
+        self.id = id
+        self.timestamp = timestamp
+        self.key = key
+        self.value = value
+        self.size = _OVERHEAD_BYTES + len(json or b"") + len(id) + len(key or b"") + len(value or b"")
+
+    def __repr__(self) -> str:
+        kind = "gap" if self.json is None else "record"
+        return f"<Entry {kind} {self.partition}:{self.offset}>"
+
+    @property
+    def weight(self) -> int:
+        """How many records it stands for."""
+        return 1 if self.json is not None else self.end - self.offset
+
+    def with_id(self, id: bytes) -> Entry:
+        """The same, for a tail that came another way."""
+        return Entry(self.partition, self.offset, self.end, json=self.json, id=id, timestamp=self.timestamp)
+
+
+def record_entry(topic: str, partition: int, record: Record, *, id: bytes = b"") -> Entry:
+    """The entry of a record."""
+    return Entry(
+        partition,
+        record.offset,
+        record.offset + 1,
+        json=_encode(view_record(topic, partition, record)),
+        id=id,
+        timestamp=record.timestamp,
+        key=record.key,
+        value=record.value,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which records a tail shows."""
+
+    partition: int | None = None
+    key: bytes | None = None  # exactly this one
+    text: bytes | None = None  # somewhere in key or value
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it lets everything through."""
+        return self.partition is None and self.key is None and self.text is None
+
+    def admits(self, record: Entry | Record) -> bool:
+        """Whether a record of the right partition is shown."""
+        key, value, text = record.key, record.value, self.text
+        if self.key is not None and key != self.key:
+            return False
+        return text is None or (key is not None and text in key) or (value is not None and text in value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumption:
+    """What an event id says."""
+
+    partition: int
+    offset: int
+    timestamp: int | None  # from which partitions go on that are not named
+    others: Mapping[int, int]  # the last offsets of other partitions
+
+
+def write_event_id(partition: int, offset: int, timestamp: int, last: Mapping[int, int]) -> bytes:
+    """The id of a record, where `last` are the offsets that were shown last, by partition."""
+    if len(last) <= 1:
+        return b"%d:%d" % (partition, offset)
+    if len(last) > NAMED_PARTITIONS_MAX:
+        return b"%d:%d@%d" % (partition, offset, max(timestamp, 0))
+    others = [f",{each}:{at}" for each, at in last.items() if each != partition]
+    return f"{partition}:{offset}{''.join(others)}".encode()
+
+
+def read_event_id(text: str) -> Resumption:
+    """What an id says; INVALID_REQUEST if it is none of ours."""
+    found = _ID.fullmatch(text) if len(text) <= _ID_LENGTH_MAX else None
+    if found is None:
+        raise _not_an_id(text)
+    partition, offset, timestamp, others = found.groups()
+    pairs = [pair.split(":") for pair in (others or "").split(",") if pair]
+    named = {int(each): int(at) for each, at in pairs}
+    if len(named) != len(pairs) or int(partition) in named:
+        raise _not_an_id(text)
+    return Resumption(
+        partition=int(partition),
+        offset=int(offset),
+        timestamp=None if timestamp is None else int(timestamp),
+        others=named,
+    )
+
+
+def _not_an_id(text: str) -> HttpError:
+    return invalid(f"Last-Event-ID {text[:60]!r} is none of a tail. Leave it out to begin with the newest")

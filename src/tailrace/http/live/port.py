@@ -1,0 +1,32 @@
+"""What the WebSocket of the native session needs of the native door, which this package does not import."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class MessageSocket(Protocol):
+    """A WebSocket, as a shell sees it."""
+
+    @property
+    def peer(self) -> str:
+        """Who is at the other end, for people."""
+
+    async def receive(self) -> bytes | str | None:
+        """The next message; None once the client has left."""
+
+    async def send(self, message: bytes | str) -> None:
+        """Waits while the client does not read; ConnectionError if it has left."""
+
+    async def close(self, code: int, reason: str) -> None:
+        """End it with a code of RFC 6455 section 7.4."""
+
+
+class NativeShell(Protocol):
+    """One client of the native door that came by WebSocket."""
+
+    async def serve(self) -> None:
+        """Returns when it is over."""
+
+    def close_soon(self) -> None:
+        """Take nothing more; close when the replies under way have left."""

@@ -1,0 +1,131 @@
+"""A request for a tail: what it shows, and where it begins, as offsets by partition."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+
+import msgspec
+
+from tailrace.broker import Partition, Topic
+from tailrace.client.moment import parse_moment
+from tailrace.http.door import Door, Stream
+from tailrace.http.error import invalid
+from tailrace.http.live.entry import Filter, Resumption, read_event_id
+from tailrace.http.live.tail import Tail
+from tailrace.http.rest.topic import known_topic
+from tailrace.model import BrokerError, ConfigError, ErrorCode, Offset, OffsetOutOfRange
+
+LATEST: Final = "latest"
+_EARLIEST = "earliest"
+_NUMBER = re.compile(r"-?\d{1,19}")
+
+
+class TailQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which records are shown, and from where on."""
+
+    partition: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None  # all of them
+    offset: str | None = None  # latest, earliest, -10: the last ten, or with a partition its offset
+    ts: str | None = None  # ms since 1970, 10m ago, or 2026-11-16T09:00
+    contains: str | None = None  # text in key or value
+    key: str | None = None  # exactly this one
+
+    def filter(self) -> Filter:
+        return Filter(
+            partition=self.partition, key=_encoded("key", self.key), text=_encoded("contains", self.contains)
+        )
+
+
+async def open_tail(
+    door: Door, name: str, query: TailQuery, *, last_event_id: str | None
+) -> tuple[Stream, Tail]:
+    """A place among the streams, and the tail that a request asks for; both must be closed afterwards."""
+    topic = known_topic(door.broker, name)
+    now_ms = door.broker.clock.now_ms()
+    filter = query.filter()
+    positions = await door.in_time(plan_start(topic, query, last_event_id=last_event_id, now_ms=now_ms))
+    stream = door.open_stream()
+    try:
+        return stream, door.tails.open(topic, filter=filter, positions=positions)
+    except BaseException:
+        stream.__exit__()
+        raise
+
+
+async def plan_start(
+    topic: Topic, query: TailQuery, *, last_event_id: str | None, now_ms: int
+) -> dict[int, int] | None:
+    """The offset of each wanted partition to begin with; None: the newest that come from now on."""
+    wanted = [_partition(topic, query.partition)] if query.partition is not None else list(topic.partitions)
+    if query.offset is not None and query.ts is not None:
+        raise invalid("offset and ts both say where to begin. Leave one out")
+    if last_event_id:
+        return await _resumed(wanted, read_event_id(last_event_id))
+    if query.ts is not None:
+        return {each.index: await _offset_at(each, _moment(query.ts, now_ms)) for each in wanted}
+    if query.offset in (None, LATEST):
+        return None
+    return _offsets(wanted, query.offset or "", names_one=query.partition is not None)
+
+
+def _partition(topic: Topic, index: int) -> Partition:
+    if index >= len(topic.partitions):
+        raise BrokerError(
+            f"{topic.name} has {len(topic.partitions)} partitions; there is no {index}",
+            code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        )
+    return topic.partitions[index]
+
+
+def _offsets(wanted: list[Partition], offset: str, *, names_one: bool) -> dict[int, int]:
+    if offset == _EARLIEST:
+        return {each.index: each.start_offset for each in wanted}
+    if not _NUMBER.fullmatch(offset):
+        raise invalid(
+            f"offset {offset[:60]!r} is not earliest, latest, a number, or a negative one: the last so many"
+        )
+    number = int(offset)
+    if offset.startswith("-"):
+        return {each.index: max(each.high_watermark + number, each.start_offset) for each in wanted}
+    if not names_one:
+        raise invalid(f"offset {number} is one of a partition. Say which: &partition=0")
+    (partition,) = wanted
+    start, end = partition.start_offset, partition.high_watermark
+    if not start <= number <= end:
+        raise OffsetOutOfRange(Offset(number), start=start, end=end)
+    return {partition.index: number}
+
+
+async def _resumed(wanted: list[Partition], resumption: Resumption) -> dict[int, int]:
+    """Behind what was shown; a partition that is not named is newer than the id."""
+    named = {**resumption.others, resumption.partition: resumption.offset}
+    positions: dict[int, int] = {}
+    for each in wanted:
+        if each.index in named:
+            positions[each.index] = min(named[each.index] + 1, each.high_watermark)
+        elif resumption.timestamp is not None:
+            positions[each.index] = await _offset_at(each, resumption.timestamp)
+        else:
+            positions[each.index] = each.start_offset
+    return positions
+
+
+async def _offset_at(partition: Partition, timestamp_ms: int) -> int:
+    found = await partition.find_timestamp(timestamp_ms)
+    return partition.high_watermark if found is None else found.offset
+
+
+def _moment(text: str, now_ms: int) -> int:
+    try:
+        return parse_moment(text, now_ms=now_ms)
+    except ConfigError as error:
+        raise invalid(f"ts: {error}") from error
+
+
+def _encoded(name: str, text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise invalid(f"{name} is not text") from error

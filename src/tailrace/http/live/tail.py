@@ -1,0 +1,321 @@
+"""One client that watches a topic: through the log first if it wants to, then in the topic's ring.
+
+    history --> catching up --> live
+      reads       in the ring,    in the ring: an index, and nothing else
+      the log     past what it
+                  has shown
+
+- A tail holds no records of its own but for the portion that its shell is sending: a client that does not
+  read costs that, and nothing more.
+- Live, one that falls out of the ring goes on with the oldest that is there, and says how many it missed. One
+  that is still catching up goes back to the log then, and where it meets a gap: what it wants is there.
+- After every portion a tail rests, the longer the more tails there are: all of them together take a share of
+  the loop's time, and producers have the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tailrace.http.live.entry import Entry, Filter, write_event_id
+from tailrace.http.live.history import History
+from tailrace.http.live.ring import Ring, Run
+from tailrace.model import BrokerError, StorageError, TailraceError
+
+if TYPE_CHECKING:
+    from tailrace.http.live.tails import Tails
+
+_SCAN_RECORDS_MAX = 2_000  # that one portion is looked for in
+_REST_S_MIN = 0.001
+_GOODBYE_S = 0.5
+"""What a shell has to say goodbye in to a client that reads, before it is cut off."""
+
+SCAN_S: Final = 0.5e-6
+SEND_S: Final = 40e-6
+BYTE_S: Final = 2e-9
+"""About what it costs to look at a record, to send a message, and a byte of it."""
+
+
+class TailEnded(TailraceError):
+    """There is nothing more to come; the message is the reason, and empty if the client left."""
+
+
+class Portion(NamedTuple):
+    """What a client is told next."""
+
+    skipped: int  # records that it missed before
+    run: Run
+    scanned: int  # records that were looked at
+
+
+class Tail:
+    """A position in a topic that moves on as its client reads."""
+
+    def __init__(
+        self, tails: Tails, ring: Ring, *, filter: Filter, positions: dict[int, int] | None, bytes_max: int
+    ) -> None:
+        """`positions` by partition say where it begins; None: with the newest."""
+        self._tails = tails
+        self._ring = ring
+        self._filter = filter
+        self._wants_all = positions is not None  # until it is live
+        self._bytes_max = bytes_max  # of one portion
+        self._is_paused = False
+        self._changed = asyncio.Event()
+        self._over = asyncio.Event()
+        self._reason: str | None = None  # why it must end, whatever there is still to show
+        self._skipped = 0  # that its client was not told yet
+        self._index = 0
+        self._passed = 0  # records before the index, of its partition or of all
+        self._history: History | None = None
+        self._floors: dict[int, int] | None = None  # catching up: by partition, the offset that comes next
+        self._floors_end: int | None = None  # the index at which it has caught up
+        self.deadline: asyncio.Timeout | None = None  # of its shell, brought forward when it must end
+        if positions is None:
+            self._begin_live()
+        else:
+            self._read_log(positions)
+
+    def __repr__(self) -> str:
+        return f"<Tail of {self._ring.topic.name} at {self._history or self._index}>"
+
+    def __enter__(self) -> Tail:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- for the shell
+
+    async def wait_portion(self, timeout_s: float, *, records_max: int = _SCAN_RECORDS_MAX) -> Portion | None:
+        """What comes next; None if nothing did for a while. TailEnded once nothing will."""
+        self._check_stopped()
+        if self._history is not None and not self._is_paused:
+            found = await self._next_of_log(self._history)
+            self._check_stopped()
+            if found is not None or self._history is not None:
+                return found
+        self._changed.clear()
+        found = self._take_nowait(records_max)
+        if found is None and (self._history is None or self._is_paused):
+            await self._wait_changed(timeout_s)
+            found = self._take_nowait(records_max)
+        return found
+
+    async def rest(self, portion: Portion, *, messages: int) -> None:
+        """Let the others have their turn: for long if it was much, or if there are many tails."""
+        size = portion.run.size if portion.run.entries else 0
+        cost_s = portion.scanned * SCAN_S + messages * SEND_S + size * BYTE_S
+        seconds = self._tails.rest_s(cost_s)
+        if seconds < _REST_S_MIN:
+            await asyncio.sleep(0)
+            return
+        await _wait_at_most(self._over, seconds)
+
+    def pause(self, is_paused: bool) -> None:
+        """Show nothing for a while. What passes live is counted, and not shown; the log does not pass."""
+        if is_paused == self._is_paused:
+            return
+        self._is_paused = is_paused
+        if not is_paused and self._history is None and self._floors is None:
+            self._pass_everything()
+        self.wake()
+
+    def stop(self, reason: str) -> None:
+        """End it; its shell has a moment to say why."""
+        if self._reason is None:
+            self._reason = reason
+            self._over.set()
+            self.wake()
+            if self.deadline is not None:
+                self.deadline.reschedule(asyncio.get_running_loop().time() + _GOODBYE_S)
+
+    def close(self) -> None:
+        """Its client is gone; twice is harmless."""
+        self._ring.forget(self)
+        self._tails.leave(self, self._ring)
+
+    # ---- the ring's side
+
+    def wake(self) -> None:
+        self._changed.set()
+
+    # ---- inside: live
+
+    def _begin_live(self) -> None:
+        """From the newest on: what the ring has not taken yet is older than this tail."""
+        ring = self._ring
+        self._index, self._passed = ring.end, self._ring_passed()
+        newest = {each.index: int(each.high_watermark) for each in ring.topic.partitions}
+        if any(at > ring.position(index) for index, at in newest.items() if self._wants(index)):
+            self._floors = {index: at for index, at in newest.items() if self._wants(index)}
+
+    def _take_nowait(self, records_max: int) -> Portion | None:
+        if self._is_paused:
+            return None
+        if self._index < self._ring.first:
+            self._fall_out()
+            if self._history is not None:
+                return None
+        skipped, self._skipped = self._skipped, 0
+        if self._index < self._ring.end:
+            if self._filter.is_open and self._floors is None:
+                return self._take_shared(skipped, records_max)
+            return self._take_own(skipped, records_max)
+        return Portion(skipped, Run(()), 0) if skipped else None
+
+    def _take_shared(self, skipped: int, records_max: int) -> Portion:
+        """What every tail at this index shows."""
+        run = self._ring.run_from(self._index, bytes_max=self._bytes_max, records_max=records_max)
+        self._index = run.end
+        self._passed += run.weight
+        return Portion(skipped, run, 0)
+
+    def _take_own(self, skipped: int, records_max: int) -> Portion:
+        """What this tail alone shows of the next entries."""
+        shown: list[Entry] = []
+        size = scanned = 0
+        for entry in self._ring.entries_from(self._index, _SCAN_RECORDS_MAX):
+            scanned += 1
+            if not self._wants(entry.partition):
+                self._index += 1
+                continue
+            if entry.json is None and self._floors is not None and self._goes_back(entry):
+                self._read_log(self._floors)
+                break
+            self._index += 1
+            self._passed += entry.weight
+            own = entry if self._floors is None else self._not_shown_yet(entry)
+            if own is not None and (own.json is None or self._filter.admits(entry)):
+                shown.append(own)
+                size += own.size
+                if size >= self._bytes_max or len(shown) >= records_max:
+                    break
+        self._end_catching_up()
+        return Portion(skipped, Run(shown, plain=self._filter.partition is not None), scanned)
+
+    def _not_shown_yet(self, entry: Entry) -> Entry | None:
+        """An entry, or the part of it, that is past what was shown before."""
+        assert self._floors is not None
+        index = entry.partition
+        floor = self._floors.get(index, 0)
+        if entry.end <= floor:
+            return None
+        self._floors[index] = entry.end
+        if entry.json is None:
+            return Entry(index, max(entry.offset, floor), entry.end)
+        return entry.with_id(self._id(entry))
+
+    def _goes_back(self, gap: Entry) -> bool:
+        """Whether a gap is in the way of one that wants everything."""
+        assert self._floors is not None
+        return self._wants_all and gap.end > self._floors.get(gap.partition, 0)
+
+    def _end_catching_up(self) -> None:
+        """Once the ring has taken all that was shown before, the entries behind that are new to this tail."""
+        floors, ring = self._floors, self._ring
+        if floors is None:
+            return
+        if self._floors_end is None and all(ring.position(each) >= at for each, at in floors.items()):
+            self._floors_end = ring.end
+        if self._floors_end is not None and self._index >= self._floors_end:
+            self._floors = self._floors_end = None
+
+    def _fall_out(self) -> None:
+        ring, floors = self._ring, self._floors
+        if floors is not None and self._wants_all:
+            self._read_log(floors)
+            return
+        dropped = ring.dropped if self._filter.partition is None else ring.dropped_of[self._filter.partition]
+        if floors is None:
+            self._skipped += dropped - self._passed
+        else:
+            self._skipped += sum([max(ring.kept_from[each] - at, 0) for each, at in floors.items()])
+            self._floors = {each: max(ring.kept_from[each], at) for each, at in floors.items()}
+        self._index, self._passed = ring.first, dropped
+
+    def _pass_everything(self) -> None:
+        """Go on with the newest, and count what lies before it."""
+        passed = self._ring_passed()
+        self._skipped += passed - self._passed
+        self._index, self._passed = self._ring.end, passed
+
+    def _ring_passed(self) -> int:
+        """How many records the ring took, of the partition that is wanted or of all."""
+        ring, wanted = self._ring, self._filter.partition
+        if wanted is None:
+            return ring.passed
+        here = ring.entries_from(ring.first, len(ring))
+        return ring.dropped_of[wanted] + sum([each.weight for each in here if each.partition == wanted])
+
+    # ---- inside: the log
+
+    def _read_log(self, positions: dict[int, int]) -> None:
+        self._floors = self._floors_end = None
+        self._history = History(self._ring.topic, positions, filter=self._filter, bytes_max=self._bytes_max)
+
+    async def _next_of_log(self, history: History) -> Portion | None:
+        """The next records of the log; None if there are none before those in the ring."""
+        ring = self._ring
+        if history.has_reached(ring.kept_from):
+            self._join(history.positions)
+            return None
+        try:
+            skipped, entries, scanned = await history.next_round(ring.kept_from)
+        except (BrokerError, StorageError) as error:
+            raise TailEnded(ring.ended or str(error)) from error
+        self._number(entries, history)
+        return Portion(skipped, Run(entries, plain=self._filter.partition is not None), scanned)
+
+    def _join(self, positions: dict[int, int]) -> None:
+        """Go on in the ring, from its oldest entry, past what was shown."""
+        ring, wanted = self._ring, self._filter.partition
+        self._history = None
+        self._index = ring.first
+        self._passed = ring.dropped if wanted is None else ring.dropped_of[wanted]
+        self._floors = positions
+        self._end_catching_up()
+
+    def _number(self, entries: list[Entry], history: History) -> None:
+        """Give entries of the log their ids: they say what else was shown before each."""
+        last = {index: at - 1 for index, at in history.positions.items()}
+        for entry in reversed(entries):
+            last[entry.partition] = entry.offset
+            entry.id = write_event_id(entry.partition, entry.offset, entry.timestamp, last)
+            last[entry.partition] = entry.offset - 1
+
+    def _id(self, entry: Entry) -> bytes:
+        assert self._floors is not None
+        last = {index: at - 1 for index, at in self._floors.items()}
+        return write_event_id(entry.partition, entry.offset, entry.timestamp, last)
+
+    # ---- inside: waiting and ending
+
+    def _wants(self, partition: int) -> bool:
+        return self._filter.partition is None or self._filter.partition == partition
+
+    async def _wait_changed(self, timeout_s: float) -> None:
+        if self._ring.ended and not self._is_paused:
+            raise TailEnded(self._ring.ended)
+        self._ring.wait(self)
+        await _wait_at_most(self._changed, timeout_s)
+        self._check_stopped()
+
+    def _check_stopped(self) -> None:
+        if self._reason is not None:
+            raise TailEnded(self._reason)
+
+
+async def _wait_at_most(event: asyncio.Event, seconds: float) -> None:
+    """Wait for an event or for a while, without a task: there are thousands that wait."""
+    waiting = asyncio.timeout(seconds)
+    try:
+        async with waiting:
+            await event.wait()
+    except TimeoutError:
+        if not waiting.expired():
+            raise

@@ -1,0 +1,233 @@
+"""WebSockets: a tail at /api/v1/topics/{topic}/tail, and the native session's second shell at /api/v1/ws.
+
+The handshake is refused with the answer that a GET would get. Afterwards a socket ends with a code and a
+reason: 1000 the tail is over, 1001 the node stops, 1002 the native protocol was broken, 1008 a message that
+a tail does not understand, 1011 a mistake of ours, 1013 the client was too slow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import Final, cast
+
+import msgspec
+from starlette.requests import Request
+from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from tailrace.http.app import read_query, refuse
+from tailrace.http.door import Door
+from tailrace.http.error import Code, HttpError, answer_to
+from tailrace.http.live.ring import Run
+from tailrace.http.live.start import TailQuery, open_tail
+from tailrace.http.live.tail import Portion, Tail, TailEnded
+
+logger = logging.getLogger(__name__)
+
+_DONE = 1000
+_GOING_AWAY = 1001
+_POLICY = 1008
+_REASON_BYTES_MAX: Final = 120  # RFC 6455 section 5.5: a control frame has 125 bytes, and two are the code
+_MESSAGES_MAX = 4_000  # that all tails together send before they rest
+_MESSAGES_MIN = 8  # of one tail
+
+
+def routes(door: Door) -> list[BaseRoute]:
+    """The streams that are WebSockets."""
+
+    async def tail(websocket: WebSocket) -> None:
+        await _serve_tail(door, websocket)
+
+    async def native(websocket: WebSocket) -> None:
+        await _serve_native(door, websocket)
+
+    return [
+        WebSocketRoute("/api/v1/topics/{topic}/tail", tail, name="tailTopicWebSocket"),
+        WebSocketRoute("/api/v1/ws", native, name="nativeWebSocket"),
+    ]
+
+
+# ---- a tail
+
+
+class PauseMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All that the client of a tail may say."""
+
+    pause: bool
+
+
+_read_pause = msgspec.json.Decoder(PauseMessage).decode
+_write_text = msgspec.json.Encoder().encode
+
+
+async def _serve_tail(door: Door, websocket: WebSocket) -> None:
+    try:
+        query: TailQuery = read_query(cast(Request, websocket), TailQuery)
+        last_event_id = websocket.headers.get("last-event-id")
+        name = websocket.path_params["topic"]
+        stream, tail = await open_tail(door, name, query, last_event_id=last_event_id)
+    except Exception as error:
+        await _deny(websocket, error)
+        return
+    with stream, tail:
+        await websocket.accept()
+        await TailSocket(websocket, tail, door).serve()
+
+
+class TailSocket:
+    """A tail as texts; its client may pause it."""
+
+    def __init__(self, websocket: WebSocket, tail: Tail, door: Door) -> None:
+        self._websocket = websocket
+        self._tail = tail
+        self._door = door
+        self._refusal = ""  # why the client's own message ended it
+
+    async def serve(self) -> None:
+        listening = asyncio.create_task(self._listen(), name="client of a tail")
+        deadline = asyncio.timeout(None)
+        try:
+            async with deadline:
+                self._tail.deadline = deadline
+                await self._send_all()
+        except WebSocketDisconnect:
+            pass
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            # The client does not even read that it is over.
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+
+    async def _listen(self) -> None:
+        """Take what the client says, until it leaves or makes no sense."""
+        while (message := await self._websocket.receive())["type"] != "websocket.disconnect":
+            try:
+                self._tail.pause(_read_pause(message.get("text") or b"").pause)
+            except (msgspec.DecodeError, RecursionError):
+                self._refusal = 'a tail understands {"pause": true} and {"pause": false}, and nothing else'
+                break
+        self._tail.stop("")
+
+    async def _send_all(self) -> None:
+        door = self._door
+        try:
+            while True:
+                most = max(_MESSAGES_MAX // max(len(door.tails), 1), _MESSAGES_MIN)
+                portion = await self._tail.wait_portion(door.config.keepalive_s, records_max=most)
+                if portion is not None:  # signs of life are the server's pings
+                    await self._tail.rest(portion, messages=await self._send(portion))
+        except TailEnded as end:
+            if self._refusal:
+                await close(self._websocket, _POLICY, self._refusal)
+            elif str(end):
+                await self._websocket.send_text(_write_text({"end": str(end)}).decode())
+                await close(self._websocket, _GOING_AWAY if door.is_stopping else _DONE, str(end))
+
+    async def _send(self, portion: Portion) -> int:
+        """Send a portion; how many messages it took."""
+        messages = write_messages(portion.run)
+        if portion.skipped:
+            messages = [_skipped(portion.skipped), *messages]
+        for message in messages:
+            await self._websocket.send_text(message)
+        return len(messages)
+
+
+def write_messages(run: Run) -> list[str]:
+    """The texts of a run; what all tails show alike is written once."""
+    if run.messages is None:
+        run.messages = [
+            _skipped(entry.weight) if entry.json is None else f'{{"record":{entry.json.decode()}}}'
+            for entry in run.entries
+        ]
+    return run.messages
+
+
+def _skipped(count: int) -> str:
+    return f'{{"skipped":{count}}}'
+
+
+# ---- the native session
+
+
+class AsgiSocket:
+    """A WebSocket, as the native shell wants one (`port.MessageSocket`)."""
+
+    def __init__(self, websocket: WebSocket) -> None:
+        self._websocket = websocket
+
+    @property
+    def peer(self) -> str:
+        client = self._websocket.client
+        return f"{client.host}:{client.port}" if client else "a WebSocket"
+
+    async def receive(self) -> bytes | str | None:
+        """The next message; None once the client has left."""
+        if self._websocket.client_state is WebSocketState.DISCONNECTED:
+            return None
+        message = await self._websocket.receive()
+        if message["type"] == "websocket.disconnect":
+            return None
+        text: str | None = message.get("text")
+        data: bytes | None = message.get("bytes")
+        return text if text is not None else data or b""
+
+    async def send(self, message: bytes | str) -> None:
+        """Waits while the client does not read; ConnectionError if it has left."""
+        try:
+            if isinstance(message, str):
+                await self._websocket.send_text(message)
+            else:
+                await self._websocket.send_bytes(message)
+        except (WebSocketDisconnect, RuntimeError) as error:
+            raise ConnectionResetError("the client has left") from error
+
+    async def close(self, code: int, reason: str) -> None:
+        await close(self._websocket, code, reason)
+
+
+async def _serve_native(door: Door, websocket: WebSocket) -> None:
+    try:
+        stream = door.open_stream()
+        open_shell = door.facts.native_shell
+        if open_shell is None:
+            stream.__exit__()
+            raise HttpError(Code.BROKER_NOT_AVAILABLE, "this node has no native door")
+    except HttpError as error:
+        await _deny(websocket, error)
+        return
+    with stream:
+        await websocket.accept()
+        shell = open_shell(AsgiSocket(websocket))
+        stopping = asyncio.create_task(door.wait_stopping(), name="end of a native WebSocket")
+        stopping.add_done_callback(lambda task: None if task.cancelled() else shell.close_soon())
+        try:
+            await shell.serve()
+        finally:
+            stopping.cancel()
+            await asyncio.gather(stopping, return_exceptions=True)
+
+
+# ---- both
+
+
+async def _deny(websocket: WebSocket, error: Exception) -> None:
+    """Refuse the handshake, as a request would be refused."""
+    known = answer_to(error)
+    if known is None:
+        logger.error("WebSocket %s failed", websocket.url.path, exc_info=error)
+        known = HttpError(Code.INTERNAL, "this is a bug of the broker; its log has the details")
+    await refuse(known, websocket.scope, websocket.receive, websocket.send)
+
+
+async def close(websocket: WebSocket, code: int, reason: str) -> None:
+    """End a socket with a reason; one that is closed already is left alone."""
+    if websocket.application_state is WebSocketState.DISCONNECTED:
+        return
+    short = reason.encode()[:_REASON_BYTES_MAX].decode(errors="ignore")
+    with suppress(WebSocketDisconnect, RuntimeError):
+        await websocket.close(code, short)

@@ -1,0 +1,165 @@
+"""/api/v1/cluster: the nodes and what they hold; /api/v1/cluster/health: how this node is, in a sentence.
+
+Health always answers 200: a node that can say what is wrong with it is reachable. Probes ask /health/ready.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.requests import Request
+
+from tailrace.broker.health import Health, Limit, Status, diagnose
+from tailrace.http.error import Code
+from tailrace.http.health import collect_figures, count_partitions
+from tailrace.http.operation import Call, NoBody, NoQuery, Operation
+from tailrace.model import BrokerError
+
+
+class NodeView(msgspec.Struct, frozen=True):
+    """A node; of another one only its address for Kafka's clients is known."""
+
+    node_id: int
+    host: str
+    kafka: str  # HOST:PORT; "": there is no such door
+    native: str
+    http: str
+    version: str | None
+    uptime_s: float | None
+    is_this: bool
+
+
+class ClusterView(msgspec.Struct, frozen=True):
+    """The cluster, as this node knows it."""
+
+    cluster_id: str
+    controller_id: int
+    version: str
+    nodes: list[NodeView]
+    topics: int  # without internal ones
+    partitions: int  # of those topics
+    groups: int | None  # null: they are still being read
+    subscriptions: int
+    engine: str  # segment, memory
+    fsync: str  # when a write counts as durable
+    data_dir: str  # "": the log is in memory
+    under_replicated: int  # partitions with a replica that is not in sync
+    offline: int  # partitions that nobody can use
+
+
+class FindingView(msgspec.Struct, frozen=True):
+    """What one check found."""
+
+    check: str
+    status: Status
+    found: str
+    advice: str
+
+
+class HealthView(msgspec.Struct, frozen=True):
+    """How the node is."""
+
+    status: Health
+    summary: str  # one sentence for people
+    limit: Limit  # the resource that is short
+    findings: list[FindingView]
+
+
+# ---- handlers
+
+
+async def get_cluster(call: Call[NoQuery, NoBody]) -> ClusterView:
+    broker, facts = call.broker, call.door.facts
+    counts = await count_partitions(broker)
+    return ClusterView(
+        cluster_id=broker.cluster_id,
+        controller_id=broker.controller_id,
+        version=facts.version,
+        nodes=_nodes(call),
+        topics=counts.topics,
+        partitions=counts.partitions,
+        groups=_count_groups(call),
+        subscriptions=len(broker.subscriptions),
+        engine=facts.engine,
+        fsync=facts.fsync,
+        data_dir=facts.data_dir,
+        under_replicated=counts.under_replicated,
+        offline=counts.offline,
+    )
+
+
+async def get_cluster_health(call: Call[NoQuery, NoBody]) -> HealthView:
+    found = diagnose(await call.door.in_time(collect_figures(call.door)))
+    return HealthView(
+        status=found.status,
+        summary=found.summary,
+        limit=found.limit,
+        findings=[
+            FindingView(check=each.check, status=each.status, found=each.found, advice=each.advice)
+            for each in found.findings
+        ],
+    )
+
+
+def _nodes(call: Call[NoQuery, NoBody]) -> list[NodeView]:
+    broker, facts = call.broker, call.door.facts
+    uptime_ms = max(broker.clock.now_ms() - call.door.started_ms, 0)
+    shown = []
+    for node in broker.nodes.values():
+        is_this = node.node_id == broker.node_id
+        advertised = _address(node.host, node.port) if node.host else ""
+        kafka = advertised or (facts.kafka if is_this else "")
+        shown.append(
+            NodeView(
+                node_id=node.node_id,
+                host=kafka.rpartition(":")[0].strip("[]"),
+                kafka=kafka,
+                native=facts.native if is_this else "",
+                http=_own_address(call.request) if is_this else "",
+                version=facts.version if is_this else None,
+                uptime_s=round(uptime_ms / 1000, 1) if is_this else None,
+                is_this=is_this,
+            )
+        )
+    return shown
+
+
+def _own_address(request: Request) -> str:
+    """Where this request came in, which is where the door is."""
+    host, port = request.scope.get("server") or ("", None)
+    return _address(host, port) if host and port else ""
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _count_groups(call: Call[NoQuery, NoBody]) -> int | None:
+    try:
+        return len(call.broker.groups.list_groups())
+    except BrokerError:
+        return None
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/api/v1/cluster",
+        name="getCluster",
+        tag="cluster",
+        summary="The nodes, and how much they hold",
+        handler=get_cluster,
+        answer=ClusterView,
+    ),
+    Operation(
+        method="GET",
+        path="/api/v1/cluster/health",
+        name="getClusterHealth",
+        tag="cluster",
+        summary="How the node is, and what limits it",
+        doc="One sentence for people, and what every check found. Answers 200 however bad it is; probes ask "
+        "/health/ready.",
+        handler=get_cluster_health,
+        answer=HealthView,
+        fails=(Code.BROKER_NOT_AVAILABLE,),
+    ),
+)

@@ -1,0 +1,231 @@
+"""PUT /api/v1/consumer-groups/{group}/offsets: where a group shall go on.
+
+What is asked is planned first (`client.offset_reset` has the rule), so that a dry run shows what the real one
+does. A group with members is refused: they would overwrite the offsets with their own. The coordinator checks
+that once more when it takes them, for somebody may have joined meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from typing import Annotated
+
+import msgspec
+
+from tailrace.broker import Broker
+from tailrace.broker.groups import CommitRequest, OffsetToCommit
+from tailrace.client.moment import parse_moment
+from tailrace.client.offset_reset import CannotReset, Goal, Move, Place, Standing, plan_moves, plan_reset
+from tailrace.http.error import Code, HttpError, invalid
+from tailrace.http.operation import Call, NoQuery, Operation
+from tailrace.http.rest.group import FAILS, GROUP, known_group
+from tailrace.http.rest.topic import known_topic
+from tailrace.model import BrokerError, ConfigError, ErrorCode, TopicPartition
+
+_Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Shift = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_Index = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+_Time = _Offset | Annotated[str, msgspec.Meta(max_length=100)]
+
+_BREATH_TARGETS = 500  # that are looked up before the loop may do something else
+_HAS_MEMBERS = (
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.NON_EMPTY_GROUP,
+)
+"""What the coordinator answers somebody who is no member of a group that has some."""
+
+
+class GoalBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A place by number: exactly one of these. A time is milliseconds, `2h` ago, or 2026-11-16T09:00."""
+
+    offset: _Offset | None = None
+    time: _Time | None = None
+    shift: _Shift | None = None
+
+
+class OffsetBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where one partition shall go on."""
+
+    topic: str
+    partition: _Index
+    offset: _Offset
+
+
+class ResetBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where to (`to`, or `offsets` by partition), and of what: all that is committed unless it is named."""
+
+    to: Place | GoalBody | None = None
+    topics: list[str] | None = None
+    partitions: dict[str, list[_Index]] | None = None  # some of a topic's, instead of all
+    offsets: list[OffsetBody] | None = None
+    dry_run: bool = False
+
+
+class MoveView(msgspec.Struct, frozen=True):
+    """What the reset does to a partition."""
+
+    topic: str
+    partition: int
+    before: int | None
+    after: int
+    start_offset: int
+    end_offset: int
+    lag: int
+    clamped: bool  # what was asked for lies outside the log: the nearer end is taken
+
+
+class ResetView(msgspec.Struct, frozen=True):
+    """What was done, or would be."""
+
+    group: str
+    applied: bool
+    offsets: list[MoveView]
+
+
+# ---- the handler
+
+
+async def reset_offsets(call: Call[NoQuery, ResetBody]) -> ResetView:
+    group, body = call.params["group"], call.body
+    moves = await call.door.in_time(_plan(call.broker, group, body))
+    if not body.dry_run:
+        _check_empty(call.broker, group)
+        await call.door.in_time(_apply(call.broker, group, moves))
+    return ResetView(group=group, applied=not body.dry_run, offsets=[_view(each) for each in moves])
+
+
+async def _plan(broker: Broker, group: str, body: ResetBody) -> list[Move]:
+    if (body.to is None) == (body.offsets is None):
+        raise invalid('say where to: "to" (earliest, latest, current, {"offset": n}, ...), or "offsets"')
+    try:
+        if body.offsets is not None:
+            wanted = _wanted(body, body.offsets)
+            return plan_moves(wanted, await _standings(broker, group, wanted))
+        goal = _goal(body.to, now_ms=broker.clock.now_ms())
+        return plan_reset(goal, await _standings(broker, group, _targets(broker, group, body), goal))
+    except (CannotReset, ConfigError) as error:
+        raise invalid(str(error)) from error
+
+
+async def _apply(broker: Broker, group: str, moves: Iterable[Move]) -> None:
+    offsets = {move.target: OffsetToCommit(move.after) for move in moves}
+    errors = await broker.groups.commit_offsets(CommitRequest(group_id=group, offsets=offsets))
+    for target, code in errors.items():
+        if code in _HAS_MEMBERS:
+            raise _has_members(group, "members")
+        if code:
+            raise BrokerError(f"the offset of {target} cannot be stored: {code.name}", code=code)
+
+
+def _check_empty(broker: Broker, group: str) -> None:
+    """A group that nobody knows begins to exist with its first offset."""
+    described = broker.groups.describe(group)
+    if described.members:
+        count = len(described.members)
+        raise _has_members(group, "a member" if count == 1 else f"{count} members")
+
+
+def _has_members(group: str, who: str) -> HttpError:
+    message = f"group {group} has {who}, which would overwrite the offsets. Stop its consumers first"
+    return HttpError(Code.INVALID_REQUEST, message, status=409)
+
+
+# ---- what is asked
+
+
+def _goal(to: Place | GoalBody | None, *, now_ms: int) -> Goal:
+    if not isinstance(to, GoalBody):
+        return Goal(place=to)
+    time_ms = to.time
+    if isinstance(time_ms, str):
+        time_ms = max(parse_moment(time_ms, now_ms=now_ms), 0)  # before 1970 is before everything
+    return Goal(offset=to.offset, time_ms=time_ms, shift=to.shift)
+
+
+def _wanted(body: ResetBody, offsets: Iterable[OffsetBody]) -> dict[TopicPartition, int]:
+    if body.topics is not None or body.partitions is not None:
+        raise invalid('"offsets" names its partitions itself: leave "topics" and "partitions" out')
+    wanted: dict[TopicPartition, int] = {}
+    for each in offsets:
+        target = TopicPartition(each.topic, each.partition)
+        if target in wanted:
+            raise invalid(f"{target} is there twice")
+        wanted[target] = each.offset
+    _check_some(wanted, '"offsets" is empty')
+    return wanted
+
+
+def _targets(broker: Broker, group: str, body: ResetBody) -> Collection[TopicPartition]:
+    if body.topics is None and body.partitions is None:
+        known_group(broker, group)
+        committed = broker.groups.fetch_offsets(group, None)
+        _check_some(committed, f"group {group} has committed nothing")
+        return committed
+    some = body.partitions or {}
+    wanted = {TopicPartition(topic, index) for topic, indexes in some.items() for index in indexes}
+    for name in {*(body.topics or ())} - some.keys():
+        wanted |= {each.name for each in known_topic(broker, name).partitions}
+    _check_some(wanted, "no partition is named")
+    return wanted
+
+
+def _check_some(targets: Collection[TopicPartition], why: str) -> None:
+    if not targets:
+        raise invalid(f"there is nothing to move: {why}. Name topics or partitions")
+
+
+async def _standings(
+    broker: Broker, group: str, targets: Iterable[TopicPartition], goal: Goal | None = None
+) -> Mapping[TopicPartition, Standing]:
+    """What is known of each partition; BrokerError if one does not exist."""
+    committed = broker.groups.fetch_offsets(group, None)
+    standings: dict[TopicPartition, Standing] = {}
+    for place, target in enumerate(targets, start=1):
+        if place % _BREATH_TARGETS == 0:
+            await asyncio.sleep(0)
+        partition = broker.leader(target.topic, target.partition)
+        found = None
+        if goal is not None and goal.time_ms is not None:
+            found = await partition.find_timestamp(goal.time_ms)
+        before = committed.get(target)
+        standings[target] = Standing(
+            committed=None if before is None else before.offset,
+            start=partition.start_offset,
+            end=partition.high_watermark,
+            at_time=None if found is None else found.offset,
+        )
+    return standings
+
+
+def _view(move: Move) -> MoveView:
+    return MoveView(
+        topic=move.target.topic,
+        partition=move.target.partition,
+        before=move.before,
+        after=move.after,
+        start_offset=move.start,
+        end_offset=move.end,
+        lag=move.lag,
+        clamped=move.is_clamped,
+    )
+
+
+OPERATIONS = (
+    Operation(
+        method="PUT",
+        path=f"{GROUP}/offsets",
+        name="resetGroupOffsets",
+        tag="groups",
+        summary="Move a group, or show what that would do",
+        doc="`to` goes for everything that the group has committed, unless `topics` or `partitions` say of "
+        "what; `offsets` names each partition's offset instead. An offset outside the log is moved into it, "
+        "and `clamped` says so. 409 while the group has members; `dry_run` only shows what would change.",
+        handler=reset_offsets,
+        body=ResetBody,
+        answer=ResetView,
+        fails=(*FAILS, Code.TOPIC_NOT_FOUND),
+    ),
+)

@@ -1,0 +1,300 @@
+"""/metrics for Prometheus, and /api/v1/metrics: the same figures as JSON, with what they were a while ago.
+
+Rates are those between the newest two samples (`tailrace.metrics.sampler`), and null before there are two. A
+series ends at `end_ms`; its values are `interval_ms` apart, the oldest first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from starlette.responses import Response
+
+from tailrace.broker import Topic
+from tailrace.broker.groups.state import GroupState
+from tailrace.broker.topic import unknown_topic
+from tailrace.http.door import Door
+from tailrace.http.error import Code, HttpError
+from tailrace.http.operation import Call, NoBody, NoQuery, Operation
+from tailrace.metrics.history import Figure
+from tailrace.metrics.sampler import Sample
+from tailrace.metrics.topic_rates import COLUMNS
+
+_SPARKLINE = 20
+_BREATH_TOPICS = 50
+_TEXT = "text/plain"
+_OPEN_METRICS = "application/openmetrics-text"
+
+
+class MetricsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How much is shown."""
+
+    partitions: bool = False  # every partition, and not only those of the most active topics
+
+
+class Series(msgspec.Struct, frozen=True):
+    """Figures of the last while, by name; null is what was not measured."""
+
+    interval_ms: int
+    end_ms: int | None  # null while there are none
+    series: dict[str, list[float | None]]
+
+
+class BrokerFigures(msgspec.Struct, frozen=True):
+    """A node: its counters now, and what it did between the newest two samples."""
+
+    node_id: int
+    at_ms: int
+    records_in_total: int
+    bytes_in_total: int
+    records_out_total: int
+    bytes_out_total: int
+    records_in_per_s: float | None
+    bytes_in_per_s: float | None
+    records_out_per_s: float | None
+    bytes_out_per_s: float | None
+    requests_per_s: float | None
+    errors_per_s: float | None
+    produce_p50_ms: float | None
+    produce_p99_ms: float | None
+    flush_p99_ms: float | None
+    cpu_share: float | None  # 1: as much as one core has
+    lag: int | None  # of groups and subscriptions together
+    disk_bytes: int | None  # what the logs take, on disk or in memory
+    disk_free_bytes: int | None  # null where the logs are in memory
+    memory_bytes: int | None
+    loop_lag_ms: float | None  # the worst between two samples
+    connections: dict[str, int]  # by door
+    streams: int
+    history: Series
+
+
+class BrokerList(msgspec.Struct, frozen=True):
+    """Every node."""
+
+    brokers: list[BrokerFigures]
+
+
+class TopicFigures(msgspec.Struct, frozen=True):
+    """A topic: what it holds, and what happens on it. Rates are null if too many topics are busy."""
+
+    topic: str
+    records: int  # offsets that can be read
+    bytes: int
+    records_in_total: int
+    records_out_total: int
+    records_in_per_s: float | None
+    bytes_in_per_s: float | None
+    records_out_per_s: float | None
+    bytes_out_per_s: float | None
+    sparkline: list[float | None]  # the newest twenty records_in_per_s
+
+
+class TopicFiguresList(msgspec.Struct, frozen=True):
+    """Every topic, by name, but for the broker's own."""
+
+    interval_ms: int
+    end_ms: int | None
+    topics: list[TopicFigures]
+
+
+class TopicHistory(TopicFigures, frozen=True):
+    """A topic with what happened on it."""
+
+    history: Series
+
+
+class LagHistory(msgspec.Struct, frozen=True):
+    """How far behind a reader was."""
+
+    interval_ms: int
+    end_ms: int | None
+    lag: list[float | None]
+
+
+# ---- handlers
+
+
+async def get_metrics(call: Call[MetricsQuery, NoBody]) -> Response:
+    accept = call.request.headers.get("accept", "")
+    text, media = await call.door.exporter.render(accept, by_partition=call.query.partitions)
+    return Response(text, headers={"content-type": media})
+
+
+async def list_brokers(call: Call[NoQuery, NoBody]) -> BrokerList:
+    return BrokerList(brokers=[_broker_figures(call.door)])
+
+
+async def list_topics(call: Call[NoQuery, NoBody]) -> TopicFiguresList:
+    door = call.door
+    shown = []
+    for place, topic in enumerate(call.broker.topics, start=1):
+        if not topic.internal:
+            shown.append(_topic_figures(door, topic))
+        if place % _BREATH_TOPICS == 0:
+            await asyncio.sleep(0)
+    return TopicFiguresList(interval_ms=door.sampler.interval_ms, end_ms=_end_ms(door), topics=shown)
+
+
+async def get_topic(call: Call[NoQuery, NoBody]) -> TopicHistory:
+    topic = call.broker.topics.get(call.params["topic"])
+    if topic is None:
+        raise unknown_topic(call.params["topic"])
+    figures = _topic_figures(call.door, topic)
+    return TopicHistory(**msgspec.structs.asdict(figures), history=_topic_series(call.door, topic))
+
+
+async def get_group(call: Call[NoQuery, NoBody]) -> LagHistory:
+    group = call.params["group"]
+    if call.broker.groups.describe(group).state == GroupState.DEAD:
+        raise HttpError(Code.GROUP_NOT_FOUND, f"group {group!r} does not exist")
+    return _lag_history(call.door, call.door.sampler.group_lag(group))
+
+
+async def get_subscription(call: Call[NoQuery, NoBody]) -> LagHistory:
+    name = call.params["subscription"]
+    call.broker.subscriptions.known(name)
+    return _lag_history(call.door, call.door.sampler.subscription_lag(name))
+
+
+# ---- figures
+
+
+def _broker_figures(door: Door) -> BrokerFigures:
+    broker, sample = door.broker, door.sampler.newest
+    totals = broker.counters.totals()
+    rates = None if sample is None else sample.rates
+    return BrokerFigures(
+        node_id=broker.node_id,
+        at_ms=broker.clock.now_ms(),
+        records_in_total=totals.records_in,
+        bytes_in_total=totals.bytes_in,
+        records_out_total=totals.records_out,
+        bytes_out_total=totals.bytes_out,
+        records_in_per_s=None if rates is None else rates.records_in_per_s,
+        bytes_in_per_s=None if rates is None else rates.bytes_in_per_s,
+        records_out_per_s=None if rates is None else rates.records_out_per_s,
+        bytes_out_per_s=None if rates is None else rates.bytes_out_per_s,
+        requests_per_s=None if rates is None else rates.requests_per_s,
+        errors_per_s=None if rates is None else rates.errors_per_s,
+        produce_p50_ms=None if rates is None else rates.produce_p50_ms,
+        produce_p99_ms=None if rates is None else rates.produce_p99_ms,
+        flush_p99_ms=None if rates is None else rates.flush_p99_ms,
+        cpu_share=None if rates is None else rates.cpu_share,
+        lag=None if sample is None else sample.lag,
+        disk_bytes=None if sample is None else sample.disk_bytes,
+        disk_free_bytes=door.observed.disk_free_bytes(),
+        memory_bytes=None if sample is None else sample.memory_bytes,
+        loop_lag_ms=None if sample is None else sample.loop_lag_ms,
+        connections={name: counters.connections for name, counters in door.observed.doors.items()},
+        streams=door.streams,
+        history=Series(
+            interval_ms=door.sampler.interval_ms, end_ms=_end_ms(door), series=door.sampler.node_series()
+        ),
+    )
+
+
+def _topic_figures(door: Door, topic: Topic) -> TopicFigures:
+    logs = [each.log for each in topic.partitions if each.log is not None]
+    sampler, counters = door.sampler, topic.counters
+    sparkline = sampler.topics.column(topic, COLUMNS[0], tick=sampler.tick, count=_SPARKLINE)
+    newest = {name: _last(sampler.topics.column(topic, name, tick=sampler.tick, count=1)) for name in COLUMNS}
+    return TopicFigures(
+        topic=topic.name,
+        records=sum(log.durable_offset - log.start_offset for log in logs),
+        bytes=sum(log.size_bytes for log in logs),
+        records_in_total=counters.records_in,
+        records_out_total=counters.records_out,
+        sparkline=[*[0.0] * (_SPARKLINE - len(sparkline)), *sparkline],
+        **newest,
+    )
+
+
+def _topic_series(door: Door, topic: Topic) -> Series:
+    sampler = door.sampler
+    series = {name: sampler.topics.column(topic, name, tick=sampler.tick) for name in COLUMNS}
+    return Series(interval_ms=sampler.interval_ms, end_ms=_end_ms(door), series=series)
+
+
+def _lag_history(door: Door, lag: list[Figure]) -> LagHistory:
+    return LagHistory(interval_ms=door.sampler.interval_ms, end_ms=_end_ms(door), lag=lag)
+
+
+def _end_ms(door: Door) -> int | None:
+    sample: Sample | None = door.sampler.newest
+    return None if sample is None else sample.at_ms
+
+
+def _last(column: list[Figure]) -> Figure:
+    return column[-1] if column else None
+
+
+_METRICS = "/api/v1/metrics"
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/metrics",
+        name="getMetrics",
+        tag="metrics",
+        summary="Everything that is measured, for Prometheus",
+        doc="By topic, group and subscription. The names of kafka_exporter are among them; with "
+        "`partitions` they, and some of ours, are shown for every partition.",
+        handler=get_metrics,
+        query=MetricsQuery,
+        answer=None,
+        gives={
+            _TEXT: "Prometheus' text format",
+            _OPEN_METRICS: "OpenMetrics, for who accepts it",
+        },
+    ),
+    Operation(
+        method="GET",
+        path=f"{_METRICS}/brokers",
+        name="listBrokerMetrics",
+        tag="metrics",
+        summary="What every node does, now and in the last hour",
+        handler=list_brokers,
+        answer=BrokerList,
+    ),
+    Operation(
+        method="GET",
+        path=f"{_METRICS}/topics",
+        name="listTopicMetrics",
+        tag="metrics",
+        summary="What every topic holds, and what happens on it",
+        handler=list_topics,
+        answer=TopicFiguresList,
+    ),
+    Operation(
+        method="GET",
+        path=f"{_METRICS}/topics/{{topic}}",
+        name="getTopicMetrics",
+        tag="metrics",
+        summary="What a topic holds, and what happened on it in the last minutes",
+        handler=get_topic,
+        answer=TopicHistory,
+        fails=(Code.TOPIC_NOT_FOUND,),
+    ),
+    Operation(
+        method="GET",
+        path=f"{_METRICS}/groups/{{group}}",
+        name="getGroupMetrics",
+        tag="metrics",
+        summary="How far behind a consumer group was",
+        handler=get_group,
+        answer=LagHistory,
+        fails=(Code.GROUP_NOT_FOUND, Code.BROKER_NOT_AVAILABLE),
+    ),
+    Operation(
+        method="GET",
+        path=f"{_METRICS}/subscriptions/{{subscription}}",
+        name="getSubscriptionMetrics",
+        tag="metrics",
+        summary="How far behind a subscription was",
+        handler=get_subscription,
+        answer=LagHistory,
+        fails=(Code.SUBSCRIPTION_NOT_FOUND, Code.BROKER_NOT_AVAILABLE),
+    ),
+)

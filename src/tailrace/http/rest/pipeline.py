@@ -1,0 +1,173 @@
+"""/api/v1/pipelines: the runs of pipelines on any machine, and asking them to stop.
+
+A run tells how it is in the compacted topic `__tailrace_pipelines` (`client.run_record` has the format), and
+listens there for a request to stop. Nothing of Spark is needed to read and write it. The topic is read piece
+by piece, so that a long one does not keep the loop from other work.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from tailrace.broker import Broker
+from tailrace.broker.publishing import NewMessage
+from tailrace.client.run_record import (
+    LOST,
+    TOPIC,
+    RunFold,
+    RunRecord,
+    StopRequest,
+    find_runs,
+    may_run,
+    stop_key,
+    write_record,
+)
+from tailrace.http.error import Code, HttpError, invalid
+from tailrace.http.operation import Call, NoBody, NoQuery, Operation
+from tailrace.model import OffsetOutOfRange
+from tailrace.records import BatchError, iter_batches
+
+_READ_BYTES = 256 * 1024
+_SHOWN_MAX = 100  # characters of a name that nobody has
+
+
+class RunView(RunRecord, frozen=True, kw_only=True):
+    """A run, as it was when it last told."""
+
+    stale: bool  # it says that it runs, and has been silent for long: it was killed, or cannot reach us
+
+
+class RunList(msgspec.Struct, frozen=True):
+    """Runs, the newest first."""
+
+    pipelines: list[RunView]
+
+
+# ---- handlers
+
+
+async def list_pipelines(call: Call[NoQuery, NoBody]) -> RunList:
+    return _view(await call.door.in_time(read_runs(call.broker)), _now(call.broker))
+
+
+async def stop_pipeline(call: Call[NoQuery, NoBody]) -> RunList:
+    wanted, broker = call.params["name"], call.broker
+    found = find_runs(await call.door.in_time(read_runs(broker)), wanted)
+    now = _now(broker)
+    targets = [run for run in found if may_run(run, now)]
+    _check_some(targets, found, wanted[:_SHOWN_MAX])
+    client = call.request.client
+    request = StopRequest(at=now, by=f"http@{client.host if client else 'unknown'}")
+    await call.door.in_time(request_stop(broker, targets, request))
+    return _view(targets, now)
+
+
+def _check_some(targets: list[RunRecord], found: list[RunRecord], wanted: str) -> None:
+    if not found:
+        raise HttpError(
+            Code.INVALID_REQUEST,
+            f"no run has the name or the id {wanted!r}. Those there are: GET /api/v1/pipelines",
+            status=404,
+        )
+    if not targets:
+        newest = found[0]
+        raise HttpError(
+            Code.INVALID_REQUEST,
+            f"{wanted!r} does not run: {newest.id} {newest.state} at {newest.at.isoformat()}",
+            status=409,
+        )
+    if targets[0].name != wanted and len(targets) > 1:
+        ids = ", ".join(run.id for run in targets[:10])
+        raise invalid(f"{wanted!r} is the beginning of several ids: {ids}")
+
+
+# ---- the topic
+
+
+async def read_runs(broker: Broker) -> list[RunRecord]:
+    """Every run that the topic tells of, newest first; none where there is no such topic."""
+    fold = RunFold()
+    if broker.topics.get(TOPIC) is None:
+        return []
+    partition = broker.leader(TOPIC, 0)
+    offset, end = partition.start_offset, partition.high_watermark
+    while offset < end:
+        try:
+            found = await partition.read(offset, bytes_max=_READ_BYTES)
+        except OffsetOutOfRange:
+            if partition.start_offset <= offset:
+                break
+            offset = partition.start_offset  # the oldest went meanwhile
+            continue
+        _fold_batches(await found.load(), fold)
+        if found.next_offset <= offset:
+            break
+        offset = found.next_offset
+    return fold.runs()
+
+
+async def request_stop(broker: Broker, runs: list[RunRecord], request: StopRequest) -> None:
+    """Ask runs to stop; they do after the batch under way. Returns when that is durable."""
+    partition = broker.leader(TOPIC, 0)
+    value = write_record(request)
+    messages = [NewMessage(stop_key(run.id), value) for run in runs]
+    published = broker.publisher.publish(partition, messages)
+    await partition.wait_durable(published.end_offset)
+
+
+def _fold_batches(data: bytes, fold: RunFold) -> None:
+    for batch in iter_batches(data):
+        if batch.is_control:
+            continue
+        try:
+            for record in batch.records():
+                fold.take(record.key, record.value)
+        except BatchError:  # anybody may write to a topic
+            continue
+
+
+def _view(runs: list[RunRecord], now: datetime) -> RunList:
+    return RunList(
+        pipelines=[
+            RunView(
+                **{name: getattr(run, name) for name in run.__struct_fields__},
+                stale=run.state_at(now) == LOST,
+            )
+            for run in runs
+        ]
+    )
+
+
+def _now(broker: Broker) -> datetime:
+    return datetime.fromtimestamp(broker.clock.now_ms() / 1000, UTC)
+
+
+_PIPELINES = "/api/v1/pipelines"
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path=_PIPELINES,
+        name="listPipelines",
+        tag="pipelines",
+        summary="The runs of pipelines, the newest first",
+        doc="What each run told last, wherever it runs. `stale` is one that says it runs and is silent.",
+        handler=list_pipelines,
+        answer=RunList,
+        fails=(Code.BROKER_NOT_AVAILABLE,),
+    ),
+    Operation(
+        method="POST",
+        path=f"{_PIPELINES}/{{name}}/stop",
+        name="stopPipeline",
+        tag="pipelines",
+        summary="Ask a run to stop after its batch",
+        doc="A name means every run of it that is under way; of an id the beginning is enough. Answers with "
+        "the runs that were asked, when the request is durable. 404 if there is none, 409 if none runs.",
+        handler=stop_pipeline,
+        answer=RunList,
+        fails=(Code.BROKER_NOT_AVAILABLE,),
+    ),
+)

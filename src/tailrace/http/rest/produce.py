@@ -1,0 +1,277 @@
+"""POST /api/v1/topics/{topic}/records: records into a topic, as JSON, as lines of JSON, or as plain bytes.
+
+    application/json          {"records": [{"key", "value", "headers", "partition", "timestamp", "encoding"}]}
+                              -> {"offsets": [{"partition", "offset"}]}, one for each, in their order
+    application/x-ndjson      a record per line, for as long as the client likes
+                              -> {"lines", "offsets": [{"partition", "offset", "count"}]} per stored batch
+    application/octet-stream  one record, whose value is the body
+                              -> as for JSON
+
+?key= and ?partition= are for records that have none of their own, which a body of bytes never has.
+
+What is answered is durable. Of lines no more is read than what is stored next, so a client that sends faster
+than the disk writes is slowed down by its own socket. The answer to lines begins when the first of them are
+durable: what is wrong with those has a status of its own, and what comes later is a last line with the error,
+whose `line` is the first that is not stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from typing import Annotated, Any
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from tailrace.broker.appending import Gathering, Stored, writable_topic
+from tailrace.client.record_json import BadRecord, ParsedRecord, RecordInput, parse_record, read_input
+from tailrace.http.app import failure_response, media_type
+from tailrace.http.body import read_lines, read_whole
+from tailrace.http.error import Code, HttpError, answer_to, invalid
+from tailrace.http.operation import NDJSON, Call
+
+BINARY = "application/octet-stream"
+
+
+class ProduceBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Records to be stored."""
+
+    records: Annotated[list[RecordInput], msgspec.Meta(min_length=1)]
+
+
+class ProduceQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of records that have none of their own."""
+
+    key: str | None = None
+    partition: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a record is."""
+
+    partition: int
+    offset: int
+
+
+class Produced(msgspec.Struct, frozen=True):
+    """Where the records are, in the order in which they were sent."""
+
+    offsets: list[Place]
+
+
+class PlaceRun(msgspec.Struct, frozen=True):
+    """Where records are that follow each other."""
+
+    partition: int
+    offset: int
+    count: int
+
+
+class StoredLines(msgspec.Struct, frozen=True):
+    """One line of the answer to lines: so many are durable in all, and where the newest went."""
+
+    lines: int
+    offsets: list[PlaceRun]
+
+
+async def produce(call: Call[ProduceQuery, ProduceBody | None]) -> Produced | Response:
+    media = media_type(call.request)
+    if media == BINARY:
+        return await _produce_binary(call)
+    if media == NDJSON:
+        return await _produce_lines(call)
+    assert call.body is not None
+    return await _produce_all(call, list(_read_all(call.body.records)))
+
+
+async def _produce_binary(call: Call[ProduceQuery, Any]) -> Produced:
+    value = await read_whole(call.request, call.door.config)
+    return await _produce_all(call, [ParsedRecord(value=value)])
+
+
+async def _produce_all(call: Call[ProduceQuery, Any], records: Sequence[ParsedRecord]) -> Produced:
+    stored = await _store(call, records)
+    return Produced(offsets=[Place(partition, offset) for partition, offset in stored.offsets()])
+
+
+def _read_all(rows: Sequence[RecordInput]) -> Iterator[ParsedRecord]:
+    for number, row in enumerate(rows):
+        try:
+            yield read_input(row)
+        except BadRecord as error:
+            raise invalid(f"records[{number}]: {error}", record=number) from error
+
+
+async def _store(call: Call[ProduceQuery, Any], records: Sequence[ParsedRecord]) -> Stored:
+    """Append records and return when they are durable."""
+    door, broker, query = call.door, call.broker, call.query
+    usual_key = None if query.key is None else query.key.encode("utf-8", "replace")
+    topic = await door.in_time(writable_topic(broker, call.params["topic"]))
+    started = broker.clock.monotonic()
+    gathering = Gathering(broker, topic)
+    for each in records:
+        gathering.add(
+            usual_key if each.key is None else each.key,
+            each.value,
+            headers=each.headers,
+            partition=query.partition if each.partition is None else each.partition,
+            timestamp_ms=each.timestamp,
+        )
+    stored = gathering.append()
+    await door.in_time(stored.wait_durable())
+    broker.counters.produce_ms.append((broker.clock.monotonic() - started) * 1000)
+    return stored
+
+
+# ---- lines
+
+
+async def _produce_lines(call: Call[Any, Any]) -> Response:
+    storing = _Storing(call)
+    rows = storing.run()
+    try:
+        first = await anext(rows, None)
+    except Exception as error:
+        await rows.aclose()
+        if (known := answer_to(error)) is None:
+            raise
+        known.details.setdefault("line", 1)
+        raise known from error
+    if first is None:
+        raise invalid("the body has no line. Send a record on each")
+    return _LinesAnswer(call, storing, first, rows)
+
+
+class _Storing:
+    """Lines as they arrive, a batch at a time."""
+
+    def __init__(self, call: Call[Any, Any]) -> None:
+        self._call = call
+        self.lines = 0  # that are durable
+
+    async def run(self) -> AsyncGenerator[StoredLines, None]:
+        """What was stored, again and again; raises at what cannot be."""
+        bytes_max = self._call.door.config.batch_bytes
+        async with aclosing(_lines_until_stopping(self._call)) as pieces:
+            async for piece in pieces:
+                for lines in cut_lines(piece, bytes_max=bytes_max):
+                    records, wrong = _parse_lines(lines)
+                    if records:
+                        yield await self._store(records)
+                    if wrong is not None:
+                        raise invalid(f"line {self.lines + 1}: {wrong}", line=self.lines + 1) from wrong
+
+    async def _store(self, records: list[ParsedRecord]) -> StoredLines:
+        stored = await _store(self._call, records)
+        self.lines += len(records)
+        return StoredLines(
+            self.lines, [PlaceRun(span.partition, span.offset, span.count) for span in stored.spans]
+        )
+
+
+def cut_lines(lines: list[bytes], *, bytes_max: int) -> Iterator[list[bytes]]:
+    """The lines in runs of about so many bytes, of which each has one line at least."""
+    run: list[bytes] = []
+    size = 0
+    for line in lines:
+        if run and size + len(line) > bytes_max:
+            yield run
+            run, size = [], 0
+        run.append(line)
+        size += len(line)
+    if run:
+        yield run
+
+
+def _parse_lines(lines: list[bytes]) -> tuple[list[ParsedRecord], BadRecord | None]:
+    """The records up to a line that is none, and what is wrong with that one."""
+    records: list[ParsedRecord] = []
+    for line in lines:
+        try:
+            records.append(parse_record(line))
+        except BadRecord as error:
+            return records, error
+    return records, None
+
+
+async def _lines_until_stopping(call: Call[Any, Any]) -> AsyncGenerator[list[bytes], None]:
+    """The lines of the body as they arrive; a node that stops does not wait for more."""
+    lines = read_lines(call.request, call.door.config)
+
+    async def read() -> list[bytes] | None:
+        return await anext(lines, None)
+
+    stopping = asyncio.ensure_future(call.door.wait_stopping())
+    reading = None
+    try:
+        while True:
+            reading = asyncio.ensure_future(read())
+            await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                raise HttpError(Code.BROKER_NOT_AVAILABLE, "the node is stopping. Send the rest later")
+            found = reading.result()
+            if found is None:
+                return
+            yield found
+    finally:
+        stopping.cancel()
+        if reading is not None:
+            reading.cancel()
+            await asyncio.wait({reading})
+
+
+class _LinesAnswer(Response):
+    """Lines about lines. It reads and writes in turns, which is why it is no StreamingResponse: that one
+    would read the body away while it looks for the end of the connection."""
+
+    media_type = NDJSON
+
+    def __init__(
+        self,
+        call: Call[Any, Any],
+        storing: _Storing,
+        first: StoredLines,
+        rows: AsyncGenerator[StoredLines, None],
+    ) -> None:
+        super().__init__()
+        del self.headers["content-length"]
+        self._call = call
+        self._storing = storing
+        self._first = first
+        self._rows = rows
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        line = msgspec.json.encode(self._first)
+        try:
+            async with aclosing(self._rows) as rows:
+                await self._send(send, line)
+                async for row in rows:
+                    await self._send(send, msgspec.json.encode(row))
+        except _NotRead:
+            return  # the connection is closed for it
+        except Exception as error:
+            await self._send(send, self._error_line(error))
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send(self, send: Send, line: bytes) -> None:
+        """One line; a client that reads none for long is given up, or both sides would wait for ever."""
+        try:
+            async with asyncio.timeout(self._call.door.config.body_timeout_s):
+                await send({"type": "http.response.body", "body": line + b"\n", "more_body": True})
+        except TimeoutError as error:
+            raise _NotRead from error
+
+    def _error_line(self, error: Exception) -> bytes:
+        known = answer_to(error)
+        if known is None:
+            return bytes(failure_response(error, self._call.request).body)
+        known.details.setdefault("line", self._storing.lines + 1)
+        return msgspec.json.encode(known.body())
+
+
+class _NotRead(Exception):
+    """A client sends and sends, and does not read what is answered."""

@@ -1,0 +1,260 @@
+"""Pulls by HTTP: who asks is gone with his answer, so the door is the member, and holds what it gave out.
+
+All pulls of a subscription share one member, "http". It joins with the first pull. It leaves when the door
+stops, and when nobody has pulled for `pull_idle_s` and it holds nothing: others may be waiting for its place,
+or for the keys that are its own. Who leaves like that has failed with nothing, and what he holds goes to
+others at once.
+
+A message that was given out is held until it is settled or its lock runs out, as everywhere. A client that is
+gone before its answer gives back what was meant for it:
+
+    to whom                       what that counts as
+    the next pull that waits      nothing: it never left the door
+    any member, if it is all      nothing: the door leaves, and joins again with the next pull
+      that the door holds
+    any member                    a failed delivery
+    at_most_once: the next pull   nothing; nobody else may have it any more
+
+Only one may be in an exclusive subscription, and be first in one with failover. A door that nobody may be
+asking any more must not stand in line there, so a pull is refused while somebody else is in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+from starlette.requests import Request
+
+from tailrace.broker.subscriptions import Delivery, Guarantee, Mode, Notice, Subscription
+from tailrace.broker.subscriptions.member import Member
+from tailrace.broker.subscriptions.pulling import Pull, Pulls
+from tailrace.broker.subscriptions.retained import size_of
+from tailrace.http.door import Door
+from tailrace.http.error import Code, HttpError
+
+logger = logging.getLogger(__name__)
+
+_NAME = "http"
+
+
+class Asked(Pull):
+    """One pull, and what it has got."""
+
+    __slots__ = ("answered", "bytes", "deliveries")
+
+    def __init__(self, wanted: int) -> None:
+        super().__init__(wanted)
+        self.deliveries: list[Delivery] = []
+        self.bytes = 0
+        self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def put(self, delivery: Delivery) -> None:
+        self.deliveries.append(delivery)
+        self.bytes += size_of(delivery.record)
+
+
+class Puller:
+    """The door as a member of one subscription (`broker.subscriptions.Recipient`)."""
+
+    def __init__(self, door: Door, subscription: Subscription) -> None:
+        self.door = door
+        self.subscription = subscription
+        self._pulls: Pulls[Asked] = Pulls(
+            subscription, self, patience_s=door.config.request_timeout_s, on_end=self._answer
+        )
+        self._kept: list[Delivery] = []  # at_most_once: came for a client that is gone
+        self._deleted = ""  # why there is no subscription any more
+        self._loop = asyncio.get_running_loop()
+        self._used_at = self._loop.time()
+        self._watch = self._loop.create_task(
+            self._look_after(), name=f"http pulls of {subscription.config.name}"
+        )
+
+    def __repr__(self) -> str:
+        return f"<Puller of {self.subscription}, {len(self._pulls)} pulls>"
+
+    @property
+    def member(self) -> Member:
+        return self._pulls.member
+
+    async def pull(self, request: Request, *, count: int, wait_ms: int) -> list[Delivery]:
+        """Up to so many messages; none when its time is over, the door stops or the client is gone."""
+        asked = self._ask(count, wait_ms=wait_ms)
+        is_taken = False
+        try:
+            is_taken = await _wait_answer(asked.answered, request)
+        finally:
+            if not is_taken:
+                self._abandon(asked)
+        if self._deleted and not asked.deliveries:
+            raise HttpError(Code.SUBSCRIPTION_NOT_FOUND, self._deleted)
+        return asked.deliveries
+
+    def leave(self) -> None:
+        """Answer every pull and give everything back; the next pull makes another puller."""
+        self.member.leave(failed=False)
+        self._end()
+        if self._kept:
+            logger.warning(
+                "messages not delivered, and never will be (at_most_once): subscription=%s count=%d "
+                "their clients were gone",
+                self.subscription.config.name,
+                len(self._kept),
+            )
+            self._kept.clear()
+
+    # ---- the subscription's side
+
+    @property
+    def name(self) -> str:
+        return _NAME
+
+    def is_open(self) -> bool:
+        return True  # what it takes is bounded by what was asked for
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Share messages out among the pulls."""
+        rest = _put(deliveries, self._pulls.share_out(deliveries))
+        self._end_large()
+        self._pulls.settle()
+        self._keep_or_return(rest)
+
+    def notice(self, notice: Notice) -> None:
+        """Nobody listens; but what a seek makes void, and the end, change what is answered."""
+        if notice.event == "seek":
+            self._kept.clear()
+        elif notice.event == "deleted":
+            name = self.subscription.config.name
+            self._deleted = f"subscription {name!r} does not exist any more: {notice.reason}"
+            self._end()
+
+    # ---- inside
+
+    def _end(self) -> None:
+        self._pulls.end_all()
+        self._watch.cancel()
+
+    def _ask(self, count: int, *, wait_ms: int) -> Asked:
+        self._used_at = self._loop.time()
+        asked = Asked(count)
+        for delivery in self._kept[:count]:
+            asked.put(delivery)
+        asked.got = len(asked.deliveries)
+        del self._kept[:count]
+        if asked.missing:
+            self._pulls.ask(asked, wait_ms=0 if asked.got else wait_ms)
+        else:
+            self._answer(asked)
+        return asked
+
+    def _answer(self, asked: Asked) -> None:
+        self._used_at = self._loop.time()
+        if not asked.answered.done():
+            asked.answered.set_result(None)
+
+    def _end_large(self) -> None:
+        """A pull that has a lot is full, however few messages that are."""
+        for asked in self._pulls:
+            if asked.bytes >= self.door.config.read_bytes_max:
+                self._pulls.end(asked)
+
+    def _abandon(self, asked: Asked) -> None:
+        """The client is gone: its place is free, and what it got goes to others."""
+        self._pulls.drop(asked)
+        given, asked.deliveries = asked.deliveries, []
+        rest = _put(given, self._pulls.hand_on(given))
+        self._end_large()
+        self._pulls.settle()
+        self._keep_or_return(rest)
+
+    def _keep_or_return(self, rest: Sequence[Delivery]) -> None:
+        """What no pull waits for."""
+        if not rest:
+            return
+        if self.subscription.config.delivery is Guarantee.AT_MOST_ONCE:
+            self._kept.extend(rest)
+        elif self.member.held <= len(rest):
+            self.leave()
+        else:
+            for each in rest:
+                place, offset = each.source, each.record.offset
+                self.member.nack(
+                    place.topic,
+                    place.partition,
+                    each.epoch,
+                    [(offset, offset + 1)],
+                    delay_ms=0,
+                    reason="the client was gone before its answer",
+                )
+
+    async def _look_after(self) -> None:
+        """Leave when it is time to."""
+        while not (self.door.is_stopping or self._is_idle()):
+            rest_s = self._used_at + self.door.config.pull_idle_s - self._loop.time()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(rest_s if rest_s > 0 else self.door.config.pull_idle_s):
+                    await self.door.wait_stopping()
+        self.leave()
+
+    def _is_idle(self) -> bool:
+        if len(self._pulls) or self.member.held > 0:
+            return False
+        return self._loop.time() - self._used_at >= self.door.config.pull_idle_s
+
+
+def find_puller(door: Door, subscription: Subscription) -> Puller | None:
+    """The door's place in a subscription, if it has one."""
+    for member in subscription.members:
+        recipient = member.recipient
+        if isinstance(recipient, Puller) and recipient.door is door:
+            return recipient
+    return None
+
+
+def join_pulls(door: Door, subscription: Subscription) -> Puller:
+    """The door's place in a subscription; taken, if need be and nobody is in the way."""
+    known = find_puller(door, subscription)
+    if known is not None:
+        return known
+    if door.is_stopping:
+        raise HttpError(Code.BROKER_NOT_AVAILABLE, "the node is stopping. Pull again later")
+    mode = subscription.config.mode
+    if mode in (Mode.EXCLUSIVE, Mode.FAILOVER) and subscription.members:
+        holder = next(iter(subscription.members)).recipient.name
+        raise HttpError(
+            Code.INVALID_REQUEST,
+            f"subscription {subscription.config.name} is {mode} and {holder} has it. Pull again when that "
+            "has left, or pull from another subscription",
+            status=409,
+            details={"member": holder},
+        )
+    return Puller(door, subscription)
+
+
+def _put(deliveries: Sequence[Delivery], shares: Iterable[Asked | None]) -> list[Delivery]:
+    """Give each pull its share; what nobody waits for."""
+    rest = []
+    for delivery, asked in zip(deliveries, shares, strict=True):
+        if asked is None:
+            rest.append(delivery)
+        else:
+            asked.put(delivery)
+    return rest
+
+
+async def _wait_answer(answered: asyncio.Future[None], request: Request) -> bool:
+    """Wait until a pull is answered; False if its client is gone by then."""
+    gone = asyncio.ensure_future(_wait_disconnect(request))
+    try:
+        await asyncio.wait({answered, gone}, return_when=asyncio.FIRST_COMPLETED)
+        return not gone.done()
+    finally:
+        gone.cancel()
+
+
+async def _wait_disconnect(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,250 @@
+"""One read of records: where it begins, what it takes, and how it waits for the first record.
+
+    partition   one, or by default all of them, merged by time
+    offset      earliest (the default), latest, a number in one partition, or -10: the last ten of all
+    offsets     0:17,1:8: these partitions from these offsets on, as `next_offsets` of a read says
+    ts          the first records at or after a time
+
+Reading is stateless: an answer says where to go on. A read that finds nothing may wait; it is woken by the
+partitions, nobody polls, and it ends early when its client is gone or the node stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Annotated, Any
+
+import msgspec
+from starlette.requests import Request
+
+from tailrace.broker import Broker, Partition, Topic
+from tailrace.broker.newest import plan_newest
+from tailrace.broker.reading import Accept, Cursor, Page, PageLimits, read_page
+from tailrace.broker.topic import unknown_topic
+from tailrace.client.moment import parse_moment
+from tailrace.http.config import HttpConfig
+from tailrace.http.error import invalid
+from tailrace.http.operation import Call
+from tailrace.model import ConfigError
+from tailrace.records import Record
+
+LIMIT = 100
+_SCANNED_PAGES = 10  # as many full pages are looked through for what a filter wants
+_HELD_PAGES = 4  # and as many bytes are held at most while partitions are merged
+
+_Partition = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+_Offset = Annotated[str, msgspec.Meta(pattern="^(earliest|latest|-?[0-9]{1,19})$")]
+_Offsets = Annotated[str, msgspec.Meta(pattern="^[0-9]{1,10}:[0-9]{1,19}(,[0-9]{1,10}:[0-9]{1,19})*$")]
+_Moment = Annotated[str, msgspec.Meta(min_length=1, max_length=40)]
+
+
+class ReadQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a read begins, how much it gives, and what is looked for."""
+
+    partition: _Partition | None = None
+    offset: _Offset | None = None
+    offsets: _Offsets | None = None
+    ts: _Moment | None = None  # ms since 1970, 10m (ago), or 2026-11-16T09:00
+    limit: Annotated[int, msgspec.Meta(ge=1)] = LIMIT
+    max_bytes: Annotated[int, msgspec.Meta(ge=1)] | None = None  # of keys, values and headers
+    timeout: Annotated[int, msgspec.Meta(ge=0)] = 0  # ms to wait for the first record
+    key: str | None = None  # exactly this one
+    contains: str | None = None  # text in key or value
+
+
+class Reading:
+    """What one read found, and where the next one goes on."""
+
+    def __init__(self, cursors: Sequence[Cursor]) -> None:
+        self._cursors = cursors
+        self.page = Page()
+
+    @property
+    def next_offsets(self) -> dict[int, int]:
+        return {each.partition.index: each.position for each in self._cursors}
+
+    @property
+    def high_watermarks(self) -> dict[int, int]:
+        return {each.partition.index: each.partition.high_watermark for each in self._cursors}
+
+
+async def read_records(call: Call[ReadQuery, Any], topic: Topic) -> Reading:
+    """Read once, or until there is something to show or the time is up."""
+    query, door = call.query, call.door
+    limits = plan_limits(query, door.config)
+    accept = _filter(query)
+    starts = await door.in_time(plan_starts(call.broker, topic, query, records_max=door.config.records_max))
+    cursors = [Cursor(call.broker.leader(topic.name, index), at) for index, at in starts.items()]
+    reading = Reading(cursors)
+    deadline = asyncio.get_running_loop().time() + query.timeout / 1000
+    with _Watch(call, [each.partition for each in cursors]) as watch:
+        while True:
+            page = await door.in_time(read_page(cursors, limits, accept=accept))
+            page.scanned += reading.page.scanned
+            reading.page = page
+            if page.records or page.scanned >= limits.scanned_max or not await watch.wait_moved(deadline):
+                return reading
+            if call.broker.topics.get(topic.name) is not topic:
+                raise unknown_topic(topic.name)
+
+
+def plan_limits(query: ReadQuery, config: HttpConfig) -> PageLimits:
+    """How much a read takes; INVALID_REQUEST if that is over what the node allows."""
+    bytes_max = config.read_bytes_max if query.max_bytes is None else query.max_bytes
+    for name, wanted, most in (
+        ("limit", query.limit, config.records_max),
+        ("max_bytes", bytes_max, config.read_bytes_max),
+        ("timeout", query.timeout, config.wait_ms_max),
+    ):
+        if wanted > most:
+            raise invalid(f"{name} may be {most} at most, and not {wanted}", max=most)
+    return PageLimits(
+        records_max=query.limit,
+        bytes_max=bytes_max,
+        scanned_max=_SCANNED_PAGES * config.records_max,
+        scanned_bytes_max=_SCANNED_PAGES * config.read_bytes_max,
+        held_bytes_max=_HELD_PAGES * config.read_bytes_max,
+    )
+
+
+# ---- where it begins
+
+
+async def plan_starts(broker: Broker, topic: Topic, query: ReadQuery, *, records_max: int) -> dict[int, int]:
+    """The offset to begin with, by partition."""
+    given = [name for name in ("offset", "offsets", "ts") if getattr(query, name) is not None]
+    if len(given) > 1:
+        raise invalid(f"{' and '.join(given)} both say where to begin. Leave one out")
+    if query.offsets is not None:
+        return _named_starts(query)
+    wanted = range(len(topic.partitions)) if query.partition is None else [query.partition]
+    partitions = [broker.leader(topic.name, index) for index in wanted]
+    if query.ts is not None:
+        at_ms = read_moment(query.ts, now_ms=broker.clock.now_ms())
+        return {each.index: await _offset_at(each, at_ms) for each in partitions}
+    return await _starts_at(partitions, query, records_max=records_max)
+
+
+async def _starts_at(
+    partitions: Sequence[Partition], query: ReadQuery, *, records_max: int
+) -> dict[int, int]:
+    if query.offset in (None, "earliest"):
+        return {each.index: each.start_offset for each in partitions}
+    if query.offset == "latest":
+        return {each.index: each.high_watermark for each in partitions}
+    number = int(query.offset or "")
+    if query.offset is not None and query.offset.startswith("-"):
+        if -number > records_max:
+            raise invalid(f"offset may go {records_max} records back, and not {-number}", max=records_max)
+        return await plan_newest(partitions, -number)
+    if query.partition is None:
+        raise invalid(
+            f"offset {number} is one of a partition. Say which: &partition=0, or &offsets=0:{number}"
+        )
+    return {query.partition: number}
+
+
+def _named_starts(query: ReadQuery) -> dict[int, int]:
+    if query.partition is not None:
+        raise invalid("offsets name their partitions. Leave partition out")
+    pairs = [pair.split(":") for pair in (query.offsets or "").split(",")]
+    starts = {int(index): int(offset) for index, offset in pairs}
+    if len(starts) < len(pairs):
+        raise invalid("offsets name a partition twice")
+    return starts
+
+
+async def _offset_at(partition: Partition, timestamp_ms: int) -> int:
+    found = await partition.find_timestamp(timestamp_ms)
+    return partition.high_watermark if found is None else found.offset
+
+
+def read_moment(text: str, *, now_ms: int) -> int:
+    """A time as people write it; a short number is milliseconds as a long one is."""
+    if text.isdecimal() and text.isascii() and len(text) < 10:
+        return int(text)
+    try:
+        return max(parse_moment(text, now_ms=now_ms), 0)
+    except ConfigError as error:
+        raise invalid(f"ts: {error}") from error
+
+
+def _filter(query: ReadQuery) -> Accept | None:
+    """Whether a record is looked for; None: all are."""
+    key, text = _encoded("key", query.key), _encoded("contains", query.contains)
+    if key is None and text is None:
+        return None
+
+    def accept(record: Record) -> bool:
+        if key is not None and record.key != key:
+            return False
+        return text is None or text in (record.value or b"") or text in (record.key or b"")
+
+    return accept
+
+
+def _encoded(name: str, text: str | None) -> bytes | None:
+    try:
+        return None if text is None else text.encode()
+    except UnicodeEncodeError as error:
+        raise invalid(f"{name} is not text") from error
+
+
+# ---- waiting
+
+
+class _Watch:
+    """Somebody who wants to be told when one of some partitions moves, or when there is no use in waiting."""
+
+    def __init__(self, call: Call[Any, Any], partitions: Iterable[Partition]) -> None:
+        self._call = call
+        self._partitions = partitions
+        self._moved = asyncio.Event()
+        self._over: asyncio.Future[Any] | None = None  # the client is gone, or the node stops
+
+    def __enter__(self) -> _Watch:
+        for each in self._partitions:
+            each.waiters.add(self._moved.set)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for each in self._partitions:
+            each.waiters.discard(self._moved.set)
+        if self._over is not None:
+            self._over.cancel()
+
+    async def wait_moved(self, deadline: float) -> bool:
+        """True when one has moved since the last time; False when waiting is over."""
+        rest_s = deadline - asyncio.get_running_loop().time()
+        if rest_s <= 0:
+            return False
+        if self._over is None:
+            self._over = asyncio.ensure_future(_wait_over(self._call))
+        moved = asyncio.ensure_future(self._moved.wait())
+        try:
+            await asyncio.wait({moved, self._over}, timeout=rest_s, return_when=asyncio.FIRST_COMPLETED)
+            if self._over.done() or not moved.done():
+                return False
+        finally:
+            moved.cancel()
+        self._moved.clear()
+        return True
+
+
+async def _wait_over(call: Call[Any, Any]) -> None:
+    gone = asyncio.ensure_future(_wait_disconnect(call.request))
+    stopping = asyncio.ensure_future(call.door.wait_stopping())
+    try:
+        await asyncio.wait({gone, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        gone.cancel()
+        stopping.cancel()
+
+
+async def _wait_disconnect(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

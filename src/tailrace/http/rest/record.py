@@ -1,0 +1,172 @@
+"""/api/v1/topics/{topic}/records: records go in (`produce`), are read (`reading`), and the oldest go.
+
+A read answers with JSON, or for whoever accepts application/vnd.apache.arrow.stream with Arrow (`arrow`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from starlette.responses import Response
+
+from tailrace.broker import UP_TO_HIGH_WATERMARK, Topic
+from tailrace.broker.reading import Unreadable, record_bytes
+from tailrace.broker.topic import check_records_deletable
+from tailrace.client.record_json import RecordRow, view_record
+from tailrace.http.error import Code, HttpError
+from tailrace.http.operation import ARROW_STREAM, NDJSON, Call, NoBody, Operation
+from tailrace.http.rest.arrow import arrow_response
+from tailrace.http.rest.produce import BINARY, ProduceBody, Produced, ProduceQuery, produce
+from tailrace.http.rest.reading import Reading, ReadQuery, read_records
+from tailrace.http.rest.topic import known_topic
+
+
+class RecordPage(msgspec.Struct, frozen=True):
+    """Records, and where to go on; what there is one of for each partition is null where several are read."""
+
+    records: list[RecordRow]
+    next_offset: int | None
+    next_offsets: dict[str, int]
+    high_watermark: int | None
+    high_watermarks: dict[str, int]
+    scanned: int  # records that were looked at
+
+
+class DeleteQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which records shall be gone."""
+
+    partition: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+    before: Annotated[str, msgspec.Meta(pattern="^(latest|[0-9]{1,19})$")]
+
+
+class StartView(msgspec.Struct, frozen=True):
+    """Where a partition begins now."""
+
+    partition: int
+    start_offset: int
+
+
+async def read(call: Call[ReadQuery, NoBody]) -> RecordPage | Response:
+    topic = known_topic(call.broker, call.params["topic"])
+    try:
+        reading = await read_records(call, topic)
+    except Unreadable as error:
+        raise _unreadable(error) from error
+    _count(topic, reading)
+    if ARROW_STREAM in call.request.headers.get("accept", ""):
+        return await arrow_response(topic.name, reading)
+    return page_of(topic.name, reading)
+
+
+def page_of(topic: str, reading: Reading) -> RecordPage:
+    """What was read, as JSON says it."""
+    next_offsets, ends = reading.next_offsets, reading.high_watermarks
+    alone = len(next_offsets) == 1
+    return RecordPage(
+        records=[view_record(topic, each.partition, each.record) for each in reading.page.records],
+        next_offset=next(iter(next_offsets.values())) if alone else None,
+        next_offsets={str(index): offset for index, offset in next_offsets.items()},
+        high_watermark=next(iter(ends.values())) if alone else None,
+        high_watermarks={str(index): end for index, end in ends.items()},
+        scanned=reading.page.scanned,
+    )
+
+
+async def delete_records(call: Call[DeleteQuery, NoBody]) -> StartView:
+    topic = known_topic(call.broker, call.params["topic"])
+    check_records_deletable(topic)
+    query = call.query
+    partition = call.broker.leader(topic.name, query.partition)
+    before = UP_TO_HIGH_WATERMARK if query.before == "latest" else int(query.before)
+    start = await call.door.in_time(partition.delete_records(before))
+    return StartView(partition=partition.index, start_offset=start)
+
+
+def _count(topic: Topic, reading: Reading) -> None:
+    counters = topic.partitions[0].counters
+    counters.records_out += len(reading.page.records)
+    counters.bytes_out += sum(record_bytes(each.record) for each in reading.page.records)
+
+
+def _unreadable(error: Unreadable) -> HttpError:
+    details: dict[str, Any] = {"partition": error.partition, "offset": error.offset}
+    if error.next_offset is not None:
+        details["next_offset"] = error.next_offset
+    return HttpError(Code.INTERNAL, str(error), details=details)
+
+
+_RECORDS = "/api/v1/topics/{topic}/records"
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path=_RECORDS,
+        name="produceRecords",
+        tag="records",
+        summary="Store records",
+        doc=(
+            "Answered when all of them are durable, with an offset for each, in their order. A record "
+            "goes to the partition that it names, else by its key as Kafka's producers choose, else with "
+            "the others of the request to one partition in turn. A topic that does not exist is made, "
+            "where the node allows that. Of JSON, a request is stored whole or, if one of its records "
+            "cannot be stored, not at all. There is no idempotence here: a request whose answer was lost "
+            "may have been stored, and is stored again when it is sent again. `key` and `partition` are "
+            "for records that have none of their own, as a body of plain bytes."
+        ),
+        handler=produce,
+        query=ProduceQuery,
+        body=ProduceBody,
+        answer=Produced,
+        takes={
+            NDJSON: (
+                "A record per line, as in `records`, for as long as you like. The answer is streamed, as "
+                'NDJSON: {"lines": 3, "offsets": [{"partition": 0, "offset": 10, "count": 3}]} for every '
+                "batch that became durable, where `lines` are all so far. A line that cannot be stored "
+                'ends it with {"error": ...}, whose details.line is the first that is not stored; if that'
+                " is the first of all, the request fails. Empty lines are not counted, and keep a quiet "
+                "stream open."
+            ),
+            BINARY: "One record, whose value is the body.",
+        },
+        gives={NDJSON: "A line per stored batch, for a body of lines."},
+        fails=(Code.TOPIC_NOT_FOUND, Code.MESSAGE_TOO_LARGE, Code.BROKER_NOT_AVAILABLE),
+    ),
+    Operation(
+        method="GET",
+        path=_RECORDS,
+        name="readRecords",
+        tag="records",
+        summary="Read records",
+        doc=(
+            "Of one partition in the order of their offsets, of several by time. `offset` is earliest, "
+            "latest, a number in one partition, or negative: the last so many. `offsets` names several "
+            "partitions, as in 0:17,1:8. `next_offset` and `next_offsets` are where to go on. `timeout` "
+            "waits so many milliseconds for the first record. With `key` or `contains` a read may end "
+            "without a record after many that do not match: `scanned` says how many, and the next offsets"
+            " go on behind them."
+        ),
+        handler=read,
+        query=ReadQuery,
+        answer=RecordPage,
+        gives={
+            ARROW_STREAM: (
+                "The records as Arrow, with the columns of Spark's Kafka source. The schema's metadata "
+                "has next_offsets, high_watermarks and scanned."
+            )
+        },
+        fails=(Code.TOPIC_NOT_FOUND, Code.OFFSET_OUT_OF_RANGE, Code.BROKER_NOT_AVAILABLE),
+    ),
+    Operation(
+        method="DELETE",
+        path=_RECORDS,
+        name="deleteRecords",
+        tag="records",
+        summary="Delete the records of a partition below an offset",
+        doc="`before` is an offset, or latest for all that there are.",
+        handler=delete_records,
+        query=DeleteQuery,
+        answer=StartView,
+        fails=(Code.TOPIC_NOT_FOUND, Code.OFFSET_OUT_OF_RANGE, Code.BROKER_NOT_AVAILABLE),
+    ),
+)

@@ -1,0 +1,310 @@
+"""/api/v1/subscriptions: subscriptions come, are looked at, are moved and go; what became of dead letters.
+
+Pulling and settling messages is in `message`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from tailrace.broker.subscriptions import (
+    Start,
+    Subscription,
+    SubscriptionConfig,
+    describe,
+    summarize,
+)
+from tailrace.http.error import Code
+from tailrace.http.operation import Call, NoBody, NoQuery, Operation
+from tailrace.http.rest.topic import config_text
+
+_LONG_MAX = 2**63 - 1
+_SHOWN_MAX = 249  # of a name; no subscription has a longer one
+
+_Index = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+_SettingText = str | int | float | bool
+
+
+class SubscriptionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A subscription that somebody wants; settings that are left out have their defaults."""
+
+    name: str
+    topic: str
+    start: str = "earliest"  # or latest, offset:N, time:MS
+    settings: dict[str, _SettingText] = {}
+
+
+class SeekBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where to go on: earliest, latest, offset:N or time:MS, in one partition or in all."""
+
+    to: str
+    partition: _Index | None = None
+
+
+class RedriveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How many dead letters are delivered again, the oldest first; null: all."""
+
+    count: Annotated[int, msgspec.Meta(ge=1, le=_LONG_MAX)] | None = None
+
+
+class LettersQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How many dead letters are shown."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 100
+
+
+class SubscriptionView(msgspec.Struct, frozen=True):
+    """A subscription in a list."""
+
+    name: str
+    topic: str
+    mode: str
+    state: str  # active, idle (nobody is in it) or paused
+    members: int
+    lag: int
+    unacknowledged: int
+
+
+class SubscriptionList(msgspec.Struct, frozen=True):
+    """All subscriptions, by name."""
+
+    subscriptions: list[SubscriptionView]
+
+
+class SubscriptionMember(msgspec.Struct, frozen=True):
+    """Who takes messages."""
+
+    name: str
+    held: int
+    credit: int  # 0: it pulls
+
+
+class CursorView(msgspec.Struct, frozen=True):
+    """How far a subscription is in one partition."""
+
+    topic: str
+    partition: int
+    position: int  # everything below is done with
+    acknowledged_beyond: int
+    end: int
+    lag: int
+    in_flight: int
+    unacknowledged: int
+    epoch: int
+    error: str
+
+
+class SubscriptionDetail(msgspec.Struct, frozen=True):
+    """A subscription with its members and cursors; the counts are those since the node started."""
+
+    name: str
+    topic: str
+    mode: str
+    state: str
+    reason: str  # why it is paused
+    members: list[SubscriptionMember]
+    lag: int
+    unacknowledged: int
+    in_flight: int
+    settings: dict[str, str]  # what differs from the defaults
+    dead_letter_topic: str
+    created_ms: int
+    retry_buffer_bytes: int
+    delivered: int
+    redelivered: int
+    acknowledged: int
+    dead: int
+    expired: int
+    skipped: int
+    partitions: list[CursorView]
+
+
+class Sought(msgspec.Struct, frozen=True):
+    """The epoch that began: ids from before it mean nothing now."""
+
+    epoch: int
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a dead letter was first; anybody may write to a topic, so a number may be a text."""
+
+    topic: str | int
+    partition: str | int
+    offset: str | int
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """A message that was given up, and why."""
+
+    offset: int  # in the dead-letter topic
+    timestamp: int
+    key: str | None
+    value: str | None
+    origin: Origin
+    reason: str
+    deliveries: str | int
+
+
+class DeadLetterList(msgspec.Struct, frozen=True):
+    """The oldest dead letters that were not redriven yet."""
+
+    dead_letters: list[DeadLetter]
+    dead: int  # written since the node started
+
+
+class Redriven(msgspec.Struct, frozen=True):
+    """How many dead letters are delivered again."""
+
+    redriven: int
+
+
+# ---- handlers: subscriptions
+
+
+async def list_subscriptions(call: Call[NoQuery, NoBody]) -> SubscriptionList:
+    shown = [msgspec.convert(summarize(each), SubscriptionView) for each in call.broker.subscriptions]
+    return SubscriptionList(subscriptions=shown)
+
+
+async def create_subscription(call: Call[NoQuery, SubscriptionBody]) -> SubscriptionDetail:
+    wanted = call.body
+    settings = {name: config_text(value) for name, value in wanted.settings.items()}
+    config = SubscriptionConfig.read(wanted.name, wanted.topic, settings)
+    start = Start.parse(wanted.start)
+    return _detail(await call.door.in_time(call.broker.subscriptions.create(config, start)))
+
+
+async def get_subscription(call: Call[NoQuery, NoBody]) -> SubscriptionDetail:
+    return _detail(known_subscription(call))
+
+
+async def delete_subscription(call: Call[NoQuery, NoBody]) -> None:
+    name = known_subscription(call).config.name
+    await call.door.in_time(call.broker.subscriptions.delete(name))
+
+
+async def seek(call: Call[NoQuery, SeekBody]) -> Sought:
+    subscription = known_subscription(call)
+    start = Start.parse(call.body.to)
+    return Sought(epoch=await call.door.in_time(subscription.seek(start, call.body.partition)))
+
+
+# ---- handlers: dead letters
+
+
+async def list_dead_letters(call: Call[LettersQuery, NoBody]) -> DeadLetterList:
+    subscription = known_subscription(call)
+    letters = call.broker.subscriptions.dead_letters(subscription.config.name, call.query.limit)
+    return DeadLetterList(
+        dead_letters=msgspec.convert(await call.door.in_time(letters), list[DeadLetter]),
+        dead=subscription.dead,
+    )
+
+
+async def redrive(call: Call[NoQuery, RedriveBody]) -> Redriven:
+    subscription = known_subscription(call)
+    return Redriven(redriven=await call.door.in_time(subscription.redrive(call.body.count)))
+
+
+# ---- inside
+
+
+def known_subscription(call: Call[Any, Any]) -> Subscription:
+    """The subscription of the path; SUBSCRIPTION_NOT_FOUND if there is none."""
+    return call.broker.subscriptions.known(call.params["subscription"][:_SHOWN_MAX])
+
+
+def _detail(subscription: Subscription) -> SubscriptionDetail:
+    return msgspec.convert(describe(subscription), SubscriptionDetail)
+
+
+_ALL = "/api/v1/subscriptions"
+ONE = f"{_ALL}/{{subscription}}"
+UNKNOWN = (Code.SUBSCRIPTION_NOT_FOUND, Code.BROKER_NOT_AVAILABLE)
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path=_ALL,
+        name="listSubscriptions",
+        tag="subscriptions",
+        summary="All subscriptions",
+        handler=list_subscriptions,
+        answer=SubscriptionList,
+    ),
+    Operation(
+        method="POST",
+        path=_ALL,
+        name="createSubscription",
+        tag="subscriptions",
+        summary="Make a subscription of a topic",
+        doc="One that exists with the same settings is success; with others it is refused with 409.",
+        handler=create_subscription,
+        body=SubscriptionBody,
+        answer=SubscriptionDetail,
+        status=201,
+        fails=(
+            Code.TOPIC_NOT_FOUND,
+            Code.OFFSET_OUT_OF_RANGE,
+            Code.INVALID_CONFIG,
+            Code.BROKER_NOT_AVAILABLE,
+        ),
+    ),
+    Operation(
+        method="GET",
+        path=ONE,
+        name="getSubscription",
+        tag="subscriptions",
+        summary="A subscription with its members and cursors",
+        handler=get_subscription,
+        answer=SubscriptionDetail,
+        fails=UNKNOWN,
+    ),
+    Operation(
+        method="DELETE",
+        path=ONE,
+        name="deleteSubscription",
+        tag="subscriptions",
+        summary="Delete a subscription; its dead letters stay",
+        handler=delete_subscription,
+        answer=None,
+        status=204,
+        fails=UNKNOWN,
+    ),
+    Operation(
+        method="POST",
+        path=f"{ONE}/seek",
+        name="seekSubscription",
+        tag="subscriptions",
+        summary="Go on from elsewhere",
+        doc="`to` is earliest, latest, offset:N or time:MS with milliseconds since 1970.",
+        handler=seek,
+        body=SeekBody,
+        answer=Sought,
+        fails=(*UNKNOWN, Code.TOPIC_NOT_FOUND, Code.OFFSET_OUT_OF_RANGE),
+    ),
+    Operation(
+        method="GET",
+        path=f"{ONE}/dead-letters",
+        name="listDeadLetters",
+        tag="subscriptions",
+        summary="The oldest dead letters that were not redriven yet",
+        handler=list_dead_letters,
+        query=LettersQuery,
+        answer=DeadLetterList,
+        fails=UNKNOWN,
+    ),
+    Operation(
+        method="POST",
+        path=f"{ONE}/redrive",
+        name="redriveDeadLetters",
+        tag="subscriptions",
+        summary="Deliver dead letters again, the oldest first",
+        handler=redrive,
+        body=RedriveBody,
+        answer=Redriven,
+        fails=UNKNOWN,
+    ),
+)

@@ -1,0 +1,62 @@
+"""Event ids as an inverse pair, and what is no id."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.http.error import HttpError
+from tailrace.http.live.entry import NAMED_PARTITIONS_MAX, Filter, read_event_id, write_event_id
+from tailrace.records import Record
+
+OFFSETS = st.integers(0, 2**63 - 1)
+LAST = st.dictionaries(st.integers(0, 2**31 - 1), st.integers(-1, 2**63 - 1), max_size=NAMED_PARTITIONS_MAX)
+
+
+@given(LAST, st.integers(0, 2**31 - 1), OFFSETS, st.integers(-1, 2**53))
+def test_an_id_says_what_was_shown(last: dict[int, int], partition: int, offset: int, timestamp: int) -> None:
+    last[partition] = offset
+    found = read_event_id(write_event_id(partition, offset, timestamp, last).decode())
+    assert (found.partition, found.offset) == (partition, offset)
+    if len(last) <= NAMED_PARTITIONS_MAX:
+        assert {**found.others, partition: offset} == last
+        assert found.timestamp is None
+    else:
+        assert found.others == {}
+        assert found.timestamp == max(timestamp, 0)
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_an_id_or_refused(text: str) -> None:
+    with suppress(HttpError):
+        read_event_id(text)
+
+
+def test_ids_of_many_partitions_stay_small() -> None:
+    last = dict.fromkeys(range(1000), 2**62)
+    assert len(write_event_id(1, 2, 3, last)) < 64
+
+
+@pytest.mark.parametrize(
+    ("filter", "key", "value", "admitted"),
+    [
+        (Filter(), None, None, True),
+        (Filter(key=b"k"), b"k", b"v", True),
+        (Filter(key=b"k"), b"kk", b"v", False),
+        (Filter(key=b"k"), None, b"k", False),
+        (Filter(key=b""), b"", b"v", True),
+        (Filter(key=b""), None, b"v", False),
+        (Filter(text=b"t"), b"text", None, True),
+        (Filter(text=b"t"), None, b"a text", True),
+        (Filter(text=b"t"), b"k", b"v", False),
+        (Filter(text=b"t"), None, None, False),
+        (Filter(text=b"t", key=b"k"), b"k", b"v", False),
+    ],
+)
+def test_a_filter_looks_at_key_and_value(
+    filter: Filter, key: bytes | None, value: bytes | None, admitted: bool
+) -> None:
+    assert filter.admits(Record(0, 0, key, value)) is admitted

@@ -1,0 +1,213 @@
+"""A tail without a socket, against a ring whose turns the test holds back: from the log into the ring."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.unit.http.live.rig import TOPIC, Rig, play
+
+from tailrace.http import HttpConfig
+from tailrace.http.live.entry import Filter
+from tailrace.http.live.tail import Portion, Tail, TailEnded
+
+SMALL = HttpConfig(ring_records_max=5)
+
+
+def watch(rig: Rig, *, positions: dict[int, int] | None = None, partition: int | None = None) -> Tail:
+    topic = rig.broker.topics.get(TOPIC)
+    assert topic is not None
+    return rig.tails.open(topic, filter=Filter(partition=partition), positions=positions)
+
+
+async def collect(tail: Tail, total: int) -> tuple[list[int], int]:
+    """Offsets until, with those that were skipped, there were so many; the loop turns only if it must."""
+    offsets: list[int] = []
+    skipped = 0
+    while len(offsets) + skipped < total:
+        portion = await tail.wait_portion(10)
+        if portion is not None:
+            skipped += portion.skipped
+            skipped += sum(entry.weight for entry in portion.run.entries if entry.json is None)
+            offsets += [entry.offset for entry in portion.run.entries if entry.json is not None]
+    return offsets, skipped
+
+
+async def drained(rig: Rig, end: int, *, partition: int = 0) -> None:
+    """The ring has taken everything up to an offset."""
+    (ring,) = rig.tails.rings
+    await rig.wait_until(lambda: ring.position(partition) >= end)
+
+
+def rest(rig: Rig) -> None:
+    """The rings have no turn for a while."""
+    rig.tails._rest_until = asyncio.get_running_loop().time() + 0.3
+
+
+def test_one_that_catches_up_goes_back_to_the_log_where_the_ring_leaps() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create()
+        rig.publish(*[b"x"] * 10)
+        with watch(rig):
+            rest(rig)
+            rig.publish(*[b"x"] * 10)
+            with watch(rig, positions={0: 0}) as tail:
+                assert await collect(tail, 20) == (list(range(20)), 0)
+                assert await tail.wait_portion(0.001) is None  # it is in the ring, and ahead of it
+                rig.publish(*[b"x"] * 2000)
+                await drained(rig, 2020)  # by a leap
+                assert await collect(tail, 2000) == (list(range(20, 2020)), 0)
+
+    play(scenario, HttpConfig(ring_records_max=600))
+
+
+def test_one_that_catches_up_goes_back_to_the_log_where_the_ring_has_dropped_what_it_wants() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create()
+        with watch(rig):
+            rig.publish(*[b"x"] * 10)
+            await drained(rig, 10)
+            rest(rig)
+            rig.publish(*[b"x"] * 10)
+            with watch(rig, positions={0: 0}) as tail:
+                assert await collect(tail, 20) == (list(range(20)), 0)
+                portion = await tail.wait_portion(10)  # it is in the ring, and ahead of it
+                assert portion is not None and not portion.run.entries
+                rig.publish(*[b"x"] * 300)
+                await drained(rig, 320)
+                assert await collect(tail, 300) == (list(range(20, 320)), 0)
+
+    play(scenario, SMALL)
+
+
+def test_the_newest_begins_behind_what_a_slow_ring_has_not_taken_yet() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create()
+        with watch(rig):
+            rig.publish(*[b"x"] * 3)
+            with watch(rig) as tail:
+                rig.publish(b"y")
+                assert await collect(tail, 1) == ([3], 0)
+
+    play(scenario, SMALL)
+
+
+@pytest.mark.parametrize(("count", "shown"), [(300, 5), (2000, 5)])
+def test_the_newest_counts_from_where_it_began(count: int, shown: int) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create()
+        with watch(rig):
+            rig.publish(*[b"x"] * 10)
+            with watch(rig) as tail:
+                rig.publish(*[b"x"] * count)
+                await drained(rig, 10 + count)
+                offsets, skipped = await collect(tail, count)
+                assert offsets == list(range(10 + count - shown, 10 + count))
+                assert skipped == count - shown
+                rig.publish(b"y")
+                assert await collect(tail, 1) == ([10 + count], 0)
+
+    play(scenario, SMALL)
+
+
+@pytest.mark.parametrize("partition", [None, 0])
+def test_one_that_is_live_counts_what_was_dropped(partition: int | None) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create(2)
+        with watch(rig, partition=partition) as tail:
+            for number in range(1, 11):
+                rig.publish(b"x", b"x")
+                await drained(rig, 2 * number)
+                rig.publish(b"other", partition=1)
+                await drained(rig, number, partition=1)
+            total = 30 if partition is None else 20
+            offsets, skipped = await collect(tail, total)
+            assert skipped == total - len(offsets) > 0
+            assert offsets[-1] == (9 if partition is None else 19)
+
+    play(scenario, SMALL)
+
+
+def test_what_all_tails_show_is_made_once() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create()
+        with watch(rig) as first, watch(rig) as second:
+            rig.publish(b"x", b"y")
+            await drained(rig, 2)
+            portions: list[Portion | None] = [await each.wait_portion(10) for each in (first, second)]
+            assert portions[0] is not None and portions[1] is not None
+            assert portions[0].run is portions[1].run
+
+    play(scenario)
+
+
+def test_a_record_larger_than_the_ring_is_shown() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create()
+        with watch(rig) as tail:
+            rig.publish(b"a")
+            rig.publish(b"x" * 100_000)
+            await drained(rig, 2)
+            (ring,) = rig.tails.rings
+            assert len(ring) == 1
+            assert await collect(tail, 2) == ([1], 1)
+
+    play(scenario, HttpConfig(ring_bytes_max=1000))
+
+
+def test_the_rings_of_many_topics_share_what_a_few_may_take() -> None:
+    async def scenario(rig: Rig) -> None:
+        names = [f"t{number}" for number in range(32)]
+        for name in names:
+            await rig.create(name=name)
+        topics = [topic for topic in rig.broker.topics if topic.name in names]
+        first = rig.tails.open(topics[0], filter=Filter(), positions=None)
+        for _ in range(100):
+            rig.publish(b"x" * 1000, topic=topics[0].name)
+        await drained(rig, 100)
+        (ring,) = rig.tails.rings
+        assert 40_000 < ring.bytes <= 50_000
+        others = [rig.tails.open(topic, filter=Filter(), positions=None) for topic in topics[1:]]
+        assert ring.bytes <= 25_000
+        for tail in others:
+            tail.close()
+        assert ring.bytes_max == 50_000
+        first.close()
+
+    play(scenario, HttpConfig(ring_bytes_max=50_000))
+
+
+def test_a_mistake_in_the_ring_ends_its_tails(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create()
+        with watch(rig) as tail:
+            monkeypatch.setattr("tailrace.http.live.ring.record_entry", lambda *_, **__: 1 / 0)
+            rig.publish(b"x")
+            assert await tail.wait_portion(10) is None
+            with pytest.raises(TailEnded, match="mistake"):
+                await tail.wait_portion(10)
+
+    play(scenario)
+    assert "a tail could not be read on" in caplog.text
+
+
+def test_stopping_ends_a_rest() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create()
+        with watch(rig) as tail:
+            rig.publish(b"x")
+            portion = await tail.wait_portion(10)
+            assert portion is not None
+            resting = asyncio.ensure_future(tail.rest(portion, messages=1_000_000))
+            await asyncio.sleep(0)
+            assert not resting.done()
+            began = asyncio.get_running_loop().time()
+            tail.stop("enough")
+            await resting
+            assert asyncio.get_running_loop().time() - began < 1.5
+            with pytest.raises(TailEnded, match="enough"):
+                await tail.wait_portion(10)
+
+    play(scenario)

@@ -1,0 +1,168 @@
+"""Request bodies: counted, by lines however they are cut, and given up where they do not come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.requests import Request
+from starlette.types import Message
+
+from tailrace.http import HttpConfig
+from tailrace.http.body import pieces_of, read_lines, read_whole
+from tailrace.http.error import Code, HttpError
+
+SMALL = HttpConfig(body_bytes_max=10, line_bytes_max=10)
+IMPATIENT = HttpConfig(body_timeout_s=0.01)
+
+
+def request(pieces: Iterable[bytes], *, length: str = "", then: str = "end") -> Request:
+    """A body that comes in pieces, and then ends, is broken off ("disconnect") or goes silent ("silence")."""
+    messages: list[Message] = [{"type": "http.request", "body": each, "more_body": True} for each in pieces]
+    if then == "end":
+        messages.append({"type": "http.request", "body": b"", "more_body": False})
+    elif then == "disconnect":
+        messages.append({"type": "http.disconnect"})
+    waiting = iter(messages)
+
+    async def receive() -> Message:
+        for message in waiting:
+            return message
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    headers = [(b"content-length", length.encode())] if length else []
+    return Request({"type": "http", "method": "POST", "path": "/", "headers": headers}, receive)
+
+
+def whole(pieces: Iterable[bytes], config: HttpConfig = SMALL, **how: str) -> bytes:
+    return asyncio.run(read_whole(request(pieces, **how), config))
+
+
+def lines(pieces: Iterable[bytes], config: HttpConfig = SMALL, **how: str) -> list[bytes]:
+    async def main() -> list[bytes]:
+        return [line async for found in read_lines(request(pieces, **how), config) for line in found]
+
+    return asyncio.run(main())
+
+
+def refused(work: Callable[[], object], code: Code, status: int) -> HttpError:
+    with pytest.raises(HttpError) as refusal:
+        work()
+    assert (refusal.value.code, refusal.value.status) == (code, status)
+    return refusal.value
+
+
+def in_bytes(data: bytes) -> list[bytes]:
+    return [data[at : at + 1] for at in range(len(data))]
+
+
+# ---- as a whole
+
+
+@pytest.mark.parametrize("pieces", [[], [b""], [b"0123456789"], in_bytes(b"0123456789")])
+def test_a_body_within_the_bound_is_read_however_it_comes(pieces: Sequence[bytes]) -> None:
+    assert whole(pieces) == b"".join(pieces)
+
+
+def test_an_announced_length_over_the_bound_is_refused_before_anything_is_read() -> None:
+    error = refused(lambda: whole([], length="11", then="silence"), Code.MESSAGE_TOO_LARGE, 413)
+    assert error.details == {"bytes_max": 10}
+
+
+def test_a_length_of_thousands_of_digits_is_only_a_large_one() -> None:
+    refused(lambda: whole([], length="9" * 5000, then="silence"), Code.MESSAGE_TOO_LARGE, 413)
+
+
+@pytest.mark.parametrize("length", ["", "0", "5", "-1", "x"])
+def test_what_arrives_is_counted_whatever_was_announced(length: str) -> None:
+    refused(lambda: whole([b"012345", b"67890"], length=length, then="silence"), Code.MESSAGE_TOO_LARGE, 413)
+
+
+def test_a_body_that_is_broken_off_is_an_error_of_the_client() -> None:
+    refused(lambda: whole([b"01"], then="disconnect"), Code.INVALID_REQUEST, 400)
+
+
+def test_a_body_that_does_not_go_on_is_given_up() -> None:
+    error = refused(lambda: whole([b"01"], IMPATIENT, then="silence"), Code.INVALID_REQUEST, 408)
+    assert "did not go on within 0.01 s" in str(error)
+
+
+def test_a_body_that_trickles_has_a_deadline_for_all_of_it() -> None:
+    config = HttpConfig(request_timeout_s=0.05)
+
+    async def main() -> None:
+        async def receive() -> Message:
+            await asyncio.sleep(0.001)
+            return {"type": "http.request", "body": b"x", "more_body": True}
+
+        endless = Request({"type": "http", "method": "POST", "path": "/", "headers": []}, receive)
+        await asyncio.wait_for(read_whole(endless, config), 30)
+
+    error = refused(lambda: asyncio.run(main()), Code.INVALID_REQUEST, 408)
+    assert "was not complete within 0.05 s" in str(error)
+
+
+# ---- by lines
+
+
+@given(st.lists(st.binary(max_size=10).map(lambda each: each.replace(b"\n", b"")), max_size=8), st.data())
+def test_lines_are_the_same_however_the_body_is_cut(written: list[bytes], data: st.DataObject) -> None:
+    body = b"\n".join(written)
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(body)))) | {0, len(body)})
+    pieces = [body[start:end] for start, end in pairwise(cuts)]
+    wanted = [line for line in written if line.strip()]
+    assert lines(pieces) == lines(in_bytes(body)) == lines([body]) == wanted
+
+
+def test_the_last_line_needs_no_end() -> None:
+    assert lines([b"a\nb"]) == lines([b"a\nb\n"]) == [b"a", b"b"]
+
+
+def test_lines_come_as_they_become_complete() -> None:
+    async def main() -> None:
+        found = read_lines(request([b"a\nb", b"c\n\n", b"d"], then="silence"), SMALL)
+        assert await anext(found) == [b"a"]
+        assert await anext(found) == [b"bc"]
+
+    asyncio.run(main())
+
+
+def test_a_body_may_be_as_long_as_it_likes_if_its_lines_are_short() -> None:
+    assert lines([b"0123456789\n"] * 1000) == [b"0123456789"] * 1000
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"01234567890\n"],
+        [b"a\n01234567890\nb\n"],
+        [b"012345", b"67890"],  # refused before its end is there
+        in_bytes(b"01234567890"),
+        [b"a\n" + b"x" * 11],
+    ],
+)
+def test_a_line_over_the_bound_is_refused(pieces: Sequence[bytes]) -> None:
+    error = refused(lambda: lines(pieces, then="silence"), Code.MESSAGE_TOO_LARGE, 413)
+    assert error.details == {"bytes_max": 10}
+
+
+def test_lines_before_a_break_are_given_and_the_break_is_told() -> None:
+    found: list[list[bytes]] = []
+
+    async def collect() -> None:
+        async for each in read_lines(request([b"a\nb"], then="disconnect"), SMALL):
+            found.append(each)  # noqa: PERF401 - what came before the error counts
+
+    refused(lambda: asyncio.run(collect()), Code.INVALID_REQUEST, 400)
+    assert found == [[b"a"]]
+
+
+def test_pieces_are_what_arrives() -> None:
+    async def main() -> list[bytes]:
+        return [each async for each in pieces_of(request([b"a", b"", b"b"]), SMALL)]
+
+    assert asyncio.run(main()) == [b"a", b"b"]

@@ -1,0 +1,267 @@
+"""The cluster and its health by REST, on real nodes: what is counted, and what is said on a bad day."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.unit.http.conftest import Run
+
+import tailrace
+from tailrace.broker import NewTopic
+from tailrace.broker.groups import CommitRequest, OffsetToCommit
+from tailrace.http import HttpApp
+from tailrace.http import health as looking
+from tailrace.http.health import Trend, read_machine, trend_of
+from tailrace.metrics.observed import Observed
+from tailrace.model import BrokerError, ErrorCode, StorageError, TopicPartition
+from tailrace.server.config import ServerConfig
+from tailrace.server.node import Node
+
+CLUSTER = "/api/v1/cluster"
+HEALTH = "/api/v1/cluster/health"
+
+
+@asynccontextmanager
+async def mounted(app: HttpApp) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of an app that no port is bound to."""
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        yield client
+
+
+@asynccontextmanager
+async def node_with(**fields: Any) -> AsyncIterator[Node]:
+    config = {"engine": "memory", "kafka_port": 0, "native_port": 0, "http_port": 0, **fields}
+    node = Node(ServerConfig(**config), owns_loop=False)
+    await node.start()
+    try:
+        yield node
+    finally:
+        await node.close()
+
+
+async def ask(client: httpx.AsyncClient, path: str = HEALTH) -> dict[str, Any]:
+    answer = await client.get(path)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def by_check(found: dict[str, Any]) -> dict[str, dict[str, str]]:
+    return {each["check"]: each for each in found["findings"]}
+
+
+# ---- the cluster
+
+
+def test_a_node_alone_is_a_cluster(run: Run, node: Node, client: httpx.AsyncClient) -> None:
+    async def scenario() -> None:
+        found = await ask(client, CLUSTER)
+        assert found["cluster_id"] == node.broker.cluster_id
+        assert (found["controller_id"], found["version"]) == (1, tailrace.__version__)
+        assert (found["engine"], found["fsync"], found["data_dir"]) == ("memory", "commit", "")
+        (shown,) = found["nodes"]
+        assert 0 <= shown.pop("uptime_s") < 60
+        assert shown == {
+            "node_id": 1,
+            "host": "127.0.0.1",
+            "kafka": node.kafka_address,
+            "native": node.native_address,
+            "http": node.http_address,
+            "version": tailrace.__version__,
+            "is_this": True,
+        }
+
+    run(scenario())
+
+
+def test_what_people_made_is_counted(run: Run, node: Node, client: httpx.AsyncClient) -> None:
+    async def scenario() -> None:
+        empty = await ask(client, CLUSTER)
+        counted = ("topics", "partitions", "groups", "subscriptions", "under_replicated", "offline")
+        assert [empty[name] for name in counted] == [0, 0, 0, 0, 0, 0]
+        await node.broker.topics.create(NewTopic(name="a", partitions=3))
+        await node.broker.topics.create(NewTopic(name="b", partitions=2))
+        offsets = {TopicPartition("a", 0): OffsetToCommit(0)}
+        await node.broker.groups.commit_offsets(CommitRequest(group_id="g", offsets=offsets))
+        assert node.broker.topics.get("__consumer_offsets") is not None  # the broker's own do not count
+        created = await client.post("/api/v1/subscriptions", json={"name": "s", "topic": "a"})
+        assert created.status_code == 201, created.text
+        found = await ask(client, CLUSTER)
+        assert [found[name] for name in counted] == [2, 5, 1, 1, 0, 0]
+
+    run(scenario())
+
+
+def test_groups_that_are_still_read_are_not_counted(
+    run: Run, node: Node, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loading() -> None:
+        raise BrokerError("still reading", code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+    async def scenario() -> None:
+        monkeypatch.setattr(node.broker.groups, "list_groups", loading)
+        assert (await ask(client, CLUSTER))["groups"] is None
+
+    run(scenario())
+
+
+def test_an_advertised_address_is_what_others_are_told(run: Run) -> None:
+    async def scenario() -> None:
+        async with (
+            node_with(advertised=("broker.example", 19092)) as node,
+            mounted(node.http_app()) as client,
+        ):
+            (shown,) = (await ask(client, CLUSTER))["nodes"]
+            assert (shown["host"], shown["kafka"]) == ("broker.example", "broker.example:19092")
+
+    run(scenario())
+
+
+# ---- health
+
+
+def test_a_node_that_has_just_started_is_healthy(run: Run, client: httpx.AsyncClient) -> None:
+    async def scenario() -> None:
+        found = await ask(client)
+        assert (found["status"], found["limit"]) == ("healthy", "none")
+        assert found["summary"].startswith("Healthy: ")
+        checks = by_check(found)
+        assert checks.keys() >= {"broker", "partitions", "memory", "file descriptors", "connections"}
+        assert "free space" not in checks  # the log is in memory
+        assert checks["connections"]["found"].startswith("http 1, kafka 0, native 0, of ")
+
+    run(scenario())
+
+
+def test_what_the_sampler_saw_is_told(run: Run, node: Node) -> None:
+    async def scenario() -> None:
+        app = node.http_app()
+        for _ in range(2):  # rates need two looks
+            await app.door.sampler.sample()
+        async with mounted(app) as client:
+            found = await ask(client)
+        assert found["summary"] == "Healthy: nothing comes in now."
+        assert by_check(found).keys() >= {"cpu", "event loop", "lag"}
+
+    run(scenario())
+
+
+def test_a_disk_has_room(run: Run, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with node_with(engine="segment", data_dir=tmp_path) as node, mounted(node.http_app()) as client:
+            found = await ask(client)
+            cluster = await ask(client, CLUSTER)
+        assert (cluster["engine"], cluster["data_dir"]) == ("segment", str(tmp_path))
+        assert found["status"] == "healthy"
+        assert " free." in found["summary"]
+        assert by_check(found)["free space"]["status"] == "ok"
+
+    run(scenario())
+
+
+def test_a_disk_without_room_is_what_limits(run: Run, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        broker = {"disk.free.min": str(1 << 62)}
+        async with (
+            node_with(engine="segment", data_dir=tmp_path, broker=broker) as node,
+            mounted(node.http_app()) as client,
+        ):
+            found = await ask(client)
+        assert (found["status"], found["limit"]) == ("unhealthy", "disk")
+        assert found["summary"].startswith("Unhealthy: the disk is full: writes are refused")
+        assert "free some space" in by_check(found)["free space"]["advice"]
+
+    run(scenario())
+
+
+def test_partitions_that_nobody_can_use_are_told(run: Run, node: Node, client: httpx.AsyncClient) -> None:
+    async def scenario() -> None:
+        topic = await node.broker.topics.create(NewTopic(name="t", partitions=3))
+        topic.partitions[0].record = replace(topic.partitions[0].record, isr=())
+        found = await ask(client)
+        assert (found["status"], found["limit"]) == ("degraded", "none")
+        assert "1 partition with a replica that is not in sync" in found["summary"]
+        topic.partitions[1].close()
+        found = await ask(client)
+        assert (found["status"], found["limit"]) == ("unhealthy", "none")
+        assert "1 partition cannot be read or written" in found["summary"]
+        cluster = await ask(client, CLUSTER)
+        assert (cluster["under_replicated"], cluster["offline"]) == (1, 1)
+
+    run(scenario())
+
+
+def test_a_broker_that_failed_says_why_and_still_answers(
+    run: Run, node: Node, client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        with caplog.at_level(logging.CRITICAL):
+            node.broker._fail(StorageError("sync", "/d", "Input/output error", hint="Look at the disk"))
+        found = await ask(client)
+        assert (found["status"], found["limit"]) == ("unhealthy", "disk")
+        assert found["summary"].startswith("Unhealthy: the broker failed: sync /d: Input/output error")
+        assert (await client.get("/health/ready")).status_code == 503
+
+    run(scenario())
+
+
+def test_connections_are_counted_against_what_is_allowed(run: Run) -> None:
+    async def scenario() -> None:
+        async with (
+            node_with(broker={"max.connections": "1"}) as node,
+            httpx.AsyncClient(base_url=f"http://{node.http_address}") as client,
+        ):
+            found = await ask(client)
+        assert (found["status"], found["limit"]) == ("unhealthy", "connections")
+        assert found["summary"].startswith("Unhealthy: the http door has 1 of at most 1 connections")
+
+    run(scenario())
+
+
+# ---- figures
+
+
+@pytest.mark.parametrize(
+    ("column", "trend"),
+    [
+        ([], None),
+        ([None] * 100, None),
+        ([1.0] * 12, None),  # 55 seconds
+        ([float(value) for value in range(13)], Trend(before=0, now=12, span_s=60)),
+        ([None, *map(float, range(13)), None], Trend(before=0, now=12, span_s=60)),
+        ([float(value) for value in range(720)], Trend(before=659, now=719, span_s=300)),
+    ],
+)
+def test_where_a_series_goes(column: list[float | None], trend: Trend | None) -> None:
+    assert trend_of(column, interval_ms=5_000, span_ms=300_000) == trend
+
+
+def test_a_trend_has_a_rate() -> None:
+    assert Trend(before=100, now=40, span_s=60).per_s == -1
+
+
+def test_the_machine_is_asked(run: Run, node: Node, tmp_path: Path) -> None:
+    found = read_machine(Observed(broker=node.broker, data_dir=str(tmp_path)))
+    assert found.disk_free_bytes is not None and found.disk_free_bytes > 0
+    assert found.descriptors is not None and found.descriptors > 3
+    assert found.memory_bytes_max is not None
+    assert 0 < found.memory_bytes < found.memory_bytes_max
+
+
+@pytest.mark.parametrize(("text", "limited"), [("4096\n", True), ("max\n", False), ("", False)])
+def test_a_container_may_have_less_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, limited: bool
+) -> None:
+    (tmp_path / "memory.max").write_text(text)
+    monkeypatch.setattr(looking, "_CGROUP_LIMIT", tmp_path / "memory.max")
+    assert (looking._memory_bytes_max() == 4096) is limited
+    monkeypatch.setattr(looking, "_CGROUP_LIMIT", tmp_path / "absent")
+    assert looking._memory_bytes_max() != 4096
