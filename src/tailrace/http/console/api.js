@@ -1,0 +1,142 @@
+// The REST API of the node that served this page, and whether it answers.
+//
+// Every failure becomes an ApiError whose message names the cause and the way out: the server writes them
+// so. When there is no answer at all the console is offline; it then asks /health until there is one, and
+// tells whoever watches, so that pages load again by themselves.
+
+export const root = document.documentElement.dataset.root || "";
+
+const TIMEOUT_MS = 30_000;
+const PROBE_FIRST_MS = 1_000;
+const PROBE_LAST_MS = 8_000;
+
+export class ApiError extends Error {
+  constructor({ status, code, message, details = {} }) {
+    super(message);
+    this.status = status;
+    this.code = code;
+    this.details = details;
+  }
+
+  // The node does not offer this at all, as opposed to not having what was asked for.
+  get isAbsent() {
+    return (
+      (this.status === 404 && (this.code === "INVALID_REQUEST" || this.code === "")) || this.status === 405
+    );
+  }
+
+  get isOffline() {
+    return this.status === 0;
+  }
+}
+
+// ---- requests
+
+export const get = (path, options) => request("GET", path, options);
+export const post = (path, body, options) => request("POST", path, { ...options, body });
+export const put = (path, body, options) => request("PUT", path, { ...options, body });
+export const patch = (path, body, options) => request("PATCH", path, { ...options, body });
+export const remove = (path, options) => request("DELETE", path, options);
+
+export async function request(method, path, { body, signal, timeout_ms = TIMEOUT_MS } = {}) {
+  const deadline = AbortSignal.timeout(timeout_ms);
+  const options = {
+    method,
+    signal: signal ? AbortSignal.any([signal, deadline]) : deadline,
+    cache: "no-store",
+  };
+  if (body !== undefined) {
+    options.body = JSON.stringify(body);
+    options.headers = { "content-type": "application/json" };
+  }
+  let response;
+  let text;
+  try {
+    response = await fetch(root + path, options);
+    text = await response.text();
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    connection.lost();
+    throw new ApiError({ status: 0, code: "OFFLINE", message: "The broker does not answer. Is it running?" });
+  }
+  connection.found();
+  return readAnswer(response, text);
+}
+
+function readAnswer(response, text) {
+  let data = null;
+  if (text) {
+    try {
+      data = JSON.parse(text);
+    } catch {
+      data = null;
+    }
+  }
+  if (response.ok) return data;
+  const error = data?.error ?? {};
+  throw new ApiError({
+    status: response.status,
+    code: error.code ?? "",
+    message: error.message ?? `The broker answered ${response.status} ${response.statusText}`,
+    details: error.details,
+  });
+}
+
+// A path with its variable parts escaped: path`/api/v1/topics/${name}`.
+export function path(texts, ...values) {
+  return texts.reduce((whole, text, at) => whole + encodeURIComponent(values[at - 1]) + text);
+}
+
+// Parameters as ?a=1&b=2; what is undefined, null or "" is left out.
+export function query(values) {
+  const given = Object.entries(values).filter(
+    ([, value]) => value !== undefined && value !== null && value !== "",
+  );
+  return given.length ? `?${new URLSearchParams(given)}` : "";
+}
+
+// The address of a live stream on this node.
+export function socketAddress(path) {
+  return `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}${root}${path}`;
+}
+
+// ---- the connection
+
+export const connection = {
+  isOnline: true,
+  watchers: new Set(),
+
+  watch(watcher) {
+    this.watchers.add(watcher);
+    return () => this.watchers.delete(watcher);
+  },
+
+  lost() {
+    if (!this.isOnline) return;
+    this.isOnline = false;
+    this.tell();
+    this.probe(PROBE_FIRST_MS);
+  },
+
+  found() {
+    if (this.isOnline) return;
+    this.isOnline = true;
+    this.tell();
+  },
+
+  tell() {
+    for (const watcher of [...this.watchers]) watcher(this.isOnline);
+  },
+
+  probe(wait_ms) {
+    setTimeout(async () => {
+      if (this.isOnline) return;
+      try {
+        await fetch(`${root}/health`, { signal: AbortSignal.timeout(4_000), cache: "no-store" });
+        this.found();
+      } catch {
+        this.probe(Math.min(wait_ms * 1.6, PROBE_LAST_MS));
+      }
+    }, wait_ms);
+  },
+};

@@ -1,0 +1,56 @@
+// Fields of forms and of toolbars, each with its label.
+
+import { Icon } from "./icon.js";
+import { html, useEffect, useState } from "./vendor/htm-preact.js";
+
+const TYPING_MS = 250;
+
+export function Field({ label, hint, children }) {
+  return html`<label class="field"><span>${label}</span>${children}${hint && html`<small>
+    ${hint}</small>`}</label>`;
+}
+
+// Filters what is on the page as it is typed.
+export function Filter({ value, onChange, label }) {
+  return html`<label class="filter"><${Icon} name="search" /><span class="off-screen">${label}</span>
+    <input type="search" data-search placeholder=${label} value=${value} spellcheck="false" autocomplete="off"
+      onInput=${(event) => onChange(event.target.value)} /><kbd aria-hidden="true">/</kbd></label>`;
+}
+
+// A text that asks the broker: told when typing pauses, or at once with Enter.
+export function SearchField({ value, onChange, label, isFirst = false }) {
+  const [text, setText] = useState(value);
+  useEffect(() => setText(value), [value]);
+  useEffect(() => {
+    if (text === value) return undefined;
+    const timer = setTimeout(() => onChange(text), TYPING_MS * 2);
+    return () => clearTimeout(timer);
+  }, [text]);
+  const press = (event) => event.key === "Enter" && onChange(text);
+  return html`<label class="filter ${isFirst ? "" : "narrow"}"><${Icon} name=${isFirst ? "search" : "key"} />
+    <span class="off-screen">${label}</span>
+    <input type="search" data-search=${isFirst ? "" : null} placeholder=${label} value=${text}
+      spellcheck="false"
+      autocomplete="off" onInput=${(event) => setText(event.target.value)} onKeyDown=${press} /></label>`;
+}
+
+// One of a few: buttons side by side.
+export function Choice({ label, options, value, onChange }) {
+  return html`<div class="choice" role="group" aria-label=${label}>
+    ${options.map(
+      ([
+        name,
+        text,
+        icon,
+      ]) => html`<button type="button" key=${name} aria-pressed=${name === value ? "true" : "false"}
+      onClick=${() => onChange(name)}>${icon && html`<${Icon} name=${icon} />`}${text}</button>`,
+    )}
+  </div>`;
+}
+
+export function Select({ label, value, onChange, options }) {
+  return html`<select aria-label=${label} value=${value} onChange=${(event) => onChange(event.target.value)}>
+    ${options.map(([name, text]) => html`<option key=${name} value=${name}
+      selected=${String(name) === String(value)}>${text}</option>`)}
+  </select>`;
+}

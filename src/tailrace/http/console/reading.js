@@ -1,0 +1,102 @@
+// Reading a page of a topic's messages: from an end, a place, a time, or before and after what is shown.
+//
+// A place in several partitions is a cursor, "0:120,1:98": an offset for each, as the API's `offsets`. The
+// API reads forward; going back reads each partition before its offset and merges them by time, so that
+// nothing is shown twice or left out. Past PARTITIONS_MAX that would be too many requests, and a partition
+// has to be chosen first.
+
+import { get, path, query } from "./api.js";
+
+export const PAGE = 100;
+export const PARTITIONS_MAX = 32;
+const SEARCHED_LAST = 10_000;
+
+// {records (oldest first), first: {p: offset}, next: {p: offset}, scanned}
+export async function readPage(topic, place, signal) {
+  const read = (values) => get(path`/api/v1/topics/${topic.name}/records` + query(values), { signal });
+  if (place.before) return readBefore(read, topic, cursorOf(place.before));
+  const filters = { contains: place.contains, key: place.key };
+  const start = place.after ? { offsets: place.after } : { partition: place.partition, ...startOf(place) };
+  const found = await read({ ...start, limit: PAGE, ...filters });
+  const next = found.next_offsets;
+  return {
+    records: found.records,
+    first: firstOf(found.records, place.after ? cursorOf(place.after) : next),
+    next,
+    scanned: found.scanned,
+  };
+}
+
+export const isSearch = (place) => Boolean(place.contains || place.key);
+
+function startOf(place) {
+  if (place.offset !== undefined) return { offset: place.offset };
+  if (place.ts !== undefined) return { ts: place.ts };
+  if (place.from === "oldest") return { offset: "earliest" };
+  return { offset: isSearch(place) ? -SEARCHED_LAST : -PAGE };
+}
+
+async function readBefore(read, topic, cursor) {
+  const reads = Object.entries(cursor).map(async ([partition, end]) => {
+    const start = topic.partition_details[partition]?.start_offset ?? 0;
+    const offset = Math.max(start, end - PAGE);
+    if (offset >= end) return [];
+    const found = await read({ partition, offset, limit: end - offset });
+    return found.records.filter((record) => record.offset < end);
+  });
+  const records = merge(await Promise.all(reads)).slice(-PAGE);
+  return { records, first: firstOf(records, cursor), next: cursor, scanned: null };
+}
+
+// By time, and always in the order of each partition, whatever the clocks of producers say.
+function merge(lists) {
+  const heads = lists.filter((list) => list.length).map((list) => ({ list, at: 0 }));
+  const merged = [];
+  while (heads.length) {
+    let least = 0;
+    for (let number = 1; number < heads.length; number += 1) {
+      if (timeOf(heads[number]) < timeOf(heads[least])) least = number;
+    }
+    const head = heads[least];
+    merged.push(head.list[head.at]);
+    head.at += 1;
+    if (head.at === head.list.length) heads.splice(least, 1);
+  }
+  return merged;
+}
+
+const timeOf = ({ list, at }) => list[at].timestamp;
+
+// The first offset shown of each partition; where none is shown, the place where it would be.
+function firstOf(records, places) {
+  const first = { ...places };
+  for (const { partition, offset } of records.toReversed()) first[partition] = offset;
+  return first;
+}
+
+// ---- what lies beyond the page
+
+// The cursor for older messages, or null if there are none.
+export function olderCursor(topic, page) {
+  const pairs = Object.entries(page.first);
+  const hasOlder = pairs.some(
+    ([partition, offset]) => offset > (topic.partition_details[partition]?.start_offset ?? 0),
+  );
+  return hasOlder && pairs.length <= PARTITIONS_MAX ? cursorText(pairs) : null;
+}
+
+// The cursor for newer messages, or null if there are none yet.
+export function newerCursor(topic, page) {
+  const pairs = Object.entries(page.next);
+  const hasNewer = pairs.some(
+    ([partition, offset]) => offset < (topic.partition_details[partition]?.end_offset ?? 0),
+  );
+  return hasNewer && pairs.length <= PARTITIONS_MAX ? cursorText(pairs) : null;
+}
+
+const cursorText = (pairs) => pairs.map(([partition, offset]) => `${partition}:${offset}`).join(",");
+
+function cursorOf(text) {
+  const pairs = text.split(",").map((pair) => pair.split(":").map(Number));
+  return Object.fromEntries(pairs.filter((pair) => pair.length === 2 && pair.every(Number.isSafeInteger)));
+}

@@ -1,0 +1,270 @@
+// One subscription: how far it is, who takes its messages, what nobody could deal with, and moving it.
+
+import { path, post, remove } from "./api.js";
+import { Badge } from "./badge.js";
+import { ConfirmByName, Dialog } from "./dialog.js";
+import { Field } from "./field.js";
+import * as format from "./format.js";
+import { Heading } from "./heading.js";
+import { Icon } from "./icon.js";
+import { LagChart } from "./lag.js";
+import { Failure, FormError, Loaded, Skeleton } from "./notice.js";
+import { useResource } from "./resource.js";
+import { go, href } from "./router.js";
+import { Table } from "./table.js";
+import { tellUser } from "./toast.js";
+import { html, useState } from "./vendor/htm-preact.js";
+
+const SHOWN_MAX = 100; // dead letters
+
+export function Subscription({ name }) {
+  const subscription = useResource(path`/api/v1/subscriptions/${name}`, { every_ms: 3_000 });
+  const [dialog, setDialog] = useState("");
+  const close = () => setDialog("");
+  const trail = [["Consumers", href(["subscriptions"])]];
+  const { data, error } = subscription;
+  if (!data) {
+    return html`<${Heading} title=${name} trail=${trail} />${error ? html`<${Failure} error=${error}
+      retry=${subscription.reload} />` : html`<${Skeleton} />`}`;
+  }
+  return html`
+    <${Heading} title=${name} trail=${trail} badge=${html`<${Badge} state=${data.state} />`}
+      facts=${factsOf(data)}>
+      <button type="button" class="button" onClick=${() => setDialog("seek")}><${Icon}
+        name="undo" />Seek</button>
+      <button type="button" class="button danger square" aria-label="Delete subscription"
+        title="Delete subscription" onClick=${() => setDialog("delete")}><${Icon} name="trash" /></button>
+    <//>
+    ${data.reason && html`<p class="form-error">Paused: ${data.reason}</p>`}
+    <${LagChart} address=${path`/api/v1/metrics/subscriptions/${name}`} lag=${data.lag} />
+    <div class="columns">
+      <section class="section"><header><h2>Members</h2></header><${Members} members=${data.members} />
+      </section>
+      <section class="section"><header><h2>Settings</h2></header><${Settings} data=${data} /></section>
+    </div>
+    <section class="section"><header><h2>Partitions</h2></header>
+      <${Table} label="Partitions" columns=${PARTITION_COLUMNS} rows=${data.partitions}
+        rowKey=${(row) => `${row.topic}:${row.partition}`}
+        link=${placeOf} /></section>
+    <${DeadLetters} name=${name} dead=${data.dead} topic=${data.dead_letter_topic}
+      reload=${subscription.reload} />
+    ${dialog === "seek" && html`<${Seek} data=${data} onClose=${close} onDone=${subscription.reload} />`}
+    ${dialog === "delete" && html`<${DeleteSubscription} name=${name} onClose=${close} />`}`;
+}
+
+function factsOf(data) {
+  return [
+    ["Lag", format.count(data.lag)],
+    ["In flight", format.count(data.in_flight)],
+    ["Unacknowledged", format.count(data.unacknowledged)],
+    ["Delivered", format.count(data.delivered)],
+    ["Again", format.count(data.redelivered)],
+    ["Acknowledged", format.count(data.acknowledged)],
+    ["Dead letters", format.count(data.dead)],
+    ["Topic", html`<a href=${href(["topics", data.topic])}>${data.topic}</a>`],
+  ];
+}
+
+function Members({ members }) {
+  if (!members?.length) return html`<p class="note">Nobody takes messages now.</p>`;
+  return html`<${Table} label="Members" rows=${members} rowKey=${(row) => row.name} columns=${[
+    {
+      id: "name",
+      title: "Member",
+      width: "minmax(0, 2fr)",
+      title_of: (row) => row.name,
+      render: (row) => html`<span class="strong">${row.name}</span>`,
+    },
+    { id: "held", title: "Holds", align: "end", render: (row) => format.count(row.held) },
+    { id: "credit", title: "Wants", align: "end", render: (row) => format.count(row.credit) },
+  ]} />`;
+}
+
+function Settings({ data }) {
+  const rows = [
+    ["mode", data.mode],
+    ...Object.entries(data.settings ?? {}).filter(([name]) => name !== "mode"),
+    ["created", format.moment(data.created_ms)],
+  ];
+  return html`<div class="card"><dl class="pairs">${rows.map(([name, value]) => html`<dt>${name}</dt><dd>
+    ${String(value)}</dd>`)}</dl></div>`;
+}
+
+function placeOf({ topic, partition, position, end }) {
+  return href(["topics", topic, "messages"], { partition, offset: position === end ? null : position });
+}
+
+const PARTITION_COLUMNS = [
+  {
+    id: "topic",
+    title: "Topic",
+    width: "minmax(0, 1.6fr)",
+    render: (row) => html`<span class="strong">${row.topic}</span>`,
+  },
+  { id: "partition", title: "Partition", align: "end", width: "76px", render: (row) => row.partition },
+  {
+    id: "position",
+    title: "Position",
+    align: "end",
+    wideOnly: true,
+    render: (row) => format.count(row.position),
+  },
+  {
+    id: "beyond",
+    title: "Acked beyond",
+    align: "end",
+    wideOnly: true,
+    render: (row) => format.count(row.acknowledged_beyond),
+  },
+  {
+    id: "flight",
+    title: "In flight",
+    align: "end",
+    wideOnly: true,
+    render: (row) => format.count(row.in_flight),
+  },
+  {
+    id: "lag",
+    title: "Lag",
+    align: "end",
+    render: (row) => (row.error ? html`<${Badge} state=${row.error} tone="bad" />` : format.count(row.lag)),
+  },
+];
+
+// ---- dead letters
+
+// `dead` is how many there ever were; those that were driven again are not shown.
+function DeadLetters({ name, dead, topic, reload }) {
+  const letters = useResource(
+    dead ? `${path`/api/v1/subscriptions/${name}/dead-letters`}?limit=${SHOWN_MAX}` : null,
+    { every_ms: 5_000 },
+  );
+  const [isAsking, setAsking] = useState(false);
+  const left = letters.data?.dead_letters.length ?? 0;
+  return html`<section class="section">
+    <header><h2>Dead letters</h2>${left > 0 && html`<button type="button" class="button small"
+      onClick=${() => setAsking(true)}><${Icon} name="redo" />Redrive</button>`}</header>
+    ${
+      dead
+        ? html`<${Loaded} resource=${letters} rows=${3}>${(data) => html`<${Letters}
+          letters=${data.dead_letters} topic=${topic} />`}<//>`
+        : html`<p class="note">None: every message that was delivered was dealt with.</p>`
+    }
+    ${
+      isAsking &&
+      html`<${Redrive} name=${name} left=${left} onClose=${() => setAsking(false)} onDone=${() => {
+        reload();
+        letters.reload();
+      }} />`
+    }
+  </section>`;
+}
+
+function Letters({ letters, topic }) {
+  if (!letters.length) return html`<p class="note">None left: all were driven again.</p>`;
+  return html`<${Table} label="Dead letters" rows=${letters} rowKey=${(row) => row.offset}
+    columns=${LETTER_COLUMNS}
+    link=${({ offset }) => href(["topics", topic, "messages"], { partition: 0, offset, open: `0:${offset}` })} />`;
+}
+
+const LETTER_COLUMNS = [
+  {
+    id: "time",
+    title: "Time",
+    width: "172px",
+    wideOnly: true,
+    render: (row) => format.shortMoment(row.timestamp),
+  },
+  {
+    id: "key",
+    title: "Key",
+    width: "minmax(0, 0.7fr)",
+    render: (row) => html`<span class="mono">${row.key ?? "null"}</span>`,
+  },
+  {
+    id: "value",
+    title: "Value",
+    width: "minmax(0, 2fr)",
+    wideOnly: true,
+    render: (row) => html`<span class="mono">${row.value ?? "null"}</span>`,
+  },
+  {
+    id: "reason",
+    title: "Reason",
+    width: "minmax(0, 1.2fr)",
+    title_of: (row) => row.reason,
+    render: (row) => row.reason ?? "",
+  },
+  {
+    id: "count",
+    title: "Tries",
+    align: "end",
+    width: "50px",
+    render: (row) => format.count(row.delivery_count ?? row.deliveries),
+  },
+];
+
+function Redrive({ name, left, onClose, onDone }) {
+  const [error, setError] = useState(null);
+  const submit = async (event) => {
+    event.preventDefault();
+    try {
+      const answer = await post(path`/api/v1/subscriptions/${name}/redrive`, { count: null });
+      tellUser(`${format.plural(answer.redriven, "message")} will be delivered again`);
+      onDone();
+      onClose();
+    } catch (failure) {
+      setError(failure);
+    }
+  };
+  return html`<${Dialog} title="Redrive dead letters" onClose=${onClose}><form onSubmit=${submit}>
+    <p class="note">
+    ${left < SHOWN_MAX ? format.plural(left, "message") : "All of them"} will be
+      delivered to ${name} again, as if for the first time. What still fails becomes a dead letter again.</p>
+    <${FormError} error=${error} />
+    <footer><button type="button" class="button" onClick=${onClose}>Cancel</button><button data-first
+      class="button primary">Redrive</button></footer>
+  </form><//>`;
+}
+
+// ---- moving and deleting
+
+const PLACES = [
+  ["earliest", "the oldest message"],
+  ["latest", "the end"],
+  ["time", "a time"],
+];
+
+function Seek({ data, onClose, onDone }) {
+  const [kind, setKind] = useState("earliest");
+  const [time, setTime] = useState("");
+  const perform = async () => {
+    const to = kind === "time" ? new Date(time).toISOString() : kind;
+    await post(path`/api/v1/subscriptions/${data.name}/seek`, { to, partition: null });
+    tellUser(`${data.name} goes on from ${PLACES.find(([each]) => each === kind)[1]}`);
+    onDone();
+    onClose();
+  };
+  return html`<${ConfirmByName} title="Seek" name=${data.name} action="Seek" perform=${perform}
+    onClose=${onClose}>
+    <p class="note">All members go on from there. What was acknowledged after that place is delivered again.</p>
+    <div class="fields">
+      <${Field} label="Go on at"><select value=${kind} onChange=${(event) => setKind(event.target.value)}>
+      ${PLACES.map(([value, text]) => html`<option value=${value}>${text}</option>`)}</select><//>
+      ${kind === "time" && html`<${Field} label="Time"><input required type="datetime-local" step="1"
+        value=${time} onInput=${(event) => setTime(event.target.value)} /><//>`}
+    </div>
+  <//>`;
+}
+
+function DeleteSubscription({ name, onClose }) {
+  const perform = async () => {
+    await remove(path`/api/v1/subscriptions/${name}`);
+    tellUser(`Subscription ${name} is deleted`);
+    go(href(["subscriptions"]));
+  };
+  return html`<${ConfirmByName} title="Delete subscription" name=${name} action="Delete subscription"
+    perform=${perform} onClose=${onClose}>
+    <p class="note">What it remembers of who acknowledged what goes; the topic stays as it is.</p>
+  <//>`;
+}

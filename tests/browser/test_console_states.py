@@ -1,0 +1,273 @@
+"""The console when things are large, missing, wrong or away: a real Chromium, with answers put in between."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+from tests.browser.conftest import OpenTab
+from tests.browser.console_node import PHONE, WIDE, ConsoleNode, keep_picture
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
+
+_ROWS_MAX = 90  # that exist at once, however many there are
+
+
+def _answer(page: Page, pattern: str, body: Any, *, status: int = 200) -> None:
+    """Answer requests for a path like this, in place of the node."""
+
+    def fulfill(route: Route) -> None:
+        route.fulfill(status=status, content_type="application/json", body=json.dumps(body))
+
+    page.route(pattern, fulfill)
+
+
+def _topic(name: str, *, partitions: int = 3) -> dict[str, Any]:
+    return {
+        "name": name,
+        "topic_id": "00000000-0000-0000-0000-000000000001",
+        "partitions": partitions,
+        "replication_factor": 1,
+        "configs": {},
+        "warnings": [],
+        "internal": False,
+    }
+
+
+def _partition(index: int) -> dict[str, Any]:
+    return {
+        "partition": index,
+        "leader": 1,
+        "replicas": [1],
+        "isr": [1],
+        "start_offset": 0,
+        "end_offset": index,
+        "bytes": index * 100,
+    }
+
+
+def _error(code: str, message: str) -> dict[str, Any]:
+    return {"error": {"code": code, "message": message, "details": {}}}
+
+
+# ---- large
+
+
+def test_a_thousand_topics_are_filtered_and_sorted_at_once(page: Page) -> None:
+    topics = [
+        _topic(f"team-{number % 10}.events.{number:04}", partitions=number + 1) for number in range(1000)
+    ]
+    _answer(page, "**/api/v1/topics", {"topics": topics})
+    figures = [
+        {
+            "topic": each["name"],
+            "records": number,
+            "bytes": number,
+            "records_in_per_s": number,
+            "sparkline": [1, 2],
+        }
+        for number, each in enumerate(topics)
+    ]
+    _answer(page, "**/api/v1/metrics/topics", {"interval_ms": 5000, "end_ms": 0, "topics": figures})
+    page.goto("/topics")
+    rows = page.locator(".table-body .table-row")
+    expect(page.get_by_text("1,000 topics")).to_be_visible()
+    assert 10 < rows.count() < _ROWS_MAX
+    page.get_by_role("button", name="Partitions").click()
+    expect(rows.first).to_contain_text("team-9.events.0999")
+    page.get_by_label("Filter topics").fill("team-7")
+    expect(page.get_by_text("100 of 1,000 topics")).to_be_visible()
+    expect(rows.first).to_contain_text("team-7.events.0997")
+    page.reload()  # the filter and the order are in the address
+    expect(rows.first).to_contain_text("team-7.events.0997")
+    keep_picture(page, "topics-thousand")
+
+
+def test_ten_thousand_partitions_scroll_to_the_last(page: Page) -> None:
+    topic = _topic("wide", partitions=10_000)
+    details = [_partition(index) for index in range(10_000)]
+    _answer(page, "**/api/v1/topics/wide", {**topic, "partition_details": details})
+    _answer(page, "**/api/v1/metrics/topics/wide", {"topic": "wide"})
+    page.goto("/topics/wide/partitions")
+    rows = page.locator(".table-body .table-row")
+    expect(rows.first).to_contain_text("0")
+    assert rows.count() < _ROWS_MAX
+    page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+    expect(page.get_by_role("row", name="9999").first).to_be_visible()
+    assert rows.count() < _ROWS_MAX
+
+
+def test_a_tail_holds_a_bounded_number_of_messages(console: ConsoleNode, page: Page) -> None:
+    topic = console.create_topic("flood")
+    page.goto(f"/topics/{topic}/messages?live=1")
+    expect(page.locator(".pulse:not(.off)")).to_be_visible()
+    for batch in range(4):
+        console.produce(topic, *({"value": f"v{batch * 300 + number}"} for number in range(300)))
+    expect(page.locator("button.message .value").first).to_have_text("v1199")
+    assert page.locator("button.message").count() == 500
+
+
+# ---- pipelines, which need Spark to be real
+
+
+def _run(name: str, *, state: str, stale: bool = False, error: str | None = None) -> dict[str, Any]:
+    progress = {"pipeline": "archive", "batch": 12, "rows": 48_000, "rows_per_s": 950.5, "lag": 1200}
+    return {
+        "id": f"{name}-0001",
+        "pipeline": "archive",
+        "name": name,
+        "state": state,
+        "host": "laptop",
+        "pid": 7,
+        "started_at": "2026-11-16T09:00:00Z",
+        "at": "2026-11-16T09:05:00Z",
+        "config": {},
+        "progress": {**progress, "offsets": {}, "bytes": 1 << 20, "eta_s": 1.3, "note": "orders to the lake"},
+        "error": error,
+        "stale": stale,
+    }
+
+
+def test_runs_of_pipelines_are_shown_and_one_is_stopped(page: Page) -> None:
+    runs = [
+        _run("lake", state="running"),
+        _run("gone", state="running", stale=True),
+        _run("broken", state="failed", error="java.io.IOException: no space left"),
+    ]
+    _answer(page, "**/api/v1/pipelines", {"pipelines": runs})
+    _answer(page, "**/api/v1/pipelines/lake-0001/stop", {"pipelines": runs[:1]})
+    page.goto("/pipelines")
+    expect(page.get_by_label("Run of lake")).to_contain_text("48,000")
+    expect(page.get_by_label("Run of gone")).to_contain_text("lost")
+    expect(page.get_by_label("Run of broken")).to_contain_text("no space left")
+    expect(page.get_by_role("button", name="Stop")).to_have_count(1)
+    keep_picture(page, "pipelines-runs")
+    page.get_by_role("button", name="Stop").click()
+    with page.expect_request("**/pipelines/lake-0001/stop") as asked:
+        page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+    assert asked.value.method == "POST"
+    expect(page.get_by_text("lake stops after the batch under way")).to_be_visible()
+
+
+# ---- missing and wrong
+
+
+def test_a_node_that_lacks_parts_of_the_api_is_still_shown(open_tab: OpenTab) -> None:
+    page = open_tab(expects_errors=True)
+    _answer(page, "**/api/v1/**", _error("INVALID_REQUEST", "there is no such thing"), status=404)
+    for path in ("/", "/topics", "/groups", "/subscriptions", "/pipelines", "/charts", "/cluster"):
+        page.goto(path)
+        expect(page.locator("main h1").first).to_be_visible()
+        expect(page.locator(".skeleton")).to_have_count(0)
+        expect(page.get_by_text("This page has a fault")).to_have_count(0)
+    expect(page.get_by_text("Not offered here").first).to_be_visible()
+
+
+def test_a_failure_says_what_it_is_and_can_be_tried_again(open_tab: OpenTab) -> None:
+    page = open_tab(expects_errors=True)
+    message = "the disk is full. Free some space, or lower retention"
+    _answer(page, "**/api/v1/topics", _error("BROKER_NOT_AVAILABLE", message), status=503)
+    page.goto("/topics")
+    expect(page.get_by_role("alert")).to_contain_text("The disk is full. Free some space, or lower retention")
+    keep_picture(page, "topics-failure")
+    page.unroute("**/api/v1/topics")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+_NOWHERE = {
+    "/topics/nothing": "Not found",
+    "/groups/nothing": "Not found",
+    "/subscriptions/nothing": "Not found",
+    "/topics/here/messages?open=0:99": "This did not work",
+    "/topics/here/messages?partition=0&offset=99": "This did not work",
+    "/topics/here/messages?before=x:y,z": "No messages yet",
+    "/topics/here/messages?open=nonsense&partition=&live=2": "No messages yet",
+    "/groups/%E0%A4%A": "Not found",
+}
+
+
+def test_an_address_that_leads_nowhere_says_so(console: ConsoleNode, open_tab: OpenTab) -> None:
+    console.create_topic("here")
+    page = open_tab(expects_errors=True)
+    for path, words in _NOWHERE.items():
+        page.goto(path)
+        expect(page.get_by_text(words).first).to_be_visible()
+
+
+def test_text_of_others_is_never_markup(console: ConsoleNode, page: Page) -> None:
+    topic = console.create_topic("markup")
+    evil = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+    console.produce(topic, {"key": evil, "value": '{"x": "</pre><img src=x>"}', "headers": {evil: evil}})
+    console.commit("<b>group<b>", topic, offset=0)
+    for path in (f"/topics/{topic}/messages?open=0:0", f"/topics/{topic}/consumers", "/groups"):
+        page.goto(path)
+        expect(page.locator("main h1").first).to_be_visible()
+        expect(page.locator("img, main b, main script")).to_have_count(0)
+        assert page.title() != "owned"
+
+
+# ---- nothing yet, and away
+
+
+def test_an_empty_node_says_how_to_begin(open_tab: OpenTab) -> None:
+    for shape, viewport in (("wide", WIDE), ("phone", PHONE)):
+        page = open_tab(viewport=viewport)
+        cluster = {
+            "cluster_id": "c",
+            "controller_id": 1,
+            "version": "0",
+            "nodes": [{"node_id": 1, "kafka": "127.0.0.1:9092", "uptime_s": 3, "is_this": True}],
+            "topics": 0,
+            "partitions": 0,
+            "groups": 0,
+            "subscriptions": 0,
+        }
+        _answer(page, "**/api/v1/cluster", cluster)
+        page.goto("/")
+        expect(page.get_by_text("tailrace produce hello 'first message' -b 127.0.0.1:9092")).to_be_visible()
+        keep_picture(page, f"overview-empty-{shape}")
+
+
+def test_a_broker_that_went_away_is_found_again(console: ConsoleNode, open_tab: OpenTab) -> None:
+    page = open_tab(expects_errors=True)
+    console.create_topic("first")
+    page.goto("/topics")
+    expect(page.get_by_role("row", name="first")).to_be_visible()
+    page.context.set_offline(True)
+    page.get_by_label("Internal topics").check()  # asks, and gets no answer
+    expect(page.locator(".banner")).to_contain_text("does not answer")
+    keep_picture(page, "offline")
+    console.create_topic("meanwhile")
+    page.context.set_offline(False)
+    expect(page.locator(".banner")).to_have_count(0, timeout=15_000)
+    expect(page.get_by_role("row", name="meanwhile")).to_be_visible()
+
+
+def test_a_tail_that_broke_goes_on_by_itself(console: ConsoleNode, page: Page) -> None:
+    topic = console.create_topic("broken-tail")
+    sockets: list[Any] = []
+
+    def between(socket: Any) -> None:
+        socket.connect_to_server()
+        sockets.append(socket)
+
+    page.route_web_socket("**/tail**", between)
+    page.goto(f"/topics/{topic}/messages?live=1")
+    expect(page.locator(".pulse:not(.off)")).to_be_visible()
+    sockets[0].close(code=1011, reason="gone")
+    expect(page.get_by_text("Connecting again")).to_be_visible()
+    expect(page.locator(".pulse:not(.off)")).to_be_visible()
+    console.produce(topic, {"value": "after the break"})
+    expect(page.locator("button.message .value").first).to_have_text("after the break")
+
+
+def test_a_tail_of_a_topic_that_is_deleted_says_so(console: ConsoleNode, open_tab: OpenTab) -> None:
+    page = open_tab(expects_errors=True)
+    topic = console.create_topic("ending")
+    page.goto(f"/topics/{topic}/messages?live=1")
+    expect(page.locator(".pulse:not(.off)")).to_be_visible()
+    console.ask("DELETE", f"/api/v1/topics/{topic}")
+    expect(page.get_by_text("Not found").or_(page.get_by_text("Ended:")).first).to_be_visible()
