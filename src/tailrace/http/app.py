@@ -9,6 +9,7 @@ another site from using a broker on this machine.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -55,7 +56,15 @@ class HttpApp:
 
 
 def _route(door: Door, operation: Operation) -> Route:
+    tally = door.counters.tally(operation.name)
+
     async def endpoint(request: Request) -> Response:
+        started = time.perf_counter()
+        response = await answer(request)
+        tally.note(time.perf_counter() - started)  # of a stream: until it begins
+        return response
+
+    async def answer(request: Request) -> Response:
         try:
             call = Call(
                 door,
@@ -64,10 +73,12 @@ def _route(door: Door, operation: Operation) -> Route:
                 read_query(request, operation.query),
                 await _read_body(request, operation, door),
             )
-            answer = await operation.handler(call)
+            found = await operation.handler(call)
         except Exception as error:
-            return failure_response(error, request)
-        return answer if isinstance(answer, Response) else json_response(answer, status=operation.status)
+            known = answer_to(error) or _bug(error, request, door)
+            tally.fail(known.code)
+            return error_response(known)
+        return found if isinstance(found, Response) else json_response(found, status=operation.status)
 
     return _OneMethod(operation.path, endpoint, methods=[operation.method], name=operation.name)
 
@@ -168,13 +179,15 @@ def json_response(value: Any, *, status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status_code=status, media_type=JSON)
 
 
-def failure_response(error: Exception, request: Request) -> Response:
+def failure_response(error: Exception, request: Request, door: Door) -> Response:
     """What is answered where a handler raised; a bug is logged, and nothing of it told."""
-    known = answer_to(error)
-    if known is None:
-        logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        known = HttpError(Code.INTERNAL, "this is a bug of the broker; its log has the details")
-    return error_response(known)
+    return error_response(answer_to(error) or _bug(error, request, door))
+
+
+def _bug(error: Exception, request: Request, door: Door) -> HttpError:
+    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    door.counters.failures += 1
+    return HttpError(Code.INTERNAL, "this is a bug of the broker; its log has the details")
 
 
 def error_response(error: HttpError) -> Response:

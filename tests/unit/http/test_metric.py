@@ -461,3 +461,17 @@ def test_parameters_that_there_are_not_are_refused(run: Run, client: httpx.Async
         check_error(await client.get(path), Code.INVALID_REQUEST)
 
     run(main())
+
+
+def test_requests_of_this_door_are_counted_by_operation_and_error(
+    run: Run, node: Node, client: httpx.AsyncClient
+) -> None:
+    async def main() -> None:
+        for path in ("/api/v1/topics", "/api/v1/topics", "/api/v1/topics/nowhere", "/api/v1/topics?x=1"):
+            await client.get(path)
+
+    run(main())
+    tallies = node.http_app().door.counters.tallies
+    assert (tallies["listTopics"].requests, tallies["listTopics"].errors) == (3, {"INVALID_REQUEST": 1})
+    assert (tallies["getTopic"].requests, tallies["getTopic"].errors) == (1, {"TOPIC_NOT_FOUND": 1})
+    assert tallies["listTopics"].duration.count == 3

@@ -268,7 +268,7 @@ class _LinesAnswer(Response):
     def _error_line(self, error: Exception) -> bytes:
         known = answer_to(error)
         if known is None:
-            return bytes(failure_response(error, self._call.request).body)
+            return bytes(failure_response(error, self._call.request, self._call.door).body)
         known.details.setdefault("line", self._storing.lines + 1)
         return msgspec.json.encode(known.body())
 

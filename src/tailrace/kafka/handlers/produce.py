@@ -57,9 +57,8 @@ def take(
     """Append every batch; the answer, or something that becomes it when they are durable."""
     waits: list[Wait] = []
     door = connection.door
-    broker, tally = door.broker, door.produced
-    is_measured = tally.requests & _MEASURED_MASK == 0
-    started = broker.clock.monotonic() if is_measured else 0.0
+    broker = door.broker
+    started = None if door.produced.requests & _MEASURED_MASK else broker.clock.monotonic()
     frame_bytes = len(body) if owned else None
     request: ProduceRequest | ProduceShape
     shape = connection.produce_shape
@@ -75,9 +74,9 @@ def take(
         wait.connection = connection
     if request.acks == 0:
         _check_unanswered(results)
-    tally.requests += 1
+    door.produced.requests += 1
     if not waits:
-        if is_measured:
+        if started is not None:
             _measure(door, started)
         return None if request.acks == 0 else _write(results, version, correlation_id, door)
     reply = ProduceReply(results, waits, version, correlation_id, silent=request.acks == 0, door=door)
