@@ -8,6 +8,7 @@ import { bytes, compact } from "./format.js";
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
 
 const HEIGHT = 148;
+const LABEL_HALF = 20;
 const FONT = "11px system-ui, sans-serif";
 const TONES = ["--accent", "--second"];
 // There is no half a record, and sizes are marked at round ones.
@@ -92,7 +93,7 @@ function optionsOf(lines, width, latest, onHover) {
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 }, sync: { key: "console" } },
     scales: { x: { time: true }, y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.15 : 1] } },
     axes: [
-      { ...axis, grid: { show: false }, size: 24, space: 58, values: (_plot, ticks) => ticks.map(clock) },
+      { ...axis, grid: { show: false }, size: 24, space: 58, values: timeLabels },
       {
         ...axis,
         size: 62,
@@ -121,6 +122,12 @@ function lonely(plot, series) {
   const isGap = (at) => values[at] === null || values[at] === undefined;
   return values.flatMap((_, at) => (!isGap(at) && isGap(at - 1) && isGap(at + 1) ? [at] : []));
 }
+
+// A label stands in the middle under its mark: one that would be cut off at the edge says nothing.
+const timeLabels = (plot, ticks) => {
+  const width = plot.bbox.width / devicePixelRatio;
+  return ticks.map((tick) => (plot.valToPos(tick, "x") > width - LABEL_HALF ? "" : clock(tick)));
+};
 
 const clock = (seconds) => {
   const at = new Date(seconds * 1_000);
