@@ -46,7 +46,7 @@ def test_show_lists_every_setting_with_its_source(
 
 def test_what_is_not_built_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     keys = [row["key"] for row in as_json(capsys, "show")]
-    assert not [key for key in keys if key.startswith(("http.", "tls.", "cluster."))]
+    assert not [key for key in keys if key.startswith(("tls.", "cluster."))]
 
 
 def test_show_changed_leaves_the_defaults_out(
@@ -100,7 +100,7 @@ def test_explain_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert "TAILRACE_LOG__FORMAT" in shown
 
 
-@pytest.mark.parametrize("key", ["retention", "http.port", "server.hots"])
+@pytest.mark.parametrize("key", ["retention", "tls.port", "server.hots"])
 def test_explain_of_what_is_no_setting_is_not_found(capsys: pytest.CaptureFixture[str], key: str) -> None:
     assert run(command, ["explain", key]) == 3
     assert f"{key} is not a setting" in capsys.readouterr().err
