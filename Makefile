@@ -19,6 +19,7 @@ install: ## make .venv with Tailrace and its test tools in it; a second call doe
 
 packages: ## install the Debian packages that tests use, if they are missing and we are root
 	@scripts/install-packages
+	@scripts/fetch-promtool
 
 up: install ## run a broker with demo traffic, and its pipelines where Java is; Ctrl-C stops it
 	@$(BIN)/tailrace up --demo $$($(BIN)/python -c "$(SPARK_RUNS)" 2>/dev/null && echo --pipelines)

@@ -65,7 +65,10 @@ def test_test_leaves_out_only_the_heavy_ones() -> None:
     assert "-m" not in make("--dry-run", "test-full").split("scripts/test")[1]
 
 
-@pytest.mark.parametrize("script", [".ci/run", "scripts/install", "scripts/install-packages", "scripts/test"])
+@pytest.mark.parametrize(
+    "script",
+    [".ci/run", "scripts/install", "scripts/install-packages", "scripts/fetch-promtool", "scripts/test"],
+)
 def test_scripts_are_executable_and_stop_at_the_first_failure(script: str) -> None:
     path = ROOT / script
     assert os.access(path, os.X_OK)
