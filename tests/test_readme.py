@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.document import Caller, broken_links, examples
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -24,9 +25,13 @@ def blocks(language: str) -> list[str]:
 
 
 def commands() -> list[str]:
-    """Every command line of README, without the remark at its end."""
+    """Every command line of README but curl's, without the remark at its end."""
     return [
-        line.split("  #")[0].strip() for block in blocks("sh") for line in block.splitlines() if line.strip()
+        line.split("  #")[0].strip()
+        for block in blocks("sh")
+        if "curl" not in block
+        for line in block.splitlines()
+        if line.strip()
     ]
 
 
@@ -118,7 +123,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def test_the_screen_is_the_one_that_readme_shows(server: Path) -> None:
     (shown,) = [block for block in blocks("text") if block.startswith("tailrace ")]
     anything = (
-        re.escape(shown).replace("9092", r"\d+").replace("9999", r"\d+").replace(r"0\.4\ s", r"\d+\.\d\ s")
+        re.escape(shown)
+        .replace("9092", r"\d+")
+        .replace("9999", r"\d+")
+        .replace("8080", r"\d+")
+        .replace(r"0\.4\ s", r"\d+\.\d\ s")
     )
     anything = re.sub(r"(\\ )+", r"\\s+", anything)
     assert re.search(anything, (server / "screen").read_text(encoding="utf-8"))
@@ -143,6 +152,19 @@ def test_the_commands_work_on_the_server(server: Path) -> None:
         assert printed.strip() != ""
         if args[:2] == ["tail", "greetings"]:
             assert "hello" in printed and "world" in printed
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_calls_by_http_work_on_the_server(server: Path) -> None:
+    ports = json.loads((server / "tailrace-data" / "tailrace.ports.json").read_text())
+    caller = Caller(server, ports)
+    calls = [each for each in examples(README) if each.language == "sh" and "curl" in each.text]
+    assert len(calls) == 3
+    for call in calls:
+        printed = caller.run(call)
+        assert printed.strip() != "" and '{"error":' not in printed
+        if "test-topic" in call.text:
+            assert '"partitions":10,"replication_factor":1' in printed
 
 
 def test_the_log_commands_work_on_a_servers_data(server: Path) -> None:
@@ -179,8 +201,10 @@ def test_make_targets_named_in_documents_exist() -> None:
         assert named <= targets, f"{document.name} names make targets that do not exist: {named - targets}"
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "document",
+    [*DOCUMENTS, ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))],
+    ids=lambda path: path.name,
+)
 def test_links_lead_somewhere(document: Path) -> None:
-    links = re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text(encoding="utf-8"))
-    local = [link for link in links if "://" not in link]
-    assert [link for link in local if not (document.parent / link).exists()] == []
+    assert broken_links(document) == []

@@ -5,7 +5,12 @@
 `placement`    where the partitions of a topic live
 `partition`    one partition: append, wait until durable, read below the high watermark
 `waiters`      who wants to be called when a partition moves
+`appending`    records that come without a batch; `publishing` is for messages, with ids and times given here
+`reading`      records out of partitions, a page at a time; `newest` finds where the last so many begin
 `groups/`      consumer groups: a pure state machine, its coordinator, the records of committed offsets
+`subscriptions/`   messages delivered one by one; `delayed/` keeps those that are not due
+`health/`      how a node is, in a sentence: what limits it; pure
+`counters`     what was done since the start, as plain integers
 `internal/`    what all state shares that is kept in a log of our own
 `configs/`     settings of topics and nodes under Kafka's names; `config` is what the broker itself goes by
 `ports`        what is needed of whoever keeps the metadata

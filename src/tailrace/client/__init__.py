@@ -14,6 +14,9 @@ names.
     admin.py           topics, configs, groups
     message_producer.py, message_consumer.py   the same without asyncio
 
+    record_json.py     a record as JSON; moment.py reads times as people write them
+    offset_reset.py    where a group goes on after a reset; run_record.py is what a pipeline tells of itself
+
 Names are imported when they are first used.
 """
 

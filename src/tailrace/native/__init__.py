@@ -1,4 +1,4 @@
-"""The native door: clients of our own protocol on a TCP port, served from the broker.
+"""The native door: clients of our own protocol on a TCP port or by WebSocket, served from the broker.
 
 `listener`    the door behind its acceptor (tailrace.net)   `door`       what its connections share
 `connection`  one socket: frames in, frames out, and what may hold them up
@@ -7,7 +7,9 @@
 `publishing`  messages of one read, stored as one batch     `membership` subscriptions of one client
 `delivery`    messages pushed to a client                   `pulling`    messages that it asked for
 `waits`       replies that wait for durability              `property`   numbers and texts of a request
+`websocket`   the session's second shell: a WebSocket that the HTTP door accepted
 `errors`      our exceptions as ERROR frames                `config`     bounds and defaults
+`counting`    requests by type and error
 
 The path of a message: the receive buffer -> one batch with the others of the same read ->
 `Publisher.publish`, without an await -> the reply waits for durability, while later requests are taken.

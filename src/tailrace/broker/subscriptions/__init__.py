@@ -16,11 +16,13 @@ At work:
 `retained`              what was delivered and is not settled, kept for delivering it again
 `subscribed_partition`  machine, feed and cursor of one partition
 `member`, `delivery`    who takes messages, and what passes between him and the subscription
+`pulling`               messages that somebody asks for, whichever door he came through
 `intake`                which partition the next new message comes from
 `at_most_once`          messages that leave when the cursor past them is durable
 `subscription`          a turn: times, new messages, members
 `redelivery`            what was not settled: delivered again, or written off
 `dead_letter`           what nobody could deal with, with the reason
+`latency`               how long messages take, of some of them
 `description`           what a subscription says of itself
 `subscriptions`         all of them: how they come, are found again, and go
 """

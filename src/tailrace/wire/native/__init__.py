@@ -9,6 +9,7 @@
     entry.py            many messages in one PUBLISH_BATCH
     offset_ranges.py    many offsets in one acknowledgement
     error.py            ERROR frames
+    json_frame.py       a frame as a JSON object, for text messages of a WebSocket
 
 No I/O, no state but `FrameReader`'s. docs/protocol/native.md describes every byte. Reading what a stranger
 sent gives a message or one of two errors. ProtocolError: the framing is broken (lengths, UTF-8, illegal or
