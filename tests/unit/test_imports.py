@@ -49,7 +49,9 @@ WEB = {
     "httptools",
     "websockets",
     "prometheus_client",
+    "opentelemetry",
     "tailrace.http",
+    "tailrace.telemetry",
     "tailrace.metrics",
 }
 

@@ -46,7 +46,11 @@ class HttpApp:
         if scope["type"] == "http":
             self.door.counters.requests += 1
         # Inside another app there is its router already, which knows nothing of our paths.
-        await self._router({**scope, "router": self._router}, receive, send)
+        inner = {**scope, "router": self._router}
+        if self.door.trace is not None and scope["type"] == "http":
+            await self.door.trace(self._router, inner, receive, send)
+        else:
+            await self._router(inner, receive, send)
 
     async def _not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"][:_SHOWN_MAX]
@@ -75,7 +79,7 @@ def _route(door: Door, operation: Operation) -> Route:
             )
             found = await operation.handler(call)
         except Exception as error:
-            known = answer_to(error) or _bug(error, request, door)
+            known = failure_of(error, door, what=f"{request.method} {request.url.path}")
             tally.fail(known.code)
             return error_response(known)
         return found if isinstance(found, Response) else json_response(found, status=operation.status)
@@ -180,14 +184,18 @@ def json_response(value: Any, *, status: int = 200) -> Response:
 
 
 def failure_response(error: Exception, request: Request, door: Door) -> Response:
-    """What is answered where a handler raised; a bug is logged, and nothing of it told."""
-    return error_response(answer_to(error) or _bug(error, request, door))
+    """What is answered where a handler raised."""
+    return error_response(failure_of(error, door, what=f"{request.method} {request.url.path}"))
 
 
-def _bug(error: Exception, request: Request, door: Door) -> HttpError:
-    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    door.counters.failures += 1
-    return HttpError(Code.INTERNAL, "this is a bug of the broker; its log has the details")
+def failure_of(error: Exception, door: Door, *, what: str) -> HttpError:
+    """What a client is told of an error; a bug is counted and logged, and nothing of it told."""
+    known = answer_to(error)
+    if known is None:
+        logger.error("%s failed", what, exc_info=error)
+        door.counters.failures += 1
+        known = HttpError(Code.INTERNAL, "this is a bug of the broker; its log has the details")
+    return known
 
 
 def error_response(error: HttpError) -> Response:
@@ -200,7 +208,11 @@ def error_response(error: HttpError) -> Response:
 async def refuse(error: HttpError, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a request, or the beginning of a WebSocket, with an error."""
     if scope["type"] == "websocket" and "websocket.http.response" not in scope.get("extensions", {}):
-        reason = str(error).encode()[:_REASON_BYTES_MAX].decode(errors="ignore")
-        await send({"type": "websocket.close", "code": 1008, "reason": reason})
+        await send({"type": "websocket.close", "code": 1008, "reason": close_reason(str(error))})
         return
     await error_response(error)(scope, receive, send)
+
+
+def close_reason(text: str) -> str:
+    """As much of a reason as goes with the close of a WebSocket."""
+    return text.encode()[:_REASON_BYTES_MAX].decode(errors="ignore")

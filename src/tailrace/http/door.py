@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from starlette.types import ASGIApp, Receive, Scope, Send
+
 from tailrace.broker import Broker
 from tailrace.http.config import HttpConfig
 from tailrace.http.error import Code, HttpError
@@ -18,9 +20,11 @@ from tailrace.net import DoorCounters
 if TYPE_CHECKING:
     from tailrace.http.live.port import MessageSocket, NativeShell
     from tailrace.http.live.tails import Tails
+    from tailrace.http.rest.pipeline import Runs
     from tailrace.metrics.exposition import Exporter
 
 _T = TypeVar("_T")
+Trace = Callable[[ASGIApp, Scope, Receive, Send], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +51,10 @@ class Door:
         self.counters = DoorCounters()
         self.started_ms = time.time_ns() // 1_000_000
         self.streams = 0  # tails and WebSockets that are open
+        self.trace: Trace | None = None  # puts a span around every request; mostly there is none
         self._stopping = asyncio.Event()
         self._tails: Tails | None = None
+        self._runs: Runs | None = None
         self._exporter: Exporter | None = None
         self.observed = Observed(
             broker=broker,
@@ -67,6 +73,15 @@ class Door:
 
             self._tails = Tails(self.broker, self.config)
         return self._tails
+
+    @property
+    def runs(self) -> Runs:
+        """The runs of pipelines."""
+        if self._runs is None:
+            from tailrace.http.rest.pipeline import Runs  # which is read with this module
+
+            self._runs = Runs(self.broker)
+        return self._runs
 
     @property
     def exporter(self) -> Exporter:

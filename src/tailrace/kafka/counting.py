@@ -22,10 +22,15 @@ Path = tuple[str, ...]
 
 def count(door: Door, key: int, response: Message | None, *, started: float) -> None:
     """A request of this API is answered; None: with bytes that were kept, which tell of no error."""
-    tally = door.counters.tally(APIS[key].name)
-    tally.note(door.broker.clock.monotonic() - started)
-    if response is not None and (code := find_error(response)):
+    counters, api = door.counters, APIS[key].name
+    tally = counters.tally(api)
+    seconds = door.broker.clock.monotonic() - started
+    tally.note(seconds)
+    code = 0 if response is None else find_error(response)
+    if code:
         tally.fail(error_name(code))
+    if counters.trace is not None:
+        counters.trace(api, seconds, error=error_name(code) if code else "")
 
 
 def find_error(response: Message) -> int:

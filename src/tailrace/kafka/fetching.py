@@ -331,10 +331,14 @@ class Fetch(HeldReply):
     def _count(self, answers: list[Answer]) -> None:
         """The answer is known. Its time is also that for which it waited for records."""
         door = self._connection.door
-        door.fetched.note(door.broker.clock.monotonic() - self._started)
+        seconds = door.broker.clock.monotonic() - self._started
+        door.fetched.note(seconds)
+        error = ""
         if self._failed:
-            code = next((each.error_code for _, each in answers if each.error_code), 0)
-            door.fetched.fail(error_name(code))
+            error = error_name(next((each.error_code for _, each in answers if each.error_code), 0))
+            door.fetched.fail(error)
+        if door.counters.trace is not None:
+            door.counters.trace("Fetch", seconds, error=error)
 
 
 def framed(pieces: list[bytes | Records], *, version: int, correlation_id: int) -> Pieces:

@@ -185,6 +185,10 @@ class Group:
         if self._error is not None:
             requests.fail(requests.published, self._error, singles)
             requests.fail(requests.published_batches, self._error, self._batches)
+        if requests.trace is not None:
+            requests.trace_published(
+                requests.trace, singles=singles, batches=self._batches, seconds=seconds, error=self._error
+            )
         self._session.broker.counters.produce_ms.append(seconds * 1000)
 
 

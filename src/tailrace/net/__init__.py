@@ -13,7 +13,7 @@ from tailrace.net.budget import Claim, RequestBudget
 from tailrace.net.frames import FrameSplitter
 from tailrace.net.occupant import find_occupant
 from tailrace.net.peer import ConnectionFacts, facts_of
-from tailrace.net.tally import Tally
+from tailrace.net.tally import Tally, Trace
 
 __all__ = [
     "Acceptor",
@@ -24,6 +24,7 @@ __all__ = [
     "FrameSplitter",
     "RequestBudget",
     "Tally",
+    "Trace",
     "facts_of",
     "find_occupant",
 ]

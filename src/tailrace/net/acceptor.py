@@ -18,7 +18,7 @@ from typing import Generic, Protocol, TypeVar
 from tailrace.model import ConfigError
 from tailrace.net.occupant import find_occupant
 from tailrace.net.peer import ConnectionFacts
-from tailrace.net.tally import Tally
+from tailrace.net.tally import Tally, Trace
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +43,7 @@ class DoorCounters:
     protocol_errors: int = 0
     failures: int = 0  # bugs of ours that a client met
     tallies: dict[str, Tally] = field(default_factory=dict)  # by API
+    trace: Trace | None = None  # who is told of single requests; mostly nobody
 
     def tally(self, api: str) -> Tally:
         """The requests of one API; names come from a table, and never from a client."""

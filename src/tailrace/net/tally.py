@@ -6,7 +6,16 @@ answer that carries an error for every item counts with the first of them.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from tailrace.runtime import Histogram
+
+
+class Trace(Protocol):
+    """Hears of requests once their answer is known, where somebody wants to see single ones."""
+
+    def __call__(self, api: str, seconds: float, *, count: int = 1, error: str = "") -> None:
+        """So many requests of an API took so long, and ended with an error or, "", without."""
 
 
 class Tally:

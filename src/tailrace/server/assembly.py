@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 from tailrace.broker import BrokerConfig, Node
 from tailrace.broker.configs import BROKER_CONFIGS, TOPIC_CONFIGS
 from tailrace.kafka import DoorConfig
-from tailrace.model import BrokerId
+from tailrace.model import BrokerId, ConfigError
 from tailrace.native import NativeConfig
 from tailrace.server.config import ServerConfig
 
 if TYPE_CHECKING:
     from tailrace.http.config import HttpConfig
     from tailrace.storage.segment import DirectoryConfig
+    from tailrace.telemetry.config import TelemetryConfig
 
 NODE_ID = BrokerId(1)
 METADATA_FILE = "metadata.sqlite"
@@ -65,6 +66,29 @@ def http_config(config: ServerConfig) -> HttpConfig:
     if "max.connections" in config.broker:
         door = replace(door, connections_max=int(config.broker["max.connections"]))
     return door
+
+
+def telemetry_config(config: ServerConfig) -> TelemetryConfig | None:
+    """What is sent to whom; None if there is nobody, or nothing. ConfigError if it cannot be sent."""
+    if not config.telemetry_endpoint or not (config.telemetry_traces or config.telemetry_metrics):
+        return None
+    from tailrace.telemetry.config import TelemetryConfig, check_endpoint, check_installed
+
+    try:
+        check_endpoint(config.telemetry_endpoint)
+    except ValueError as error:
+        raise ConfigError(
+            f"telemetry.otlp_endpoint = {config.telemetry_endpoint!r} must be the address of an "
+            "OpenTelemetry collector, such as http://127.0.0.1:4318"
+        ) from error
+    check_installed()
+    return TelemetryConfig(
+        endpoint=config.telemetry_endpoint,
+        traces=config.telemetry_traces,
+        metrics=config.telemetry_metrics,
+        interval_s=config.telemetry_interval_s,
+        sample_one_in=config.telemetry_sample_one_in,
+    )
 
 
 def node_values(config: ServerConfig) -> dict[str, str]:

@@ -32,6 +32,11 @@ class ServerConfig:
     fsync: Fsync = COMMIT
     log_level: str = "info"
     log_format: Literal["text", "json"] = "text"
+    telemetry_endpoint: str = ""  # "": nothing is sent
+    telemetry_traces: bool = True
+    telemetry_metrics: bool = True
+    telemetry_interval_s: int = 15
+    telemetry_sample_one_in: int = 100
     broker: Mapping[str, str] = field(default_factory=dict)  # Kafka's names; only what was set
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
 

@@ -52,6 +52,11 @@ class Configuration:
             fsync=Fsync.parse(str(self["storage.fsync"])),
             log_level=str(self["log.level"]),
             log_format="json" if self["log.format"] == "json" else "text",
+            telemetry_endpoint=str(self["telemetry.otlp_endpoint"]),
+            telemetry_traces=bool(self["telemetry.traces"]),
+            telemetry_metrics=bool(self["telemetry.metrics"]),
+            telemetry_interval_s=int(self["telemetry.interval_s"]),
+            telemetry_sample_one_in=int(self["telemetry.sample_one_in"]),
             broker=self._table("broker."),
             topic_defaults=self._table("topic_defaults."),
         )

@@ -30,6 +30,7 @@ from tailrace.server.assembly import (
     native_config,
     nodes,
     storage_config,
+    telemetry_config,
 )
 from tailrace.server.config import ServerConfig
 from tailrace.server.ports import Ports
@@ -38,6 +39,8 @@ from tailrace.storage.memory import MemoryStorage
 
 if TYPE_CHECKING:
     from tailrace.http import HttpApp, HttpListener
+    from tailrace.telemetry.config import TelemetryConfig
+    from tailrace.telemetry.export import Telemetry
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +62,7 @@ class Node:
         self._native: NativeListener | None = None
         self._http: HttpListener | None = None
         self._http_app: HttpApp | None = None
+        self._telemetry: Telemetry | None = None
 
     def __repr__(self) -> str:
         return f"<Node {self.config.host}:{self.kafka_port if self._kafka else '?'} {self.config.engine}>"
@@ -105,6 +109,7 @@ class Node:
     async def start(self) -> None:
         """Serve; StorageError, CannotListen or ConfigError if that cannot be, and nothing stays open."""
         try:
+            telemetry = telemetry_config(self.config)
             storage = await self._open_storage()
             self._opened.push_async_callback(storage.close)
             metadata = SqliteMetadata(metadata_path(self.config))
@@ -119,7 +124,10 @@ class Node:
             )
             self._opened.push_async_callback(self._broker.close)
             await self._broker.start()
+            self._opened.push_async_callback(self._close_telemetry)  # after the doors, whose end it tells of
             await self._open_doors(self._broker)
+            if telemetry is not None:
+                self._open_telemetry(telemetry)
             # First of all: members that wait for others would keep the doors open for nothing.
             self._opened.push_async_callback(self._broker.groups.close)
         except BaseException:
@@ -210,6 +218,20 @@ class Node:
         self._http = HttpListener(self.http_app(), host=self.config.host, port=port)
         self._opened.push_async_callback(self._http.close)
         await self._http.start()
+
+    def _open_telemetry(self, config: TelemetryConfig) -> None:
+        from tailrace.telemetry.export import Telemetry
+
+        door = self.http_app().door
+        self._telemetry = Telemetry(config, door.observed, door.sampler.loop_lag)
+        self._telemetry.start()
+        door.trace = self._telemetry.http_trace
+
+    async def _close_telemetry(self) -> None:
+        if self._telemetry is not None:
+            self.http_app().door.trace = None
+            await self._telemetry.close()
+            self._telemetry = None
 
 
 def cannot_use(data_dir: Path, error: OSError) -> StorageError:

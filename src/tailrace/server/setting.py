@@ -42,6 +42,12 @@ def _check_fsync(text: str) -> None:
         raise ValueError(str(error)) from error
 
 
+def _check_endpoint(text: str) -> None:
+    from tailrace.telemetry.config import check_endpoint
+
+    check_endpoint(text)
+
+
 def _check_advertised(text: str) -> None:
     if text != "auto":
         read_address(text)
@@ -159,6 +165,42 @@ _OWN = (
         default="",
         doc="Names by which browsers and programs may call the HTTP door, beside localhost and addresses: "
         "broker.lan, or the name that a proxy passes on.",
+    ),
+    Setting(
+        key="telemetry.otlp_endpoint",
+        kind=Checked(
+            "URL, or nothing",
+            _check_endpoint,
+            "the address of an OpenTelemetry collector (such as http://127.0.0.1:4318), or empty",
+        ),
+        default="",
+        doc="Where traces and metrics are sent by OTLP over HTTP; empty sends nothing. It needs "
+        "pip install 'tailrace[otel]'.",
+    ),
+    Setting(
+        key="telemetry.traces",
+        kind=Truth(),
+        default=True,
+        doc="Whether spans of requests are sent to telemetry.otlp_endpoint.",
+    ),
+    Setting(
+        key="telemetry.metrics",
+        kind=Truth(),
+        default=True,
+        doc="Whether the figures of /metrics are sent to telemetry.otlp_endpoint as well.",
+    ),
+    Setting(
+        key="telemetry.interval_s",
+        kind=Number(low=1, high=3600),
+        default=15,
+        doc="How often they are sent.",
+    ),
+    Setting(
+        key="telemetry.sample_one_in",
+        kind=Number(low=1),
+        default=100,
+        doc="Of so many requests by the Kafka and native doors, one has a span; 1 is every one. By HTTP each "
+        "has one, unless its caller says that the trace is not sampled.",
     ),
     Setting(
         key="client.request_timeout_ms",

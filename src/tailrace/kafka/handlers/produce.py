@@ -58,7 +58,8 @@ def take(
     waits: list[Wait] = []
     door = connection.door
     broker = door.broker
-    started = None if door.produced.requests & _MEASURED_MASK else broker.clock.monotonic()
+    is_measured = not door.produced.requests & _MEASURED_MASK or door.counters.trace is not None
+    started = broker.clock.monotonic() if is_measured else None
     frame_bytes = len(body) if owned else None
     request: ProduceRequest | ProduceShape
     shape = connection.produce_shape
@@ -77,7 +78,7 @@ def take(
     door.produced.requests += 1
     if not waits:
         if started is not None:
-            _measure(door, started)
+            _measure(door, started, results)
         return None if request.acks == 0 else _write(results, version, correlation_id, door)
     reply = ProduceReply(results, waits, version, correlation_id, silent=request.acks == 0, door=door)
     reply.deadline = door.loop.time() + _timeout_ms(request) / 1000
@@ -85,11 +86,14 @@ def take(
     return reply
 
 
-def _measure(door: Door, started: float) -> None:
+def _measure(door: Door, started: float, results: Results) -> None:
     """The answer to a request is known."""
     seconds = door.broker.clock.monotonic() - started
     door.broker.counters.produce_ms.append(seconds * 1000)
     door.produced.duration.observe(seconds)
+    if door.counters.trace is not None:
+        code = _first_error(results)
+        door.counters.trace("Produce", seconds, error=error_name(code) if code else "")
 
 
 def _timeout_ms(request: ProduceRequest | ProduceShape) -> int:
@@ -185,7 +189,7 @@ class ProduceReply:
             wait.conclude()
         self._waits = []
         door = self._door
-        _measure(door, self._started)
+        _measure(door, self._started, self._results)
         return b"" if self._silent else _write(self._results, self._version, self._correlation_id, door)
 
     def expire(self, now: float) -> float | None:
@@ -299,10 +303,14 @@ def _write(results: Results, version: int, correlation_id: int, door: Door) -> b
         topic, (result,) = results[0]
         if not result.error_code:
             return _fill(_template(version, topic), result, correlation_id)
-    codes = (result.error_code for _, answers in results for result in answers)
-    if first := next(filter(None, codes), 0):
+    if first := _first_error(results):
         door.produced.fail(error_name(first))
     return _write_all(results, version, correlation_id)
+
+
+def _first_error(results: Results) -> int:
+    """0 if there is none."""
+    return next((result.error_code for _, answers in results for result in answers if result.error_code), 0)
 
 
 @lru_cache(maxsize=4096)
