@@ -328,6 +328,20 @@ class SubscriptionMachine(RuleBasedStateMachine):
         for offset in released.ready:
             self._put(offset, again=True)
 
+    @precondition(lambda self: self.truth.holder)
+    @rule(which=st.integers(0, 99), old=st.booleans() | st.just(False))
+    def give_back(self, which: int, old: bool) -> None:
+        offset, member_id = sorted(self.truth.holder.items())[which % len(self.truth.holder)]
+        with self._step("give_back"):
+            assert not self.machine.give_back(offset, member=member_id + 1, epoch=self.machine.epoch)
+            given = self.machine.give_back(offset, member=member_id, epoch=self.machine.epoch - old)
+        assert given is not old
+        if given:
+            self.truth.forget(offset)
+            self.truth.ready.add(offset)
+            self._free(member_id)
+            self._put(offset, again=True)
+
     def _member(self, which: int) -> Member:
         members = list(self.members.values())
         return members[which % len(members)]

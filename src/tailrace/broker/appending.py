@@ -1,7 +1,7 @@
 """Records that came without a batch: gathered by partition, stored together, each with a time of its own.
 
 This is how records arrive that no Kafka client has put into batches: by REST, and from the process itself.
-(`publishing` is for messages, whose time is that of their arrival.)
+(`publishing` is for messages, whose time is that of their arrival; it has its batches built here.)
 
 - A record goes where it says; else by its key, as Kafka's own producer chooses. Those that have neither go to
   one partition together, and the next gathering's to the next: few batches, and an even spread over time.
@@ -17,20 +17,22 @@ records have no producer id.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tailrace.broker.configs import TopicSettings
 from tailrace.broker.partition import Partition
 from tailrace.broker.topic import Topic, is_reserved
-from tailrace.model import BrokerError, ErrorCode, Offset
+from tailrace.model import NO_PRODUCER, BrokerError, ErrorCode, Offset
 from tailrace.records import BatchBuilder, NewRecord, build_batch, read_batch
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
 Headers = Sequence[tuple[str, bytes | None]]
+
+SEQUENCE_MAX = (1 << 31) - 1  # followed by 0
 
 
 async def writable_topic(broker: Broker, name: str) -> Topic:
@@ -92,10 +94,10 @@ class Gathering:
         built = []
         for index, records in self._groups.items():
             partition = self._broker.leader(self._topic.name, index)
-            built.append((partition, build_batches(records, partition.settings, now_ms=self._now_ms)))
-        stored = Stored(self._places)
-        for partition, batches in built:
             stamp_ms = self._now_ms if partition.settings.append_time else None
+            built.append((partition, stamp_ms, build_batches(records, partition.settings, stamp_ms=stamp_ms)))
+        stored = Stored(self._places)
+        for partition, stamp_ms, batches in built:
             for data in batches:
                 appended = partition.append(read_batch(data), append_time_ms=stamp_ms)
                 stored.add(partition, appended.base_offset, appended.end_offset)
@@ -143,24 +145,57 @@ class Stored:
             await asyncio.gather(*waits)
 
 
-def build_batches(records: Sequence[NewRecord], settings: TopicSettings, *, now_ms: int) -> list[bytearray]:
-    """The records as batches that a topic of these settings takes; MESSAGE_TOO_LARGE or INVALID_RECORD."""
-    if settings.compact and any(record[1] is None for record in records):
-        raise BrokerError(
-            "a record without a key cannot be stored in a compacted topic", code=ErrorCode.INVALID_RECORD
-        )
-    stamp_ms = now_ms if settings.append_time else None
-    data = build_batch(records, log_append_time_ms=stamp_ms)
+def build_batches(
+    records: Sequence[NewRecord],
+    settings: TopicSettings,
+    *,
+    stamp_ms: int | None,
+    producer_id: int = NO_PRODUCER,
+    epoch: int = -1,
+    sequence: int = -1,
+) -> list[bytearray]:
+    """The records as one batch, or as several where the topic does not take one of that size.
+
+    MESSAGE_TOO_LARGE or INVALID_RECORD if it takes one of them not at all. `sequence` is that of the first.
+    """
+    if settings.compact:
+        check_keys(records)
+    data = build_batch(
+        records,
+        log_append_time_ms=stamp_ms,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+    )
     if len(data) <= settings.message_bytes_max:
         return [data]
     if len(records) == 1:
-        raise BrokerError(
-            f"a record of {len(data)} bytes with its batch is over {settings.message_bytes_max}, the topic's "
-            "max.message.bytes (message.max.bytes of the node). Send less, or raise it",
-            code=ErrorCode.MESSAGE_TOO_LARGE,
+        raise too_large(len(data), settings)
+    batches: list[bytearray] = []
+    for part in _cut(records, bytes_max=settings.message_bytes_max):
+        batches += build_batches(
+            part, settings, stamp_ms=stamp_ms, producer_id=producer_id, epoch=epoch, sequence=sequence
         )
-    parts = _cut(records, bytes_max=settings.message_bytes_max)
-    return [data for part in parts for data in build_batches(part, settings, now_ms=now_ms)]
+        if producer_id != NO_PRODUCER:
+            sequence = (sequence + len(part)) & SEQUENCE_MAX
+    return batches
+
+
+def check_keys(records: Iterable[NewRecord]) -> None:
+    """Whether a compacted topic takes these; INVALID_RECORD."""
+    if any(key is None for _, key, _, _ in records):
+        raise BrokerError(
+            "a record without a key cannot be stored in a compacted topic", code=ErrorCode.INVALID_RECORD
+        )
+
+
+def too_large(size: int, settings: TopicSettings) -> BrokerError:
+    """A record of so many bytes, with the batch around it, is one that the topic does not take."""
+    return BrokerError(
+        f"a record of {size} bytes with its batch is over {settings.message_bytes_max}, the topic's "
+        "max.message.bytes (message.max.bytes of the node). Send less, or raise it",
+        code=ErrorCode.MESSAGE_TOO_LARGE,
+    )
 
 
 def _cut(records: Sequence[NewRecord], *, bytes_max: int) -> list[Sequence[NewRecord]]:

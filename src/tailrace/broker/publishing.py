@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+from tailrace.broker.appending import SEQUENCE_MAX, build_batches, check_keys, too_large
 from tailrace.broker.config import BrokerConfig
 from tailrace.broker.configs import TopicSettings
 from tailrace.broker.partition import Partition
@@ -32,7 +33,6 @@ from tailrace.runtime import Clock
 
 NO_SEQUENCE = -1
 NO_OFFSET = -1
-SEQUENCE_MAX = (1 << 31) - 1  # followed by 0
 
 _EPOCH = 0  # a native producer has one life per id
 _PRODUCER_ID_MAX = (1 << 63) - 1
@@ -170,12 +170,13 @@ class Publisher:
             last_ms = _newest_ms(partition, now_ms)
         time_ms = now_ms if now_ms > last_ms else last_ms
         settings = partition.settings
-        if settings.compact:
-            _check_keys(messages)  # all of them before the first is stored
         records: list[NewRecord] = [(time_ms, key, value, headers) for key, value, headers in messages]
         stamp_ms = time_ms if settings.append_time else None
         base_offset = NO_OFFSET
-        for data in _build(records, settings, producer_id=producer_id, sequence=sequence, stamp_ms=stamp_ms):
+        epoch = -1 if producer_id == NO_PRODUCER else _EPOCH
+        for data in build_batches(  # all of them before the first is stored
+            records, settings, stamp_ms=stamp_ms, producer_id=producer_id, epoch=epoch, sequence=sequence
+        ):
             appended = partition.append(read_batch(data), append_time_ms=stamp_ms)
             if base_offset < 0:
                 base_offset = appended.base_offset
@@ -249,13 +250,14 @@ def count_known(partition: Partition, *, producer_id: int, sequence: int) -> int
 
 def check_message(message: NewMessage, settings: TopicSettings) -> None:
     """Whether a topic of these settings takes the message; MESSAGE_TOO_LARGE or INVALID_RECORD."""
+    record = (0, *message)
     if settings.compact:
-        _check_keys([message])
-    if BatchBuilder().append(0, *message) <= settings.message_bytes_max:  # which is rounded up
+        check_keys([record])
+    if BatchBuilder().append(*record) <= settings.message_bytes_max:  # which is rounded up
         return
-    size = len(build_batch([(0, *message)]))
+    size = len(build_batch([record]))
     if size > settings.message_bytes_max:
-        raise _too_large(size, settings)
+        raise too_large(size, settings)
 
 
 def check_producer(*, producer_id: int, sequence: int) -> None:
@@ -266,53 +268,6 @@ def check_producer(*, producer_id: int, sequence: int) -> None:
             f"and a sequence to {SEQUENCE_MAX}",
             code=ErrorCode.INVALID_REQUEST,
         )
-
-
-def _check_keys(messages: Sequence[NewMessage]) -> None:
-    for message in messages:
-        if message.key is None:
-            raise BrokerError(
-                "a message without a key cannot be stored in a compacted topic", code=ErrorCode.INVALID_RECORD
-            )
-
-
-def _build(
-    records: list[NewRecord],
-    settings: TopicSettings,
-    *,
-    producer_id: int,
-    sequence: int,
-    stamp_ms: int | None,
-) -> list[bytearray]:
-    """The records as one batch, or as several where the topic does not take one of that size."""
-    if producer_id == NO_PRODUCER:
-        data = build_batch(records, log_append_time_ms=stamp_ms)
-    else:
-        data = build_batch(
-            records,
-            log_append_time_ms=stamp_ms,
-            producer_id=producer_id,
-            producer_epoch=_EPOCH,
-            base_sequence=sequence,
-        )
-    if len(data) <= settings.message_bytes_max:
-        return [data]
-    if len(records) == 1:
-        raise _too_large(len(data), settings)
-    half = len(records) // 2
-    following = (sequence + half) & SEQUENCE_MAX
-    return [
-        *_build(records[:half], settings, producer_id=producer_id, sequence=sequence, stamp_ms=stamp_ms),
-        *_build(records[half:], settings, producer_id=producer_id, sequence=following, stamp_ms=stamp_ms),
-    ]
-
-
-def _too_large(size: int, settings: TopicSettings) -> BrokerError:
-    return BrokerError(
-        f"a message of {size} bytes with its batch is over {settings.message_bytes_max}, the topic's "
-        "max.message.bytes (message.max.bytes of the node). Send less, or raise it",
-        code=ErrorCode.MESSAGE_TOO_LARGE,
-    )
 
 
 def _newest_ms(partition: Partition, now_ms: int) -> int:

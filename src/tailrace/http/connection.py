@@ -44,6 +44,7 @@ _IDLE, _HEAD, _BODY = range(3)
 _STALLED_IDLE_TIMES: Final = 4
 """How many idle times a client may leave a live stream unread."""
 
+_NOT_COMPLETED: Final = "ASGI callable returned without completing response."
 _PHRASES: Final = {400: "Bad Request", 431: "Request Header Fields Too Large"}
 
 
@@ -111,6 +112,19 @@ class HttpConnection(HttpToolsProtocol):
     def _is_answering(self) -> bool:
         """uvicorn's cycle is the newest request, which is answered last."""
         return self.cycle is not None and not self.cycle.response_complete
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether it is a WebSocket, or has an answer under way whose end nobody knows."""
+        if self._socket is not None:
+            return True
+        return any(each.chunked_encoding for each in self._unanswered if not each.response_complete)
+
+    @property
+    def untaken(self) -> int:
+        """What the client has not taken: bytes that wait for it, and one for a goodbye without an answer."""
+        says_goodbye = self._socket is not None and self._socket.close_sent
+        return self.transport.get_write_buffer_size() + says_goodbye
 
     # ---- the transport's side
 
@@ -301,21 +315,23 @@ class _DatedState(ServerState):
         """uvicorn begins with none."""
 
 
-class _NoCancellations(logging.Filter):
-    """A request that ends because its node stops is no error."""
+class _BugsOnly(logging.Filter):
+    """A request that ends because its node stops, or since its client takes nothing, is no error."""
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if record.msg == _NOT_COMPLETED:
+            return False
         return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
-_NO_CANCELLATIONS = _NoCancellations()
+_BUGS_ONLY = _BugsOnly()
 
 
 def _quiet_logger() -> logging.Logger:
     """Where uvicorn's protocols tell of bugs; what clients do wrong is theirs to know."""
     logger = logging.getLogger(f"{__name__}.uvicorn")
     logger.setLevel(logging.ERROR)
-    logger.addFilter(_NO_CANCELLATIONS)
+    logger.addFilter(_BUGS_ONLY)
     return logger
 
 

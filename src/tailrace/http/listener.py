@@ -1,10 +1,14 @@
-"""The HTTP listener: the app behind its guard, behind one acceptor."""
+"""The HTTP listener: the app behind its guard, behind one acceptor.
+
+At the end the answers under way have `close_grace_s` to leave. Live streams are told to end; one whose client
+takes nothing for a second is cut off then, so that a browser that sleeps does not keep a node from stopping.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Set
 
 from starlette.types import ASGIApp
 
@@ -18,6 +22,8 @@ from tailrace.net import Acceptor, AcceptorConfig
 logger = logging.getLogger(__name__)
 
 _CANCEL_DEADLINE_S = 1.0
+_STALLED_S = 1.0
+"""How long the client of a stream that was told to end may take nothing of it."""
 
 
 class HttpListener:
@@ -81,12 +87,27 @@ class HttpListener:
         if self._acceptor is None or self._shared is None or not self._acceptor.is_open:
             return
         self._port = self._acceptor.port
+        streams = {each for each in self.connections if each.is_streaming}
         self.door.stop()
-        await self._acceptor.close()
+        cutting = asyncio.create_task(self._cut_stalled(streams), name="http streams that do not end")
+        try:
+            await self._acceptor.close()
+        finally:
+            cutting.cancel()
+            await asyncio.gather(cutting, return_exceptions=True)
         # Whoever still waits for its client hears that it is gone; then who waits for something else.
         await self._acceptor.abort()
         await _cancel(self._shared.state.tasks)
         await self.door.sampler.stop()
+
+    async def _cut_stalled(self, streams: Set[HttpConnection]) -> None:
+        """Close streams whose clients take nothing; the others have their time."""
+        while streams := streams & set(self.connections):
+            before = {each: each.untaken for each in streams}
+            await asyncio.sleep(_STALLED_S)
+            for each in before.keys() & set(self.connections):
+                if 0 < before[each] <= each.untaken:
+                    each.abort()
 
 
 async def _cancel(tasks: Collection[asyncio.Task[None]]) -> None:

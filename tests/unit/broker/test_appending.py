@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tailrace.broker import Appended, Broker, BrokerConfig, NewTopic, Node, Partition, Topic
-from tailrace.broker.appending import Gathering, Span, build_batches, writable_topic
+from tailrace.broker.appending import SEQUENCE_MAX, Gathering, Span, build_batches, writable_topic
 from tailrace.client.partitioner import partition_of_key
 from tailrace.cluster import SqliteMetadata
 from tailrace.model import BrokerError, BrokerId, ErrorCode, LogBusy, Offset
@@ -234,11 +234,25 @@ def test_no_topic_is_made_where_that_is_forbidden() -> None:
     play(scenario, auto_create_topics_enable="false")
 
 
+def test_batches_of_a_producer_go_on_in_its_sequence_past_the_last_one() -> None:
+    async def scenario(broker: Broker) -> None:
+        topic = await topic_of(broker, max_message_bytes="2000")
+        records: list[NewRecord] = [(0, None, bytes(900), ()) for _ in range(6)]
+        built = build_batches(
+            records, topic.settings, stamp_ms=None, producer_id=7, epoch=0, sequence=SEQUENCE_MAX - 2
+        )
+        batches = [read_batch(data) for data in built]
+        assert [each.base_sequence for each in batches] == [SEQUENCE_MAX - 2, SEQUENCE_MAX, 1]
+        assert {(each.producer_id, each.producer_epoch) for each in batches} == {(7, 0)}
+
+    play(scenario)
+
+
 def test_batches_are_as_few_as_the_topic_allows() -> None:
     async def scenario(broker: Broker) -> None:
         topic = await topic_of(broker, max_message_bytes="2000")
         records: list[NewRecord] = [(0, None, bytes(size), ()) for size in (1900, 10, 1900, 900, 900)]
-        batches = build_batches(records, topic.settings, now_ms=0)
+        batches = build_batches(records, topic.settings, stamp_ms=None)
         assert [read_batch(each).count for each in batches] == [1, 1, 1, 2]
 
     play(scenario)

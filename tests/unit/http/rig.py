@@ -36,6 +36,7 @@ class Stage:
         self.gone: list[str] = []  # who heard that the client went away
         self.cancelled: list[str] = []
         self.answer_bytes = 0  # of /large
+        self.door: Door | None = None
         self.headers: dict[str, str] = {}  # of the last /echo
 
     async def hello(self, call: Anything) -> Response:
@@ -81,6 +82,20 @@ class Stage:
 
         return StreamingResponse(lines(), media_type="text/plain")
 
+    async def endless(self, call: Anything) -> Response:
+        """A stream that does not hear that the door stops, and goes on as long as its client takes it."""
+
+        async def pieces() -> AsyncIterator[bytes]:
+            self.began.append("endless")
+            try:
+                while True:
+                    yield b"x" * 65536
+                    await asyncio.sleep(0)  # so that it hears that its client is gone
+            finally:
+                self.gone.append("endless")
+
+        return StreamingResponse(pieces(), media_type="text/plain")
+
     async def stubborn(self, call: Anything) -> Response:
         """Ends when it is cancelled, and not before."""
         self.began.append("stubborn")
@@ -107,6 +122,13 @@ class Stage:
         except (WebSocketDisconnect, ClientDisconnect):
             self.gone.append("socket")
 
+    async def goodbye(self, websocket: WebSocket) -> None:
+        """Says goodbye when the door stops."""
+        await websocket.accept()
+        assert self.door is not None
+        await self.door.wait_stopping()
+        await websocket.close(1001)
+
     def operations(self) -> list[Operation]:
         return [
             _operation("GET", "/hello/{name}", self.hello),
@@ -114,13 +136,14 @@ class Stage:
             _operation("POST", "/deaf", self.deaf),
             _operation("GET", "/wait", self.wait),
             _operation("GET", "/stream", self.stream),
+            _operation("GET", "/endless", self.endless),
             _operation("GET", "/stubborn", self.stubborn),
             _operation("GET", "/large", self.large),
             _operation("GET", "/broken", self.broken),
         ]
 
     def routes(self) -> Sequence[BaseRoute]:
-        return [WebSocketRoute("/socket", self.socket)]
+        return [WebSocketRoute("/socket", self.socket), WebSocketRoute("/goodbye", self.goodbye)]
 
 
 def _operation(method: str, path: str, handler: object) -> Operation:
@@ -137,7 +160,8 @@ def _operation(method: str, path: str, handler: object) -> Operation:
 
 def app_of(node: Node, stage: Stage, config: HttpConfig | None = None) -> HttpApp:
     facts = NodeFacts(version="0", engine="memory", fsync="commit", data_dir="")
-    return HttpApp(Door(node.broker, config or HttpConfig(), facts), stage.operations(), stage.routes())
+    stage.door = Door(node.broker, config or HttpConfig(), facts)
+    return HttpApp(stage.door, stage.operations(), stage.routes())
 
 
 @asynccontextmanager

@@ -146,6 +146,52 @@ def test_a_client_that_reads_nothing_does_not_keep_the_door(run: Run) -> None:
 
 
 @both_loops
+def test_a_stream_that_is_not_read_is_cut_off_and_an_answer_has_its_grace(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.http.listener._STALLED_S", 0.01)
+
+    async def scenario() -> None:
+        async with (
+            listening(PATIENT) as (listener, stage),
+            Wire.to(listener) as answer,
+            Wire.to(listener) as stream,
+        ):
+            stage.answer_bytes = 64 << 20
+            await answer.send(get("/large"))
+            await stream.send(get("/endless"))
+            await wait_until(lambda: sorted(stage.began) == ["endless", "large"])
+            await wait_until(lambda: all(each.untaken for each in listener.connections))
+            closing = asyncio.create_task(listener.close())
+            await wait_until(lambda: len(listener.connections) == 1)
+            assert stage.gone == ["endless"]
+            assert len((await answer.answer())[2]) == stage.answer_bytes
+            await closing
+
+    run(scenario())
+
+
+@both_loops
+def test_a_websocket_that_does_not_answer_a_goodbye_is_cut_off(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.http.listener._STALLED_S", 0.01)
+
+    async def scenario() -> None:
+        async with listening(HttpConfig(close_grace_s=1_000.0)) as (listener, _), Wire.to(listener) as wire:
+            upgrade = ["connection: upgrade", "upgrade: websocket", "sec-websocket-version: 13"]
+            await wire.send(get("/goodbye", *upgrade, "sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA=="))
+            connection = await only_connection(listener)
+            await wait_until(lambda: connection.is_streaming)
+            assert connection._socket is not None
+            connection._socket.close_timeout = 1_000.0  # uvicorn's own, which comes too late
+            await listener.close()
+            assert b"101" in await wire.rest()
+
+    run(scenario())
+
+
+@both_loops
 def test_a_websocket_that_does_not_end_is_cut_off(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with listening(HASTY) as (listener, stage):

@@ -15,6 +15,7 @@ import pytest
 from tests.unit.http.conftest import Run, check_error, wait_until
 
 from tailrace.broker import Partition
+from tailrace.broker.publishing import NewMessage
 from tailrace.client.kafka import KafkaClient
 from tailrace.client.run_record import (
     TOPIC,
@@ -169,6 +170,97 @@ def test_what_is_deleted_while_it_is_read_is_passed_over(
         await tell(node, made("gone"), made("left"))
         monkeypatch.setattr(Partition, "read", trim_and_read)
         assert await listed(client) == [("left", "running", False)]
+
+    run(scenario())
+
+
+# ---- look again
+
+
+def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The offsets from which the topic is read from now on."""
+    read, offsets = Partition.read, []
+
+    async def noted(partition: Partition, offset: Offset, *, bytes_max: int) -> Slice:
+        if partition.topic == TOPIC:
+            offsets.append(int(offset))
+        return await read(partition, offset, bytes_max=bytes_max)
+
+    monkeypatch.setattr(Partition, "read", noted)
+    return offsets
+
+
+def test_who_asks_again_has_only_what_is_new_read(
+    run: Run, node: Node, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        await tell(node, made("a", age_s=1))
+        offsets = count_reads(monkeypatch)
+        for _ in range(3):
+            assert [each for each, _, _ in await listed(client)] == ["a"]
+        assert offsets == [0]
+        await tell(node, made("b"))
+        assert [each for each, _, _ in await listed(client)] == ["b", "a"]
+        assert offsets == [0, 1]
+        node.broker.publisher.publish(node.broker.leader(TOPIC, 0), [NewMessage(run_key("a"), None)])
+        assert [each for each, _, _ in await listed(client)] == ["b"]
+
+    run(scenario())
+
+
+def test_many_who_ask_at_once_have_it_read_once(
+    run: Run, node: Node, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        await tell(node, made("a"))
+        offsets = count_reads(monkeypatch)
+        answers = await asyncio.gather(*[listed(client) for _ in range(5)])
+        assert answers == [[("a", "running", False)]] * 5
+        assert offsets == [0]
+
+    run(scenario())
+
+
+def test_another_topic_of_that_name_is_read_from_its_start(
+    run: Run, node: Node, client: httpx.AsyncClient
+) -> None:
+    async def scenario() -> None:
+        await tell(node, made("a"))
+        assert len(await listed(client)) == 1
+        await node.broker.delete_topic(TOPIC)
+        assert await listed(client) == []
+        await tell(node, made("b"))  # as long as the first one
+        assert [each for each, _, _ in await listed(client)] == ["b"]
+        await node.broker.delete_topic(TOPIC)
+        await tell(node, made("c"))  # and nobody asked in between
+        assert [each for each, _, _ in await listed(client)] == ["c"]
+
+    run(scenario())
+
+
+def test_runs_whose_records_were_deleted_are_forgotten(
+    run: Run, node: Node, client: httpx.AsyncClient
+) -> None:
+    async def scenario() -> None:
+        await tell(node, made("a"), made("b"))
+        assert len(await listed(client)) == 2
+        await node.broker.leader(TOPIC, 0).delete_records(1)
+        assert [each for each, _, _ in await listed(client)] == ["b"]
+
+    run(scenario())
+
+
+def test_no_more_is_remembered_than_was_read_lately(
+    run: Run, node: Node, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "_FOLDED_BYTES_MAX", 1)
+
+    async def scenario() -> None:
+        await tell(node, made("a"))
+        offsets = count_reads(monkeypatch)
+        for _ in range(2):
+            assert [each for each, _, _ in await listed(client)] == ["a"]
+        assert offsets == [0, 0]
 
     run(scenario())
 

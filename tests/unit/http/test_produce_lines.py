@@ -258,6 +258,36 @@ def test_a_client_that_reads_nothing_is_given_up(run: Run, serve: Serve) -> None
     run(scenario())
 
 
+def test_who_does_not_even_read_the_error_is_given_up(run: Run, serve: Serve) -> None:
+    node, _ = serve(HttpConfig(body_timeout_s=0.1))
+
+    async def scenario() -> None:
+        await create(node)
+        pieces = [line(1), b"{}\n"]
+        sent: list[bytes] = []
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": pieces.pop(0) if pieces else b"", "more_body": True}
+
+        async def send(message: Any) -> None:
+            sent.append(message.get("body", b""))
+            if b"error" in sent[-1]:
+                await asyncio.Event().wait()
+
+        assert node._http is not None
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": RECORDS,
+            "query_string": b"",
+            "headers": [(name.encode(), value.encode()) for name, value in LINES.items()],
+        }
+        await node._http._app(scope, receive, send)
+        assert len(sent) == 3 and b"error" in sent[-1]
+
+    run(scenario())
+
+
 def test_a_quiet_stream_ends_after_a_while(run: Run, serve: Serve) -> None:
     node, _ = serve(HttpConfig(body_timeout_s=0.2))
 

@@ -471,11 +471,30 @@ def test_what_came_for_a_client_that_is_gone_goes_to_any_member_at_once(
     run(scenario())
 
 
+def test_a_door_that_gave_all_back_is_not_first_in_line(
+    run: Run, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, client = serve(HttpConfig(pull_idle_s=1_000.0))
+
+    async def scenario() -> None:
+        subscription = await prepare(node, client, mode="failover")
+        puller, line = join_pulls(node.http_app().door, subscription), Line()
+        ann = Other(subscription)
+        waiting = asyncio.create_task(puller.pull(line.request, count=1, wait_ms=LONG_MS))
+        await wait_until(lambda: wanted(subscription) == 1)
+        gone_with_delivery(puller, line, monkeypatch)
+        publish(node, b"0")
+        assert await waiting == []
+        await wait_until(lambda: ann.got == [(0, 1)])
+
+    run(scenario())
+
+
 def test_what_others_pulled_stays_with_them_when_a_client_is_gone(
     run: Run, node: Node, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
-        subscription = await prepare(node, client, backoff_ms=LONG_MS)
+        subscription = await prepare(node, client, max_deliveries=1, backoff_ms=LONG_MS)
         puller, line = join_pulls(node.http_app().door, subscription), Line()
         publish(node, b"0")
         assert len(await puller.pull(Line().request, count=1, wait_ms=0)) == 1
@@ -486,8 +505,8 @@ def test_what_others_pulled_stays_with_them_when_a_client_is_gone(
         assert await waiting == []
         ann = Other(subscription)
         await wait_until(lambda: len(ann.got) == 2)
-        assert [offset for offset, _ in ann.got] == [1, 2]
-        assert puller.member.held == 1
+        assert ann.got == [(1, 1), (2, 1)]  # it was nobody's failure
+        assert (puller.member.held, subscription.dead) == (1, 0)
 
     run(scenario())
 

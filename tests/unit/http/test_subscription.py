@@ -341,6 +341,7 @@ def test_a_message_that_failed_too_often_is_a_dead_letter_and_can_be_redriven(
         assert told["dead"] == 1
         assert (letter["value"], letter["reason"], letter["deliveries"]) == ("bad", "cannot read it", 2)
         assert letter["origin"] == {"topic": TOPIC, "partition": 0, "offset": 0}
+        assert {"name": "_dlq_reason", "value": "cannot read it"} in letter["headers"]
 
         assert await ack(client, await pull(client)) == 1  # the other one, which was good
         assert await post(client, "/work/redrive") == {"redriven": 1}
@@ -350,6 +351,20 @@ def test_a_message_that_failed_too_often_is_a_dead_letter_and_can_be_redriven(
         assert await post(client, "/work/redrive") == {"redriven": 0}
         assert (await client.get(f"{WORK}/dead-letters")).json()["dead_letters"] == []
         assert await pull(client) == []
+
+    run(scenario())
+
+
+def test_a_dead_letter_that_is_no_text_is_base64(run: Run, node: Node, client: httpx.AsyncClient) -> None:
+    async def scenario() -> None:
+        await prepare(node, client, max_deliveries=1)
+        publish(node, b"\xff")
+        await post(client, "/work/nack", ack_ids=ids(await pull(client)))
+        subscription = node.broker.subscriptions.known("work")
+        await wait_until(lambda: subscription.dead == 1)
+        (letter,) = (await client.get(f"{WORK}/dead-letters")).json()["dead_letters"]
+        assert (letter["value"], letter["value_encoding"], letter["key"]) == ("/w==", "base64", None)
+        assert "key_encoding" not in letter
 
     run(scenario())
 

@@ -10,6 +10,7 @@ from tailrace.broker.subscriptions.dead_letter import is_letter_of, read_dead_le
 from tailrace.broker.subscriptions.retained import size_of
 from tailrace.broker.subscriptions.subscribed_partition import SubscribedPartition
 from tailrace.broker.subscriptions.subscription import Subscription
+from tailrace.client.record_json import record_row
 from tailrace.model import Offset
 from tailrace.records import BatchError, Record, iter_batches
 
@@ -97,11 +98,8 @@ def _show_partition(each: SubscribedPartition) -> dict[str, Any]:
     }
 
 
-def _show_letter(record: Record) -> dict[str, Any]:
-    return {
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "key": None if record.key is None else record.key.decode(errors="replace"),
-        "value": None if record.value is None else record.value.decode(errors="replace"),
-        **read_dead_letter(record),
-    }
+def _show_letter(letter: Record) -> dict[str, Any]:
+    """The record as every door shows records, and what our headers say. Where it lies is known."""
+    row = record_row("", 0, letter)
+    del row["topic"], row["partition"]
+    return {**row, **read_dead_letter(letter)}

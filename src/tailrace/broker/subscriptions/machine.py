@@ -6,6 +6,7 @@
     in flight    ack                 done
                  nack, expire        waiting, or dead once it was delivered max_deliveries times
                  release             ready, or dead likewise
+                 give_back           ready
     waiting      take_due            ready
                  ack, lost           done
     ready        deliver             in flight
@@ -18,7 +19,7 @@
   and costs nothing: memory grows with what is tracked, never with the backlog.
 - A message is with one member at most, and its lock runs out at one time.
 - Whoever processed a message may acknowledge it, also when its lock has run out meanwhile; only who holds the
-  lock may refuse or extend it. A dead message is not saved: its dead letter is on its way already.
+  lock may refuse, extend or give it back. A dead message is not saved: its dead letter is on its way already.
 - What an earlier life of the broker may have delivered is available again, and nobody knows who had it. An
   acknowledgement of it that was on its way when that life ended counts all the same.
 - An event that names another epoch changes nothing.
@@ -67,6 +68,7 @@ TRANSITIONS: Final[Mapping[State, Mapping[str, frozenset[State]]]] = {
         "nack": frozenset({State.WAITING, State.DEAD}),
         "expire": frozenset({State.WAITING, State.DEAD}),
         "release": frozenset({State.READY, State.DEAD}),
+        "give_back": frozenset({State.READY}),
     },
     State.WAITING: {
         "take_due": frozenset({State.READY}),
@@ -306,6 +308,15 @@ class PartitionMachine:
         if epoch != self.epoch or self._where.get(offset) != member:
             return None
         return self._fail(offset, member, now_ms=now_ms, delay_ms=delay_ms)
+
+    def give_back(self, offset: int, *, member: int, epoch: int) -> bool:
+        """A member never began with a message: it is ready, and nobody has failed. False if it is not his."""
+        if epoch != self.epoch or self._where.get(offset) != member:
+            return False
+        self._locks.cancel(offset)
+        self._held[member].remove(offset)
+        self._where[offset] = _READY
+        return True
 
     def extend(self, offset: int, *, member: int, epoch: int, until_ms: int) -> bool:
         """A member holds a message until then at least; False if it is not his to hold."""

@@ -88,6 +88,10 @@ class Member:
             self, topic, partition, epoch, ranges, delay_ms=delay_ms, reason=reason
         )
 
+    def give_back(self, topic: str, partition: int, epoch: int, ranges: OffsetRanges) -> int:
+        """He never began with these: they are delivered again at once, and nothing has failed; how many."""
+        return self._subscription.give_back(self, topic, partition, epoch, ranges)
+
     def extend(self, topic: str, partition: int, epoch: int, ranges: OffsetRanges, *, extend_ms: int) -> int:
         """Hold these so much longer from now on; how many were his to hold."""
         return self._subscription.extend(self, topic, partition, epoch, ranges, extend_ms=extend_ms)

@@ -254,6 +254,20 @@ class Subscription:
             self.wake()
         return count
 
+    def give_back(self, member: Member, topic: str, partition: int, epoch: int, ranges: OffsetRanges) -> int:
+        """Harmless where nothing is delivered any more, as leaving is: what is not settled comes again."""
+        if self._closed:
+            return 0
+        subscribed, count = self._find(topic, partition), 0
+        for offset in subscribed.machine.held_by(member.id, ranges):
+            if subscribed.machine.give_back(offset, member=member.id, epoch=epoch):
+                count += 1
+                self._free(member.id)
+                self._redelivery.deliver_again(subscribed, offset)
+        if count:
+            self.wake()
+        return count
+
     def extend(
         self,
         member: Member,

@@ -22,6 +22,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from tailrace.http.disconnect import wait_disconnect
 from tailrace.http.door import Door, Stream
 from tailrace.http.error import Code
 from tailrace.http.live.entry import Entry
@@ -63,27 +64,15 @@ class EventStream(Response):
                 return
             watching = asyncio.create_task(self._watch(receive), name=f"client of a tail of {self._name}")
             try:
-                await self._run(send)
+                await self._send_all(send)
             finally:
                 watching.cancel()
                 await asyncio.gather(watching, return_exceptions=True)
 
     async def _watch(self, receive: Receive) -> None:
         """Notice a client that leaves: it says nothing else."""
-        while (await receive())["type"] != "http.disconnect":
-            pass
+        await wait_disconnect(receive)
         self._tail.stop("")
-
-    async def _run(self, send: Send) -> None:
-        deadline = asyncio.timeout(None)
-        try:
-            async with deadline:
-                self._tail.deadline = deadline
-                await self._send_all(send)
-        except TimeoutError:
-            if not deadline.expired():
-                raise
-            # The client does not even read that it is over.
 
     async def _send_all(self, send: Send) -> None:
         async def write(data: bytes, *, more: bool = True) -> None:

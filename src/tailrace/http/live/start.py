@@ -8,13 +8,13 @@ from typing import Annotated, Final
 import msgspec
 
 from tailrace.broker import Partition, Topic
-from tailrace.client.moment import parse_moment
 from tailrace.http.door import Door, Stream
 from tailrace.http.error import invalid
 from tailrace.http.live.entry import Filter, Resumption, read_event_id
 from tailrace.http.live.tail import Tail
+from tailrace.http.rest.reading import encode_text, offset_at, read_moment
 from tailrace.http.rest.topic import known_topic
-from tailrace.model import BrokerError, ConfigError, ErrorCode, Offset, OffsetOutOfRange
+from tailrace.model import BrokerError, ErrorCode, Offset, OffsetOutOfRange
 
 LATEST: Final = "latest"
 _EARLIEST = "earliest"
@@ -25,14 +25,16 @@ class TailQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which records are shown, and from where on."""
 
     partition: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None  # all of them
-    offset: str | None = None  # latest, earliest, -10: the last ten, or with a partition its offset
+    offset: str | None = None  # latest, earliest, -10: the last ten of each, or with a partition its offset
     ts: str | None = None  # ms since 1970, 10m ago, or 2026-11-16T09:00
     contains: str | None = None  # text in key or value
     key: str | None = None  # exactly this one
 
     def filter(self) -> Filter:
         return Filter(
-            partition=self.partition, key=_encoded("key", self.key), text=_encoded("contains", self.contains)
+            partition=self.partition,
+            key=encode_text("key", self.key),
+            text=encode_text("contains", self.contains),
         )
 
 
@@ -62,7 +64,7 @@ async def plan_start(
     if last_event_id:
         return await _resumed(wanted, read_event_id(last_event_id))
     if query.ts is not None:
-        return {each.index: await _offset_at(each, _moment(query.ts, now_ms)) for each in wanted}
+        return {each.index: await offset_at(each, read_moment(query.ts, now_ms=now_ms)) for each in wanted}
     if query.offset in (None, LATEST):
         return None
     return _offsets(wanted, query.offset or "", names_one=query.partition is not None)
@@ -104,28 +106,7 @@ async def _resumed(wanted: list[Partition], resumption: Resumption) -> dict[int,
         if each.index in named:
             positions[each.index] = min(named[each.index] + 1, each.high_watermark)
         elif resumption.timestamp is not None:
-            positions[each.index] = await _offset_at(each, resumption.timestamp)
+            positions[each.index] = await offset_at(each, resumption.timestamp)
         else:
             positions[each.index] = each.start_offset
     return positions
-
-
-async def _offset_at(partition: Partition, timestamp_ms: int) -> int:
-    found = await partition.find_timestamp(timestamp_ms)
-    return partition.high_watermark if found is None else found.offset
-
-
-def _moment(text: str, now_ms: int) -> int:
-    try:
-        return parse_moment(text, now_ms=now_ms)
-    except ConfigError as error:
-        raise invalid(f"ts: {error}") from error
-
-
-def _encoded(name: str, text: str | None) -> bytes | None:
-    if text is None:
-        return None
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise invalid(f"{name} is not text") from error

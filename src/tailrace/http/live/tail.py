@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 _SCAN_RECORDS_MAX = 2_000  # that one portion is looked for in
 _REST_S_MIN = 0.001
-_GOODBYE_S = 0.5
-"""What a shell has to say goodbye in to a client that reads, before it is cut off."""
 
 SCAN_S: Final = 0.5e-6
 SEND_S: Final = 40e-6
@@ -72,7 +70,6 @@ class Tail:
         self._history: History | None = None
         self._floors: dict[int, int] | None = None  # catching up: by partition, the offset that comes next
         self._floors_end: int | None = None  # the index at which it has caught up
-        self.deadline: asyncio.Timeout | None = None  # of its shell, brought forward when it must end
         if positions is None:
             self._begin_live()
         else:
@@ -126,13 +123,11 @@ class Tail:
         self.wake()
 
     def stop(self, reason: str) -> None:
-        """End it; its shell has a moment to say why."""
+        """End it; its shell says why, and whoever does not take that is the listener's to cut off."""
         if self._reason is None:
             self._reason = reason
             self._over.set()
             self.wake()
-            if self.deadline is not None:
-                self.deadline.reschedule(asyncio.get_running_loop().time() + _GOODBYE_S)
 
     def close(self) -> None:
         """Its client is gone; twice is harmless."""

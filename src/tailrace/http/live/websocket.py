@@ -8,28 +8,24 @@ a tail does not understand, 1011 a mistake of ours, 1013 the client was too slow
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import suppress
-from typing import Final, cast
+from typing import cast
 
 import msgspec
 from starlette.requests import Request
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from tailrace.http.app import read_query, refuse
+from tailrace.http.app import close_reason, failure_of, read_query, refuse
 from tailrace.http.door import Door
-from tailrace.http.error import Code, HttpError, answer_to
+from tailrace.http.error import Code, HttpError
 from tailrace.http.live.ring import Run
 from tailrace.http.live.start import TailQuery, open_tail
 from tailrace.http.live.tail import Portion, Tail, TailEnded
 
-logger = logging.getLogger(__name__)
-
 _DONE = 1000
 _GOING_AWAY = 1001
 _POLICY = 1008
-_REASON_BYTES_MAX: Final = 120  # RFC 6455 section 5.5: a control frame has 125 bytes, and two are the code
 _MESSAGES_MAX = 4_000  # that all tails together send before they rest
 _MESSAGES_MIN = 8  # of one tail
 
@@ -69,7 +65,7 @@ async def _serve_tail(door: Door, websocket: WebSocket) -> None:
         name = websocket.path_params["topic"]
         stream, tail = await open_tail(door, name, query, last_event_id=last_event_id)
     except Exception as error:
-        await _deny(websocket, error)
+        await _deny(websocket, error, door)
         return
     with stream, tail:
         await websocket.accept()
@@ -87,17 +83,10 @@ class TailSocket:
 
     async def serve(self) -> None:
         listening = asyncio.create_task(self._listen(), name="client of a tail")
-        deadline = asyncio.timeout(None)
         try:
-            async with deadline:
-                self._tail.deadline = deadline
-                await self._send_all()
+            await self._send_all()
         except WebSocketDisconnect:
             pass
-        except TimeoutError:
-            if not deadline.expired():
-                raise
-            # The client does not even read that it is over.
         finally:
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
@@ -198,7 +187,7 @@ async def _serve_native(door: Door, websocket: WebSocket) -> None:
             stream.__exit__()
             raise HttpError(Code.BROKER_NOT_AVAILABLE, "this node has no native door")
     except HttpError as error:
-        await _deny(websocket, error)
+        await _deny(websocket, error, door)
         return
     with stream:
         await websocket.accept()
@@ -215,12 +204,9 @@ async def _serve_native(door: Door, websocket: WebSocket) -> None:
 # ---- both
 
 
-async def _deny(websocket: WebSocket, error: Exception) -> None:
+async def _deny(websocket: WebSocket, error: Exception, door: Door) -> None:
     """Refuse the handshake, as a request would be refused."""
-    known = answer_to(error)
-    if known is None:
-        logger.error("WebSocket %s failed", websocket.url.path, exc_info=error)
-        known = HttpError(Code.INTERNAL, "this is a bug of the broker; its log has the details")
+    known = failure_of(error, door, what=f"WebSocket {websocket.url.path}")
     await refuse(known, websocket.scope, websocket.receive, websocket.send)
 
 
@@ -228,6 +214,5 @@ async def close(websocket: WebSocket, code: int, reason: str) -> None:
     """End a socket with a reason; one that is closed already is left alone."""
     if websocket.application_state is WebSocketState.DISCONNECTED:
         return
-    short = reason.encode()[:_REASON_BYTES_MAX].decode(errors="ignore")
     with suppress(WebSocketDisconnect, RuntimeError):
-        await websocket.close(code, short)
+        await websocket.close(code, close_reason(reason))

@@ -2,16 +2,19 @@
 
 A run tells how it is in the compacted topic `__tailrace_pipelines` (`client.run_record` has the format), and
 listens there for a request to stop. Nothing of Spark is needed to read and write it. The topic is read piece
-by piece, so that a long one does not keep the loop from other work.
+by piece, so that a long one does not keep the loop from other work, and a door remembers what it has read, so
+that a console that asks every other second costs what is new since.
 """
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
+from uuid import UUID
 
 import msgspec
 
-from tailrace.broker import Broker
+from tailrace.broker import Broker, Partition
 from tailrace.broker.publishing import NewMessage
 from tailrace.client.run_record import (
     LOST,
@@ -26,10 +29,11 @@ from tailrace.client.run_record import (
 )
 from tailrace.http.error import Code, HttpError, invalid
 from tailrace.http.operation import Call, NoBody, NoQuery, Operation
-from tailrace.model import OffsetOutOfRange
+from tailrace.model import Offset, OffsetOutOfRange
 from tailrace.records import BatchError, iter_batches
 
 _READ_BYTES = 256 * 1024
+_FOLDED_BYTES_MAX = 32 << 20  # after so many a door reads all of it again, and remembers no more than that
 _SHOWN_MAX = 100  # characters of a name that nobody has
 
 
@@ -49,12 +53,12 @@ class RunList(msgspec.Struct, frozen=True):
 
 
 async def list_pipelines(call: Call[NoQuery, NoBody]) -> RunList:
-    return _view(await call.door.in_time(read_runs(call.broker)), _now(call.broker))
+    return _view(await call.door.in_time(call.door.runs.read()), _now(call.broker))
 
 
 async def stop_pipeline(call: Call[NoQuery, NoBody]) -> RunList:
     wanted, broker = call.params["name"], call.broker
-    found = find_runs(await call.door.in_time(read_runs(broker)), wanted)
+    found = find_runs(await call.door.in_time(call.door.runs.read()), wanted)
     now = _now(broker)
     targets = [run for run in found if may_run(run, now)]
     _check_some(targets, found, wanted[:_SHOWN_MAX])
@@ -86,26 +90,58 @@ def _check_some(targets: list[RunRecord], found: list[RunRecord], wanted: str) -
 # ---- the topic
 
 
-async def read_runs(broker: Broker) -> list[RunRecord]:
-    """Every run that the topic tells of, newest first; none where there is no such topic."""
-    fold = RunFold()
-    if broker.topics.get(TOPIC) is None:
-        return []
-    partition = broker.leader(TOPIC, 0)
-    offset, end = partition.start_offset, partition.high_watermark
-    while offset < end:
-        try:
-            found = await partition.read(offset, bytes_max=_READ_BYTES)
-        except OffsetOutOfRange:
-            if partition.start_offset <= offset:
+class Runs:
+    """The runs as far as a door has read of them.
+
+    It begins anew where what was read is not what is there: another topic of that name, or one whose oldest
+    records were deleted. And every so often, because what it holds is bounded by what it has read.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._reading = asyncio.Lock()
+        self._begin(None, Offset(0))
+
+    async def read(self) -> list[RunRecord]:
+        """Every run that the topic tells of, newest first; none where there is no such topic."""
+        async with self._reading:
+            topic = self._broker.topics.get(TOPIC)
+            if topic is None:
+                self._begin(None, Offset(0))
+                return []
+            partition = self._broker.leader(TOPIC, 0)
+            if not self._goes_on(topic.id, partition):
+                self._begin(topic.id, partition.start_offset)
+            await self._read_on(partition)
+            return self._fold.runs()
+
+    def _begin(self, topic_id: UUID | None, offset: Offset) -> None:
+        self._topic_id = topic_id
+        self._begun = self._offset = offset
+        self._fold = RunFold()
+        self._folded_bytes = 0
+
+    def _goes_on(self, topic_id: UUID, partition: Partition) -> bool:
+        is_whole = partition.start_offset <= self._begun and self._offset <= partition.high_watermark
+        return topic_id == self._topic_id and is_whole and self._folded_bytes <= _FOLDED_BYTES_MAX
+
+    async def _read_on(self, partition: Partition) -> None:
+        """Take what was written until now; what is read is taken, also if the rest cannot be."""
+        end = partition.high_watermark
+        while self._offset < end:
+            try:
+                found = await partition.read(self._offset, bytes_max=_READ_BYTES)
+            except OffsetOutOfRange:
+                if partition.start_offset <= self._offset:
+                    break
+                self._begin(self._topic_id, partition.start_offset)  # the oldest went meanwhile
+                continue
+            data = await found.load()
+            _fold_batches(data, self._fold)
+            self._folded_bytes += len(data)
+            if found.next_offset <= self._offset:
                 break
-            offset = partition.start_offset  # the oldest went meanwhile
-            continue
-        _fold_batches(await found.load(), fold)
-        if found.next_offset <= offset:
-            break
-        offset = found.next_offset
-    return fold.runs()
+            self._offset = found.next_offset
 
 
 async def request_stop(broker: Broker, runs: list[RunRecord], request: StopRequest) -> None:

@@ -245,17 +245,22 @@ class _LinesAnswer(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        line = msgspec.json.encode(self._first)
+        try:
+            await self._send_all(send)
+        except _NotRead:
+            return  # the connection is closed for it
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send_all(self, send: Send) -> None:
         try:
             async with aclosing(self._rows) as rows:
-                await self._send(send, line)
+                await self._send(send, msgspec.json.encode(self._first))
                 async for row in rows:
                     await self._send(send, msgspec.json.encode(row))
         except _NotRead:
-            return  # the connection is closed for it
+            raise
         except Exception as error:
             await self._send(send, self._error_line(error))
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send(self, send: Send, line: bytes) -> None:
         """One line; a client that reads none for long is given up, or both sides would wait for ever."""

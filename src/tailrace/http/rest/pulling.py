@@ -8,12 +8,13 @@ others at once.
 A message that was given out is held until it is settled or its lock runs out, as everywhere. A client that is
 gone before its answer gives back what was meant for it:
 
-    to whom                       what that counts as
-    the next pull that waits      nothing: it never left the door
-    any member, if it is all      nothing: the door leaves, and joins again with the next pull
-      that the door holds
-    any member                    a failed delivery
-    at_most_once: the next pull   nothing; nobody else may have it any more
+    to whom                               when
+    the next pull that waits              if there is one
+    any member; a door that holds         else
+      nothing then leaves, too
+    the next pull, whenever it comes      at_most_once: nobody else may have it any more
+
+None of that counts as a delivery that failed: the message never left the door.
 
 Only one may be in an exclusive subscription, and be first in one with failover. A door that nobody may be
 asking any more must not stand in line there, so a pull is refused while somebody else is in.
@@ -32,6 +33,7 @@ from tailrace.broker.subscriptions import Delivery, Guarantee, Mode, Notice, Sub
 from tailrace.broker.subscriptions.member import Member
 from tailrace.broker.subscriptions.pulling import Pull, Pulls
 from tailrace.broker.subscriptions.retained import size_of
+from tailrace.http.disconnect import wait_done
 from tailrace.http.door import Door
 from tailrace.http.error import Code, HttpError
 
@@ -85,7 +87,7 @@ class Puller:
         asked = self._ask(count, wait_ms=wait_ms)
         is_taken = False
         try:
-            is_taken = await _wait_answer(asked.answered, request)
+            is_taken = await wait_done(asked.answered, request.receive)
         finally:
             if not is_taken:
                 self._abandon(asked)
@@ -176,19 +178,12 @@ class Puller:
             return
         if self.subscription.config.delivery is Guarantee.AT_MOST_ONCE:
             self._kept.extend(rest)
-        elif self.member.held <= len(rest):
-            self.leave()
-        else:
-            for each in rest:
-                place, offset = each.source, each.record.offset
-                self.member.nack(
-                    place.topic,
-                    place.partition,
-                    each.epoch,
-                    [(offset, offset + 1)],
-                    delay_ms=0,
-                    reason="the client was gone before its answer",
-                )
+            return
+        for each in rest:
+            place, offset = each.source, each.record.offset
+            self.member.give_back(place.topic, place.partition, each.epoch, [(offset, offset + 1)])
+        if not self.member.held and not len(self._pulls):
+            self.leave()  # what it gave back may have a key that is its own, or be for the first in line
 
     async def _look_after(self) -> None:
         """Leave when it is time to."""
@@ -243,18 +238,3 @@ def _put(deliveries: Sequence[Delivery], shares: Iterable[Asked | None]) -> list
         else:
             asked.put(delivery)
     return rest
-
-
-async def _wait_answer(answered: asyncio.Future[None], request: Request) -> bool:
-    """Wait until a pull is answered; False if its client is gone by then."""
-    gone = asyncio.ensure_future(_wait_disconnect(request))
-    try:
-        await asyncio.wait({answered, gone}, return_when=asyncio.FIRST_COMPLETED)
-        return not gone.done()
-    finally:
-        gone.cancel()
-
-
-async def _wait_disconnect(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

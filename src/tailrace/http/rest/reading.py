@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import Annotated, Any
 
 import msgspec
-from starlette.requests import Request
 
 from tailrace.broker import Broker, Partition, Topic
 from tailrace.broker.newest import plan_newest
@@ -25,6 +24,7 @@ from tailrace.broker.reading import Accept, Cursor, Page, PageLimits, read_page
 from tailrace.broker.topic import unknown_topic
 from tailrace.client.moment import parse_moment
 from tailrace.http.config import HttpConfig
+from tailrace.http.disconnect import wait_over
 from tailrace.http.error import invalid
 from tailrace.http.operation import Call
 from tailrace.model import ConfigError
@@ -123,7 +123,7 @@ async def plan_starts(broker: Broker, topic: Topic, query: ReadQuery, *, records
     partitions = [broker.leader(topic.name, index) for index in wanted]
     if query.ts is not None:
         at_ms = read_moment(query.ts, now_ms=broker.clock.now_ms())
-        return {each.index: await _offset_at(each, at_ms) for each in partitions}
+        return {each.index: await offset_at(each, at_ms) for each in partitions}
     return await _starts_at(partitions, query, records_max=records_max)
 
 
@@ -156,7 +156,8 @@ def _named_starts(query: ReadQuery) -> dict[int, int]:
     return starts
 
 
-async def _offset_at(partition: Partition, timestamp_ms: int) -> int:
+async def offset_at(partition: Partition, timestamp_ms: int) -> int:
+    """The first record at or after a time; the end if there is none."""
     found = await partition.find_timestamp(timestamp_ms)
     return partition.high_watermark if found is None else found.offset
 
@@ -173,7 +174,7 @@ def read_moment(text: str, *, now_ms: int) -> int:
 
 def _filter(query: ReadQuery) -> Accept | None:
     """Whether a record is looked for; None: all are."""
-    key, text = _encoded("key", query.key), _encoded("contains", query.contains)
+    key, text = encode_text("key", query.key), encode_text("contains", query.contains)
     if key is None and text is None:
         return None
 
@@ -185,7 +186,8 @@ def _filter(query: ReadQuery) -> Accept | None:
     return accept
 
 
-def _encoded(name: str, text: str | None) -> bytes | None:
+def encode_text(name: str, text: str | None) -> bytes | None:
+    """The bytes of a parameter's text; INVALID_REQUEST if it has none."""
     try:
         return None if text is None else text.encode()
     except UnicodeEncodeError as error:
@@ -223,7 +225,7 @@ class _Watch:
         if rest_s <= 0:
             return False
         if self._over is None:
-            self._over = asyncio.ensure_future(_wait_over(self._call))
+            self._over = asyncio.ensure_future(wait_over(self._call.door, self._call.request.receive))
         moved = asyncio.ensure_future(self._moved.wait())
         try:
             await asyncio.wait({moved, self._over}, timeout=rest_s, return_when=asyncio.FIRST_COMPLETED)
@@ -233,18 +235,3 @@ class _Watch:
             moved.cancel()
         self._moved.clear()
         return True
-
-
-async def _wait_over(call: Call[Any, Any]) -> None:
-    gone = asyncio.ensure_future(_wait_disconnect(call.request))
-    stopping = asyncio.ensure_future(call.door.wait_stopping())
-    try:
-        await asyncio.wait({gone, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        gone.cancel()
-        stopping.cancel()
-
-
-async def _wait_disconnect(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

@@ -5,7 +5,7 @@ Pulling and settling messages is in `message`.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -16,6 +16,7 @@ from tailrace.broker.subscriptions import (
     describe,
     summarize,
 )
+from tailrace.client.record_json import HeaderRow
 from tailrace.http.error import Code
 from tailrace.http.operation import Call, NoBody, NoQuery, Operation
 from tailrace.http.rest.topic import config_text
@@ -135,13 +136,16 @@ class Origin(msgspec.Struct, frozen=True):
     offset: str | int
 
 
-class DeadLetter(msgspec.Struct, frozen=True):
-    """A message that was given up, and why."""
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that was given up, and why; what is not UTF-8 is base64 and says so."""
 
     offset: int  # in the dead-letter topic
     timestamp: int
     key: str | None
+    key_encoding: Literal["base64"] | msgspec.UnsetType = msgspec.UNSET
     value: str | None
+    value_encoding: Literal["base64"] | msgspec.UnsetType = msgspec.UNSET
+    headers: list[HeaderRow]  # its own, and behind them those that tell why: _dlq_...
     origin: Origin
     reason: str
     deliveries: str | int

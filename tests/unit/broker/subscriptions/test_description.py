@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from tailrace.broker.publishing import NewMessage
 from tailrace.broker.subscriptions import describe, summarize
 from tailrace.records import build_batch, read_batch
 
@@ -99,7 +100,8 @@ def test_dead_letters_are_listed_as_people_can_read_them() -> None:
         work = await rig.subscribe(max_deliveries=1)
         ann = rig.join(work)
         await rig.publish(b"text", key=b"k")
-        await rig.publish(b"\xff\xfe")
+        raw_headers = [("trace", b"7"), ("raw", b"\xff"), ("none", None)]
+        rig.broker.publisher.publish(rig.partition(), [NewMessage(b"\xfa", b"\xff\xfe", raw_headers)])
         await rig.publish(None)
         await rig.turns()
         ann.nack(0, 1, 2, reason="no")
@@ -110,11 +112,29 @@ def test_dead_letters_are_listed_as_people_can_read_them() -> None:
             "timestamp": rig.clock.now_ms(),
             "key": "k",
             "value": "text",
+            "headers": [
+                {"name": "_dlq_subscription", "value": "work"},
+                {"name": "_dlq_topic", "value": "orders"},
+                {"name": "_dlq_partition", "value": "0"},
+                {"name": "_dlq_offset", "value": "0"},
+                {"name": "_dlq_reason", "value": "no"},
+                {"name": "_dlq_deliveries", "value": "1"},
+                {"name": "_dlq_time", "value": str(rig.clock.now_ms())},
+            ],
             "origin": {"topic": "orders", "partition": 0, "offset": 0},
             "reason": "no",
             "deliveries": 1,
         }
-        assert [(each["key"], each["value"]) for each in listed[1:]] == [(None, "��"), (None, None)]
+        raw, tombstone = listed[1:]
+        assert (raw["key"], raw["key_encoding"]) == ("+g==", "base64")
+        assert (raw["value"], raw["value_encoding"]) == ("//4=", "base64")
+        assert raw["headers"][:3] == [
+            {"name": "trace", "value": "7"},
+            {"name": "raw", "value": "/w==", "encoding": "base64"},
+            {"name": "none", "value": None},
+        ]
+        assert (tombstone["key"], tombstone["value"]) == (None, None)
+        assert "value_encoding" not in listed[0] and "value_encoding" not in tombstone
         assert json.loads(json.dumps(listed)) == listed
 
     play(scenario)

@@ -275,6 +275,29 @@ def test_a_member_who_says_good_bye_has_not_failed() -> None:
     assert made.deliver(0, member=BOB, now_ms=0) == 3
 
 
+def test_what_is_given_back_is_ready_at_once_and_has_not_failed() -> None:
+    made = machine(failures={0: 2})
+    made.deliver(0, member=ANN, now_ms=0)
+    made.deliver(1, member=ANN, now_ms=0)
+    assert made.give_back(0, member=ANN, epoch=0)
+    assert made.state_of(0) is State.READY and made.state_of(1) is State.IN_FLIGHT
+    assert (made.failures, made.take_changes(), made.in_flight) == ({0: 2}, None, 1)
+    assert made.held_by(ANN, [(0, 9)]) == [1]
+    assert made.deliver(0, member=BOB, now_ms=50) == 3
+    assert made.expire(149) == [Expired(1, ANN, Verdict.RETRY)]  # and the first lock on 0 is void
+
+
+def test_only_who_holds_a_message_gives_it_back_and_only_once() -> None:
+    made = with_one()
+    assert not made.give_back(0, member=BOB, epoch=0)
+    assert not made.give_back(1, member=ANN, epoch=0)
+    assert not made.give_back(0, member=ANN, epoch=1)
+    assert made.state_of(0) is State.IN_FLIGHT
+    assert made.give_back(0, member=ANN, epoch=0)
+    assert not made.give_back(0, member=ANN, epoch=0)
+    assert made.release(ANN) == Released([], [])
+
+
 def test_what_a_member_holds_of_some_ranges() -> None:
     made = machine()
     for offset, member in ((0, ANN), (5, ANN), (3, ANN), (4, BOB)):

@@ -202,6 +202,58 @@ def test_a_member_that_leaves_by_its_own_will_has_not_failed() -> None:
     play(scenario)
 
 
+def test_what_a_member_gives_back_goes_to_others_at_once_and_has_not_failed() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        work = await rig.subscribe(max_deliveries=1, backoff_ms=1_000)
+        ann = rig.join(work, "ann", credit=3)
+        await rig.publish(b"a", b"b", b"c")
+        await rig.turns()
+        assert ann.take() == [(0, 1), (1, 1), (2, 1)]
+        ann.joined().set_credit(0)
+        bob = rig.join(work, "bob")
+        assert ann.joined().give_back(TOPIC, 0, 0, [(1, 9)]) == 2
+        assert ann.joined().held == 1
+        await rig.turns()
+        assert bob.take() == [(1, 1), (2, 1)]  # the clock stands still: nothing had to wait
+        assert ann.joined().give_back(TOPIC, 0, 0, [(1, 9)]) == 0
+        assert (work.dead, work.unacked, bob.joined().held) == (0, 3, 2)
+
+    play(scenario)
+
+
+def test_a_key_goes_on_after_its_message_was_given_back() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        work = await rig.subscribe(mode="key_shared")
+        ann = rig.join(work, "ann")
+        await rig.publish(b"a", b"b", key=b"k")
+        await rig.turns()
+        assert ann.take() == [(0, 1)]
+        ann.joined().give_back(TOPIC, 0, 0, [(0, 1)])
+        await rig.turns()
+        assert ann.take() == [(0, 1)]  # once more, and before the next of its key
+        await ann.ack(0)
+        await rig.turns()
+        assert ann.take() == [(1, 1)]
+
+    play(scenario)
+
+
+def test_giving_back_is_harmless_when_all_is_over() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        work = await rig.subscribe()
+        ann = rig.join(work, "ann")
+        await rig.publish(b"a")
+        await rig.turns()
+        member = ann.joined()
+        await rig.broker.subscriptions.delete("work")
+        assert member.give_back(TOPIC, 0, 0, [(0, 1)]) == 0
+
+    play(scenario)
+
+
 def test_a_message_that_ends_its_workers_is_dead_in_the_end() -> None:
     async def scenario(rig: Rig) -> None:
         await rig.topic()
