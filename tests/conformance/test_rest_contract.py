@@ -98,7 +98,9 @@ class Journey:
     def ask(self, name: str, body: object = None, *, query: str = "", **named: str) -> Any:
         """Call an operation, check its answer, and give what it says."""
         (row,) = [each for each in OPERATIONS if each.name == name]
-        answer = self._client.request(row.method, row.path.replace(":path}", "}").format(**named) + query, json=body)
+        answer = self._client.request(
+            row.method, row.path.replace(":path}", "}").format(**named) + query, json=body
+        )
         assert answer.status_code == row.status, answer.text
         SCHEMA.find_operation_by_id(name).validate_response(answer)
         self.seen.add(name)

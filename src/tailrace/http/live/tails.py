@@ -1,8 +1,9 @@
 """All tails of a node, the rings that they read, and how much of the loop's time they take.
 
-A ring lives as long as its topic has a tail. The rings take their turns one after the other, and rest four
-times as long as a turn took. A producer of 100,000 records a second has the tails leap, and does not feel it.
-Where very many topics are watched their rings are smaller, so that all of them together have a bound too.
+A ring lives as long as its topic has a tail. The rings take their turns one after the other, and rest nine
+times as long as a turn took; so do the tails, all of them together. So each has about a tenth of the loop at
+most, and under a producer at full speed they leap ahead and say over how many records. Where very many topics
+are watched their rings are smaller, so that all of them together have a bound too.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from tailrace.runtime import Supervisor
 
 logger = logging.getLogger(__name__)
 
-_RESTS_PER_TURN = 4  # how much longer rings rest than they work
-_RESTS_PER_PORTION = 2  # likewise tails, of which there may be many
+_RESTS_PER_TURN = 9  # how much longer rings rest than they work
+_RESTS_PER_PORTION = 9  # likewise tails, of which there may be many
 _REST_S_MAX = 2.0
 _FULL_RINGS_MAX = 16  # more than so many share what these may take
 _PORTIONS_PER_BUFFER = 4  # a portion, and about as much that the transport holds, are within the bound
