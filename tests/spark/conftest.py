@@ -39,6 +39,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.local.dir", str(place / "local"))
         .config("spark.sql.warehouse.dir", str(place / "warehouse"))
         .config("spark.sql.streaming.stopTimeout", "60000")
+        # Spark's own Kafka sink keeps producers, which ask for their topics at ports that others have by then
+        .config("spark.kafka.producer.cache.timeout", "1s")
+        .config("spark.kafka.producer.cache.evictorThreadRunInterval", "1s")
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )

@@ -17,6 +17,6 @@ if _REPOSITORY not in sys.path:
 
 @pytest.fixture
 def broker() -> Iterator[tailrace.Broker]:
-    """A broker in memory with both doors."""
-    with tailrace.Broker() as broker:
+    """A broker in memory with both doors, where nothing is that a test did not create."""
+    with tailrace.Broker(configs={"auto.create.topics.enable": False}) as broker:
         yield broker

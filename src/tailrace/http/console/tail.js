@@ -1,8 +1,8 @@
 // A live tail: what is written to a topic, as it is written, newest first.
 //
 // The last RECORDS_MAX messages are held and no more. The broker says how many it left out where this page
-// reads too slowly; while paused, what passes is counted and not shown. A tail that breaks connects again
-// by itself.
+// reads too slowly; while paused, what passes is counted and not shown, here until the broker has heard of
+// the pause. A tail that breaks connects again by itself.
 
 import { path, query, socketAddress } from "./api.js";
 import { useEffect, useRef, useState } from "./vendor/htm-preact.js";
@@ -18,6 +18,7 @@ export function useTail(topic, filters, isPaused) {
   const [state, setState] = useState(start);
   const socket = useRef(null);
   const paused = useRef(isPaused);
+  paused.current = isPaused;
   const address = socketAddress(path`/api/v1/topics/${topic}/tail` + query(filters));
 
   useEffect(() => {
@@ -41,7 +42,8 @@ export function useTail(topic, filters, isPaused) {
       }));
     };
     const take = (message) => {
-      if (message.record) news.records.push(message.record);
+      if (message.record && paused.current) news.skipped += 1;
+      else if (message.record) news.records.push(message.record);
       if (news.records.length > RECORDS_MAX) news.records.shift();
       if (message.skipped) news.skipped += message.skipped;
       if (message.end) end(message.end);
@@ -84,7 +86,6 @@ export function useTail(topic, filters, isPaused) {
   }, [address]);
 
   useEffect(() => {
-    paused.current = isPaused;
     if (socket.current?.readyState === WebSocket.OPEN)
       socket.current.send(JSON.stringify({ pause: isPaused }));
   }, [isPaused]);

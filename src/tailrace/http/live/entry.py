@@ -3,9 +3,11 @@
 An entry is made once, however many tails show it: the record as JSON, its key and value for tails that look
 for something, and its event id. The id is what `Last-Event-ID` brings back:
 
-    2:41                 partition 2, offset 41: all there is to say of a topic with one partition
-    2:41,0:17,1:8        and the offsets that were last shown of the other partitions; -1: none
-    2:41@1762467269888   with many partitions, the time of the record instead, from which the others go on
+    2:41             partition 2, offset 41: all there is to say of a topic with one partition
+    2:41,0:17,1:8    and the offsets that were last shown of the other partitions; -1: none
+
+A tail of more than `NAMED_PARTITIONS_MAX` partitions has no ids. They would be longer than the records, and
+nothing shorter is true: the time of a record does not tell what was shown of other partitions.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from tailrace.http.error import HttpError, invalid
 from tailrace.records import Record
 
 NAMED_PARTITIONS_MAX: Final = 64
-"""With more partitions than this an id names one alone: it is repeated with every record."""
+"""How many partitions an id names at most: it comes with every record."""
 
-_ID = re.compile(r"(\d{1,10}):(\d{1,19})(?:@(\d{1,19})|((?:,\d{1,10}:(?:-1|\d{1,19}))*))")
+_ID = re.compile(r"(\d{1,10}):(\d{1,19})((?:,\d{1,10}:(?:-1|\d{1,19}))*)")
 _ID_LENGTH_MAX = 32 * NAMED_PARTITIONS_MAX
 _OVERHEAD_BYTES = 300  # of an entry in memory, beside its bytes
 
@@ -107,42 +109,26 @@ class Filter:
         return text is None or (key is not None and text in key) or (value is not None and text in value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resumption:
-    """What an event id says."""
-
-    partition: int
-    offset: int
-    timestamp: int | None  # from which partitions go on that are not named
-    others: Mapping[int, int]  # the last offsets of other partitions
-
-
-def write_event_id(partition: int, offset: int, timestamp: int, last: Mapping[int, int]) -> bytes:
-    """The id of a record, where `last` are the offsets that were shown last, by partition."""
+def write_event_id(partition: int, offset: int, last: Mapping[int, int]) -> bytes:
+    """The id of a record, where `last` are the offsets that were shown last, by partition; or none."""
     if len(last) <= 1:
         return b"%d:%d" % (partition, offset)
     if len(last) > NAMED_PARTITIONS_MAX:
-        return b"%d:%d@%d" % (partition, offset, max(timestamp, 0))
+        return b""
     others = [f",{each}:{at}" for each, at in last.items() if each != partition]
     return f"{partition}:{offset}{''.join(others)}".encode()
 
 
-def read_event_id(text: str) -> Resumption:
-    """What an id says; INVALID_REQUEST if it is none of ours."""
+def read_event_id(text: str) -> dict[int, int]:
+    """The offsets that were shown last, by partition; INVALID_REQUEST if it is none of our ids."""
     found = _ID.fullmatch(text) if len(text) <= _ID_LENGTH_MAX else None
     if found is None:
         raise _not_an_id(text)
-    partition, offset, timestamp, others = found.groups()
-    pairs = [pair.split(":") for pair in (others or "").split(",") if pair]
-    named = {int(each): int(at) for each, at in pairs}
-    if len(named) != len(pairs) or int(partition) in named:
+    pairs = [pair.split(":") for pair in text.split(",")]
+    shown = {int(partition): int(offset) for partition, offset in pairs}
+    if len(shown) != len(pairs):
         raise _not_an_id(text)
-    return Resumption(
-        partition=int(partition),
-        offset=int(offset),
-        timestamp=None if timestamp is None else int(timestamp),
-        others=named,
-    )
+    return shown
 
 
 def _not_an_id(text: str) -> HttpError:

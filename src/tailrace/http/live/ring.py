@@ -106,7 +106,7 @@ class Ring:
 
     def position(self, partition: int) -> int:
         """The offset of a partition that comes next."""
-        return self._last[partition] + 1
+        return self._last.get(partition, -1) + 1
 
     # ---- for tails
 
@@ -233,7 +233,7 @@ class Ring:
 
     def _put_record(self, index: int, record: Record) -> int:
         self._last[index] = record.offset
-        id = write_event_id(index, record.offset, record.timestamp, self._last)
+        id = write_event_id(index, record.offset, self._last)
         entry = record_entry(self.topic.name, index, record, id=id)
         self._put(entry)
         return entry.size

@@ -110,7 +110,8 @@ def _event(run: Run, entry: Entry) -> bytes:
     if entry.json is None:
         return _skipped(entry.weight)
     id = b"%d:%d" % (entry.partition, entry.offset) if run.plain else entry.id
-    return b"id: %b\nevent: record\ndata: %b\n\n" % (id, entry.json)
+    head = b"id: %b\n" % id if id else b""
+    return b"%bevent: record\ndata: %b\n\n" % (head, entry.json)
 
 
 def _skipped(count: int) -> bytes:

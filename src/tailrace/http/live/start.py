@@ -10,7 +10,7 @@ import msgspec
 from tailrace.broker import Partition, Topic
 from tailrace.http.door import Door, Stream
 from tailrace.http.error import invalid
-from tailrace.http.live.entry import Filter, Resumption, read_event_id
+from tailrace.http.live.entry import Filter, read_event_id
 from tailrace.http.live.tail import Tail
 from tailrace.http.rest.reading import encode_text, offset_at, read_moment
 from tailrace.http.rest.topic import known_topic
@@ -62,7 +62,7 @@ async def plan_start(
     if query.offset is not None and query.ts is not None:
         raise invalid("offset and ts both say where to begin. Leave one out")
     if last_event_id:
-        return await _resumed(wanted, read_event_id(last_event_id))
+        return _resumed(wanted, read_event_id(last_event_id))
     if query.ts is not None:
         return {each.index: await offset_at(each, read_moment(query.ts, now_ms=now_ms)) for each in wanted}
     if query.offset in (None, LATEST):
@@ -98,15 +98,11 @@ def _offsets(wanted: list[Partition], offset: str, *, names_one: bool) -> dict[i
     return {partition.index: number}
 
 
-async def _resumed(wanted: list[Partition], resumption: Resumption) -> dict[int, int]:
+def _resumed(wanted: list[Partition], shown: dict[int, int]) -> dict[int, int]:
     """Behind what was shown; a partition that is not named is newer than the id."""
-    named = {**resumption.others, resumption.partition: resumption.offset}
-    positions: dict[int, int] = {}
-    for each in wanted:
-        if each.index in named:
-            positions[each.index] = min(named[each.index] + 1, each.high_watermark)
-        elif resumption.timestamp is not None:
-            positions[each.index] = await offset_at(each, resumption.timestamp)
-        else:
-            positions[each.index] = each.start_offset
-    return positions
+    return {
+        each.index: min(shown[each.index] + 1, each.high_watermark)
+        if each.index in shown
+        else each.start_offset
+        for each in wanted
+    }

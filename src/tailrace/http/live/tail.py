@@ -118,7 +118,7 @@ class Tail:
         if is_paused == self._is_paused:
             return
         self._is_paused = is_paused
-        if not is_paused and self._history is None and self._floors is None:
+        if not is_paused and self._is_live:
             self._pass_everything()
         self.wake()
 
@@ -141,13 +141,16 @@ class Tail:
 
     # ---- inside: live
 
+    @property
+    def _is_live(self) -> bool:
+        return self._history is None and not (self._wants_all and self._floors is not None)
+
     def _begin_live(self) -> None:
         """From the newest on: what the ring has not taken yet is older than this tail."""
-        ring = self._ring
+        ring, newest = self._ring, self._newest()
         self._index, self._passed = ring.end, self._ring_passed()
-        newest = {each.index: int(each.high_watermark) for each in ring.topic.partitions}
-        if any(at > ring.position(index) for index, at in newest.items() if self._wants(index)):
-            self._floors = {index: at for index, at in newest.items() if self._wants(index)}
+        self._floors = newest if any(at > ring.position(index) for index, at in newest.items()) else None
+        self._floors_end = None
 
     def _take_nowait(self, records_max: int) -> Portion | None:
         if self._is_paused:
@@ -219,6 +222,7 @@ class Tail:
             self._floors_end = ring.end
         if self._floors_end is not None and self._index >= self._floors_end:
             self._floors = self._floors_end = None
+            self._wants_all = False
 
     def _fall_out(self) -> None:
         ring, floors = self._ring, self._floors
@@ -234,10 +238,26 @@ class Tail:
         self._index, self._passed = ring.first, dropped
 
     def _pass_everything(self) -> None:
-        """Go on with the newest, and count what lies before it."""
-        passed = self._ring_passed()
-        self._skipped += passed - self._passed
-        self._index, self._passed = self._ring.end, passed
+        """Go on with the newest, and count what lies before it, whether the ring has taken it or not."""
+        newest = self._newest()
+        if self._floors is None:
+            self._skipped += self._ring_passed() - self._passed
+            self._skipped += sum([at - self._ring.position(index) for index, at in newest.items()])
+        else:
+            self._skipped += sum([at - self._floors.get(index, 0) for index, at in newest.items()])
+        self._begin_live()
+
+    def _newest(self) -> dict[int, int]:
+        """The end of each partition that is wanted."""
+        ring = self._ring
+        found: dict[int, int] = {}
+        for partition in ring.topic.partitions:
+            if self._wants(partition.index):
+                try:
+                    found[partition.index] = partition.high_watermark
+                except BrokerError:  # it is not served here any more
+                    found[partition.index] = ring.position(partition.index)
+        return found
 
     def _ring_passed(self) -> int:
         """How many records the ring took, of the partition that is wanted or of all."""
@@ -280,13 +300,13 @@ class Tail:
         last = {index: at - 1 for index, at in history.positions.items()}
         for entry in reversed(entries):
             last[entry.partition] = entry.offset
-            entry.id = write_event_id(entry.partition, entry.offset, entry.timestamp, last)
+            entry.id = write_event_id(entry.partition, entry.offset, last)
             last[entry.partition] = entry.offset - 1
 
     def _id(self, entry: Entry) -> bytes:
         assert self._floors is not None
         last = {index: at - 1 for index, at in self._floors.items()}
-        return write_event_id(entry.partition, entry.offset, entry.timestamp, last)
+        return write_event_id(entry.partition, entry.offset, last)
 
     # ---- inside: waiting and ending
 

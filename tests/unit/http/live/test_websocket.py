@@ -82,6 +82,34 @@ def test_what_passes_while_paused_is_counted_and_not_shown() -> None:
     play(scenario, HttpConfig(ring_records_max=10))  # also where the ring has dropped them meanwhile
 
 
+def test_what_the_ring_has_not_taken_yet_when_a_pause_ends_was_passed_too() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create(2)
+        async with rig.socket(PATH) as paused, rig.socket(PATH + "?partition=0") as one:
+            for _ in range(3):
+                for websocket in (paused, one):
+                    await websocket.send('{"pause": true}')
+                    await (await websocket.ping())
+                (ring,) = rig.tails.rings
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(rig.tails, "_turn", lambda: None)
+                    rig.publish(*[b"x"] * 30)
+                    rig.publish(b"other", partition=1)
+                    before = ring.end
+                    for websocket in (paused, one):
+                        await websocket.send('{"pause": false}')
+                        await (await websocket.ping())
+                    assert ring.end == before, "the ring was to take them later"
+                rig.tails._timer = None
+                rig.tails._schedule(ring)
+                rig.publish(b"after")
+                for websocket, skipped in ((paused, 31), (one, 30)):
+                    assert await receive(websocket) == {"skipped": skipped}
+                    assert (await receive(websocket))["record"]["value"] == "after"
+
+    play(scenario)
+
+
 def test_history_does_not_pass_while_paused() -> None:
     async def scenario(rig: Rig) -> None:
         await rig.create()
