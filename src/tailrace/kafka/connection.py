@@ -255,7 +255,7 @@ class Connection(asyncio.BufferedProtocol):
             self._woken = True
             self.door.wake_soon(self)
 
-    def ready(self) -> None:
+    def wake(self) -> None:
         """Send what is known now."""
         self._woken = False
         if self._orphans:

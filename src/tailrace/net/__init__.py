@@ -1,6 +1,7 @@
 """What every door needs of sockets, whatever is spoken through it.
 
 `acceptor`    binds a port, counts connections, refuses and ends them
+`door`        what the connections of one listener share, and the listener
 `budget`      the node's bound on request bytes
 `frames`      size-prefixed frames out of a byte stream, without I/O
 `peer`        the two ends of a connection
@@ -10,6 +11,7 @@
 
 from tailrace.net.acceptor import Acceptor, AcceptorConfig, DoorCounters
 from tailrace.net.budget import Claim, RequestBudget
+from tailrace.net.door import RequestDoor, RequestListener
 from tailrace.net.frames import FrameSplitter
 from tailrace.net.occupant import find_occupant
 from tailrace.net.peer import ConnectionFacts, facts_of
@@ -23,6 +25,8 @@ __all__ = [
     "DoorCounters",
     "FrameSplitter",
     "RequestBudget",
+    "RequestDoor",
+    "RequestListener",
     "Tally",
     "Trace",
     "facts_of",

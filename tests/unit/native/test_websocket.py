@@ -48,9 +48,8 @@ class WebClient:
     """One client by WebSocket."""
 
     def __init__(self, rig: Rig) -> None:
-        assert rig.listener._door is not None
         self.socket = FakeSocket()
-        self.shell = WebSocketShell(rig.listener._door, self.socket)
+        self.shell = WebSocketShell(rig.listener.door, self.socket)
         self.serving = asyncio.create_task(self.shell.serve())
         self.sequences = itertools.count(1)
         self._reader = FrameReader(1 << 26)

@@ -190,8 +190,7 @@ async def served(config: HttpConfig | None, native: NativeConfig | None) -> Asyn
     await node.start()
     door_of_native = NativeListener(node.broker, port=0, config=native)
     await door_of_native.start()
-    assert door_of_native._door is not None
-    native_door = door_of_native._door
+    native_door = door_of_native.door
     facts = NodeFacts(
         version="0",
         engine="memory",

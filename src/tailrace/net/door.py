@@ -1,0 +1,116 @@
+"""What the connections of one listener share, and the listener itself, for protocols of requests and replies.
+
+Each protocol adds its own to `RequestDoor` (caches, sessions) and makes its connections; bounds, counters,
+running requests and the order of the end are the same for all:
+
+    accept no more --> replies under way leave --> requests that still run are ended --> sockets are closed
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any, Generic, Protocol, TypeVar
+
+from tailrace.net.acceptor import Accepted, Acceptor, AcceptorConfig, DoorCounters
+from tailrace.net.budget import RequestBudget
+
+_RECEIVE_BYTES = 64 * 1024
+
+
+class Wakeable(Protocol):
+    """Whoever may have replies to send."""
+
+    def wake(self) -> None:
+        """Send what is known now."""
+
+
+class RequestDoor:
+    """One listener's bounds, counters and running requests."""
+
+    def __init__(self, budget: RequestBudget) -> None:
+        self.budget = budget
+        self.counters = DoorCounters()
+        self.loop = asyncio.get_running_loop()
+        self.receive_buffer = memoryview(bytearray(_RECEIVE_BYTES))
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._woken: list[Wakeable] = []
+
+    def start(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a request beside everything else; it outlives its connection, and ends with the door."""
+        task = self.loop.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def wake_soon(self, replier: Wakeable) -> None:
+        """Have it look at its replies. A commit makes many known at once: one callback for all."""
+        if not self._woken:
+            self.loop.call_soon(self._wake)
+        self._woken.append(replier)
+
+    async def stop_requests(self) -> None:
+        """End the requests that still run."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _wake(self) -> None:
+        woken, self._woken = self._woken, []
+        for replier in woken:
+            replier.wake()
+
+
+D = TypeVar("D", bound=RequestDoor)
+C = TypeVar("C", bound=Accepted)
+
+
+class RequestListener(Generic[D, C]):
+    """A door on one address."""
+
+    def __init__(
+        self,
+        door: D,
+        config: AcceptorConfig,
+        connect: Callable[[Callable[[C], bool], Callable[[C], None]], C],
+    ) -> None:
+        """`connect` is the acceptor's."""
+        self.door = door
+        self.host = config.host
+        self._acceptor = Acceptor(config, connect, counters=door.counters)
+
+    def __repr__(self) -> str:
+        state = f"{len(self.connections)} connections" if self._acceptor.is_open else "closed"
+        return f"<{type(self).__name__} {self.host}:{self.port} {state}>"
+
+    @property
+    def port(self) -> int:
+        """The port that was bound, also where 0 was asked for."""
+        return self._acceptor.port
+
+    @property
+    def counters(self) -> DoorCounters:
+        return self.door.counters
+
+    @property
+    def budget(self) -> RequestBudget:
+        """What bounds the request bytes of this listener, and of those that share it."""
+        return self.door.budget
+
+    @property
+    def connections(self) -> Collection[C]:
+        """Those that are open."""
+        return self._acceptor.connections
+
+    async def start(self) -> None:
+        """Bind and accept; ConfigError if the address cannot be had."""
+        await self._acceptor.start()
+
+    async def close(self) -> None:
+        """Accept no more, let the replies under way leave for a while, then close; twice is harmless."""
+        if not self._acceptor.is_open:
+            return
+        await self._acceptor.close()
+        await self.door.stop_requests()
+        await self._acceptor.abort()
