@@ -1,18 +1,8 @@
 """One client's connection: bytes in, requests in order, replies in order.
 
-Requests are taken one after the other as long as nothing holds the connection. What may hold it is a bit in
-`_holds`, and when the last one is cleared the next request is taken:
+What holds it back is in `net/framed.py`, and one hold more:
 
-    BUSY        a handler waits for something, and the next request waits for it (as Kafka does)
-    BUDGET      the node has no bytes left for the next frame
     LARGE       enough large requests are being served; small ones of other connections come in between
-    WRITE       the client does not read what was written
-    UNANSWERED  too many requests or bytes of this connection are under way
-    TURN        it has had its turn; the others get theirs
-    CLOSING     nothing more is taken
-
-While it is held its socket is not read, so that TCP tells the client. The one exception is BUSY with nothing
-received: then reading goes on, to notice a client that leaves.
 
 A client that breaks the protocol, and a bug of ours, cost this connection and nothing else.
 """
@@ -27,7 +17,8 @@ from tailrace.kafka.dispatch import dispatch
 from tailrace.kafka.errors import ANSWERABLE
 from tailrace.kafka.replies import Outbox
 from tailrace.model import ProtocolError
-from tailrace.net import ConnectionFacts, FrameSplitter, facts_of
+from tailrace.net import FrameSplitter
+from tailrace.net.framed import BUSY, CLOSING, FIRST_OWN_HOLD, UNANSWERED, WRITE, FramedConnection
 from tailrace.wire.kafka import APIS
 
 if TYPE_CHECKING:
@@ -40,96 +31,65 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_BUSY = 1
-_BUDGET = 2
-_WRITE = 4
-_UNANSWERED = 8
-_TURN = 16
-_CLOSING = 32
-_LARGE = 64
+_LARGE = FIRST_OWN_HOLD
 _NEVER = float("inf")
-_MIB = 1 << 20
 _WHOLE = (bytes, list)
 _SMALL_BYTES_MAX = min(api.request_bytes_max for api in APIS.values())
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(FramedConnection):
     """The protocol object of one socket."""
 
     __slots__ = (
         "_admission",
-        "_claim",
         "_config",
-        "_consuming",
         "_deadline",
-        "_facts",
-        "_frame_due",
-        "_holds",
         "_on_lost",
         "_on_made",
         "_orphans",
         "_outbox",
-        "_reading",
-        "_splitter",
         "_timer",
-        "_transport",
-        "_turn_bytes",
-        "_turn_requests",
         "_unanswered_bytes",
         "_waiting",
         "_woken",
         "active",
-        "door",
         "idle_ticks",
         "produce_shape",
     )
 
-    _transport: asyncio.Transport
+    listener = "kafka"
+    door: Door
     _outbox: Outbox
 
     def __init__(
         self, door: Door, *, on_made: Callable[[Connection], bool], on_lost: Callable[[Connection], None]
     ) -> None:
-        self.door = door
+        config = door.config
+        splitter = FrameSplitter(
+            door.receive_buffer,
+            door.budget,
+            frame_bytes_max=config.frame_bytes_max,
+            small_bytes_max=_SMALL_BYTES_MAX,
+            bytes_max_of=_request_bytes_max,
+            read_bytes=max(config.turn_bytes // 2, 1),
+        )
+        super().__init__(door, splitter, frame_timeout_s=config.frame_timeout_s)
         self.active = True  # something happened since the last sweep
         self.idle_ticks = 0
         self.produce_shape: ProduceShape | None = None  # of the last request; see shape.py
         self._on_made = on_made  # whether there is room for one more
         self._on_lost = on_lost
-        self._config = door.config
-        self._splitter = FrameSplitter(
-            door.receive_buffer,
-            door.budget,
-            frame_bytes_max=door.config.frame_bytes_max,
-            small_bytes_max=_SMALL_BYTES_MAX,
-            bytes_max_of=_request_bytes_max,
-            read_bytes=max(door.config.turn_bytes // 2, 1),
-        )
-        self._holds = 0
-        self._consuming = False
-        self._reading = True
-        self._turn_bytes = 0
-        self._turn_requests = 0
+        self._config = config
         self._unanswered_bytes = 0
-        self._claim: Claim | None = None
         self._waiting: memoryview | None = None  # a large request that is not served yet
         self._admission: Claim | None = None  # its claim; None once it is admitted
         self._deadline = _NEVER
         self._timer: asyncio.TimerHandle | None = None
         self._orphans: list[Pending] = []
         self._woken = False
-        self._facts: ConnectionFacts | None = None
-        self._frame_due = _NEVER  # when the frame that is arriving must be here
 
     def __repr__(self) -> str:
         return f"<Connection {self._facts}, holds {self._holds:#x}>"
-
-    @property
-    def facts(self) -> ConnectionFacts:
-        """Who talks to whom."""
-        if self._facts is None:
-            self._facts = facts_of(self._transport, listener="kafka")
-        return self._facts
 
     @property
     def idle(self) -> bool:
@@ -166,11 +126,8 @@ class Connection(asyncio.BufferedProtocol):
             go_on=self._go_on,
         )
         if not self._on_made(self):
-            self._holds |= _CLOSING
+            self._holds |= CLOSING
             self._transport.abort()
-
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        return self._splitter.get_buffer()
 
     def buffer_updated(self, count: int) -> None:
         self.active = True
@@ -183,33 +140,27 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._outbox.pause()
-        self._holds |= _WRITE
+        self._holds |= WRITE
 
     def resume_writing(self) -> None:
         self.active = True
         self._guarded(self._outbox.resume)
         if not self._outbox.paused:
-            self._holds &= ~_WRITE
+            self._holds &= ~WRITE
             self._settle()
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
-        self._holds |= _CLOSING
+        self._holds |= CLOSING
         if self._timer is not None:
             self._timer.cancel()
-        budget = self.door.budget
-        if self._claim is not None:
-            budget.withdraw(self._claim)
-            self._claim = None
         if self._waiting is not None:
             if self._admission is not None:
                 self.door.large.withdraw(self._admission)
-                budget.give(len(self._waiting))
+                self.door.budget.give(len(self._waiting))
             else:  # admitted, and something else held it back
                 self._give(len(self._waiting))
             self._admission = self._waiting = None
-        budget_bytes = self._splitter.abandon()
-        if budget_bytes:
-            budget.give(budget_bytes)
+        self._give_back_intake()
         self._orphans = self._outbox.close()
         for orphan in self._orphans:
             orphan.finish()
@@ -220,7 +171,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def sweep(self, now: float, *, idle_ticks_max: int) -> None:
         """Look whether the client is still worth a socket; called every so often."""
-        if self._splitter.frame_bytes and now >= self._frame_due:
+        if self._is_frame_late(now):
             self._refuse("a frame did not arrive in time")
         elif self.active:
             self.active, self.idle_ticks = False, 0
@@ -231,23 +182,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def close_soon(self) -> None:
         """Take nothing more; close when the replies under way have left."""
-        self._hold(_CLOSING)
+        self._hold(CLOSING)
         for reply in self._outbox.pending():
             reply.finish()
         self._go_on()
 
-    def abort(self) -> None:
-        """Close now."""
-        self._holds |= _CLOSING
-        self._transport.abort()
-
     # ---- for handlers
-
-    def failed(self, error: Exception) -> None:
-        """A bug of ours was met on behalf of this client."""
-        self.door.counters.failures += 1
-        logger.error("request failed: %s: %s", self.facts, error, exc_info=error)
-        self.abort()
 
     def ready_soon(self) -> None:
         """A reply may be known now. Of many that become known at once the first call has them all sent."""
@@ -265,7 +205,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def unhold(self) -> None:
         """The reply that the next request waited for is known."""
-        self._holds &= ~_BUSY
+        self._holds &= ~BUSY
         if self._orphans:
             self._settle_orphans()
         else:
@@ -292,7 +232,7 @@ class Connection(asyncio.BufferedProtocol):
             # What was asked before the breach is answered; then it ends.
             self.door.counters.protocol_errors += 1
             logger.debug("connection closed: %s: %s", self.facts, error)
-            self._holds |= _CLOSING
+            self._holds |= CLOSING
             self._go_on()
         except Exception as error:
             self.failed(error)
@@ -321,18 +261,18 @@ class Connection(asyncio.BufferedProtocol):
             counters.requests += 1
             self._turn_requests += 1
             if len(queue) > 1 and self._has_too_much():
-                self._holds |= _UNANSWERED
+                self._holds |= UNANSWERED
             if self._turn_requests >= self._config.turn_requests:
                 self._end_turn()
         if ready:
             outbox.flush()
-            if self._holds & _UNANSWERED:
+            if self._holds & UNANSWERED:
                 self._settle()
                 if not self._holds:
                     self._end_turn()  # there may be more in the buffer, and no further bytes to bring it up
         if self._turn_bytes >= self._config.turn_bytes:
             self._end_turn()
-        if self._holds & _CLOSING:
+        if self._holds & CLOSING:
             self._close_if_done()
 
     def _take(self, frame: memoryview) -> bool:
@@ -358,44 +298,21 @@ class Connection(asyncio.BufferedProtocol):
         if reply.is_known():
             return True
         if reply.holds:
-            self._holds |= _BUSY
+            self._holds |= BUSY
         return False
-
-    def _steer_reading(self) -> None:
-        """Read on, or not, and leave nothing in the buffer that all share."""
-        splitter, holds = self._splitter, self._holds
-        splitter.keep()
-        if not holds or (holds == _BUSY and not splitter.has_rest):
-            if not self._reading:
-                self._reading = True
-                self._transport.resume_reading()
-        elif self._reading:
-            self._reading = False
-            self._transport.pause_reading()
-        if splitter.frame_bytes == 0:
-            self._frame_due = _NEVER
-        elif self._frame_due == _NEVER:
-            allowed = self._config.frame_timeout_s + splitter.frame_bytes / _MIB
-            self._frame_due = self.door.loop.time() + allowed
 
     def _go_on(self) -> None:
         """Send what is ready, and take what there is room for then."""
         self._guarded(self._outbox.flush)
         self._settle()
 
-    def _guarded(self, step: Callable[[], None]) -> None:
-        try:
-            step()
-        except Exception as error:
-            self.failed(error)
-
     def _settle(self) -> None:
         """After a flush: clear the holds that are over, and take the next requests if none is left."""
-        if self._holds & _CLOSING:
+        if self._holds & CLOSING:
             self._close_if_done()
             return
-        if self._holds & _UNANSWERED and not self._has_too_much():
-            self._holds &= ~_UNANSWERED
+        if self._holds & UNANSWERED and not self._has_too_much():
+            self._holds &= ~UNANSWERED
         if not self._holds and not self._reading:  # else everything that came was taken
             self._consume()
 
@@ -410,32 +327,6 @@ class Connection(asyncio.BufferedProtocol):
     def _hold(self, reason: int) -> None:
         self._holds |= reason
         self._steer_reading()
-
-    def _end_turn(self) -> None:
-        if not self._holds & _TURN:
-            self._holds |= _TURN
-            self.door.loop.call_soon(self._next_turn)
-
-    def _next_turn(self) -> None:
-        self._turn_bytes = self._turn_requests = 0
-        self._holds &= ~_TURN
-        self._settle()
-
-    def _wait_for_budget(self) -> None:
-        self._holds |= _BUDGET
-        self._claim = self.door.budget.wait(self._splitter.wanted, self._granted_soon)
-
-    def _granted_soon(self) -> None:
-        """By way of the loop: it is granted in the middle of another connection's work."""
-        self.door.loop.call_soon(self._granted)
-
-    def _granted(self) -> None:
-        if self._claim is None:
-            return  # the connection was lost in between
-        self._claim = None
-        self._splitter.grant()
-        self._holds &= ~_BUDGET
-        self._settle()
 
     def _wait_for_admission(self, frame: memoryview) -> None:
         self._holds |= _LARGE
@@ -491,10 +382,6 @@ class Connection(asyncio.BufferedProtocol):
             self.failed(error)
             return
         logger.warning("reply cut off: %s: %s", self.facts, error)
-        self.abort()
-
-    def _refuse(self, reason: str) -> None:
-        logger.debug("connection closed: %s: %s", self.facts, reason)
         self.abort()
 
 

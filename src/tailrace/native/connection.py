@@ -1,17 +1,6 @@
 """The TCP shell of a session: bytes in, frames in order, frames out.
 
-Frames are given to the session one after the other as long as nothing holds the connection. What may hold it
-is a bit in `_holds`, and when the last one is cleared the next frame is taken:
-
-    BUSY        the session waits for something, and the next request waits for it
-    BUDGET      the node has no bytes left for the next frame
-    WRITE       the client does not read, and too much waits for it
-    UNANSWERED  too many requests or bytes of this connection are under way
-    TURN        it has had its turn; the others get theirs
-    CLOSING     nothing more is taken
-
-While it is held its socket is not read, so that TCP tells the client. The one exception is BUSY with nothing
-received: then reading goes on, to notice a client that leaves.
+Frames are given to the session one after the other; what holds them back is in `net/framed.py`.
 
 What is sent while frames are taken leaves in one write at the end, unless it is a lot. What the client does
 not read is with the transport: over `out_buffer_bytes_max` subscriptions deliver nothing more to it.
@@ -29,24 +18,17 @@ from typing import TYPE_CHECKING, cast
 from tailrace.model import ErrorCode, ProtocolError
 from tailrace.native.config import INTERVALS_TO_DEATH
 from tailrace.native.session import Session
-from tailrace.net import ConnectionFacts, FrameSplitter, facts_of
+from tailrace.net import FrameSplitter
+from tailrace.net.framed import BUSY, CLOSING, UNANSWERED, WRITE, FramedConnection
 from tailrace.wire.native import MessageType, read_frame, write_error, write_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tailrace.native.door import Door
-    from tailrace.net import Claim
 
 logger = logging.getLogger(__name__)
 
-_BUSY = 1
-_BUDGET = 2
-_WRITE = 4
-_UNANSWERED = 8
-_TURN = 16
-_CLOSING = 32
-_NEVER = float("inf")
 _MIB = 1 << 20
 _PIECE_BYTES = 64 * 1024
 _LINGER_S = 1.0
@@ -54,20 +36,14 @@ _LINGER_BYTES_MAX = 16 * _MIB
 _HEARTBEAT = write_frame(MessageType.HEARTBEAT)
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(FramedConnection):
     """The protocol object of one socket; its session's outlet."""
 
     __slots__ = (
         "_buffered_bytes",
-        "_claim",
         "_config",
-        "_consuming",
-        "_door",
-        "_facts",
-        "_frame_due",
         "_heard",
         "_heard_at",
-        "_holds",
         "_is_over",
         "_is_paused",
         "_last_word",
@@ -77,42 +53,31 @@ class Connection(asyncio.BufferedProtocol):
         "_on_made",
         "_out",
         "_out_bytes",
-        "_reading",
         "_sent",
         "_sent_at",
-        "_splitter",
-        "_transport",
-        "_turn_bytes",
-        "_turn_requests",
         "session",
     )
 
-    _transport: asyncio.Transport
+    listener = "native"
+    door: Door
 
     def __init__(
         self, door: Door, *, on_made: Callable[[Connection], bool], on_lost: Callable[[Connection], None]
     ) -> None:
-        self._door = door
-        self._config = door.config
-        self._on_made = on_made  # whether there is room for one more
-        self._on_lost = on_lost
-        self._splitter = FrameSplitter(
+        config = door.config
+        splitter = FrameSplitter(
             door.receive_buffer,
             door.budget,
-            frame_bytes_max=door.config.frame_bytes_max,
-            small_bytes_max=door.config.frame_bytes_max,  # one bound for every type
-            bytes_max_of=lambda _: door.config.frame_bytes_max,
-            read_bytes=max(door.config.turn_bytes // 2, 1),
+            frame_bytes_max=config.frame_bytes_max,
+            small_bytes_max=config.frame_bytes_max,  # one bound for every type
+            bytes_max_of=lambda _: config.frame_bytes_max,
+            read_bytes=max(config.turn_bytes // 2, 1),
         )
+        super().__init__(door, splitter, frame_timeout_s=config.frame_timeout_s)
+        self._config = config
+        self._on_made = on_made  # whether there is room for one more
+        self._on_lost = on_lost
         self.session = Session(door, self)
-        self._facts: ConnectionFacts | None = None
-        self._holds = 0
-        self._consuming = False
-        self._reading = True
-        self._turn_bytes = 0
-        self._turn_requests = 0
-        self._claim: Claim | None = None
-        self._frame_due = _NEVER  # when the frame that is arriving must be here
         self._out: list[bytes] = []  # sent while frames are taken
         self._out_bytes = 0
         self._is_paused = False  # the client does not read, and over out_buffer_bytes_max wait for it
@@ -128,11 +93,9 @@ class Connection(asyncio.BufferedProtocol):
         return f"<Connection {self.peer}, holds {self._holds:#x}, {self.session}>"
 
     @property
-    def facts(self) -> ConnectionFacts:
-        """Who talks to whom."""
-        if self._facts is None:
-            self._facts = facts_of(self._transport, listener="native")
-        return self._facts
+    def client(self) -> str:
+        """Who it is, for people: by its own name, if it gave one."""
+        return self.session.name
 
     @property
     def buffered_bytes(self) -> int:
@@ -147,11 +110,11 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=most, low=most // 4)
         if not self._on_made(self):
             self._is_over = True
-            self._holds |= _CLOSING
+            self._holds |= CLOSING
             self._transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        return self._door.receive_buffer if self._linger is not None else self._splitter.get_buffer()
+        return self.door.receive_buffer if self._linger is not None else self._splitter.get_buffer()
 
     def buffer_updated(self, count: int) -> None:
         if self._linger is not None:
@@ -175,22 +138,16 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._is_paused = False
         self._heard = True
-        self._holds &= ~_WRITE
+        self._holds &= ~WRITE
         self._guarded(self.session.resume)
         self._settle()
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
         self._is_over = True
-        self._holds |= _CLOSING
+        self._holds |= CLOSING
         if self._linger is not None:
             self._linger.cancel()
-        budget = self._door.budget
-        if self._claim is not None:
-            budget.withdraw(self._claim)
-            self._claim = None
-        budget_bytes = self._splitter.abandon()
-        if budget_bytes:
-            budget.give(budget_bytes)
+        self._give_back_intake()
         self._guarded(self.session.close)
         self._on_lost(self)
 
@@ -203,7 +160,7 @@ class Connection(asyncio.BufferedProtocol):
             if now >= dead_at:  # closed, and the client does not take the rest
                 self.abort()
             return
-        if self._splitter.frame_bytes and now >= self._frame_due:
+        if self._is_frame_late(now):
             self._refuse("a frame did not arrive in time")
             return
         if self._heard or self._is_deaf():
@@ -225,8 +182,7 @@ class Connection(asyncio.BufferedProtocol):
     def abort(self) -> None:
         """Close now."""
         self._is_over = True
-        self._holds |= _CLOSING
-        self._transport.abort()
+        super().abort()
 
     # ---- the session's side
 
@@ -245,25 +201,20 @@ class Connection(asyncio.BufferedProtocol):
             self._send_all()  # and a client that does not read is noticed before it has asked for more
 
     def is_open(self) -> bool:
-        return not self._is_paused and not self._holds & _CLOSING
+        return not self._is_paused and not self._holds & CLOSING
 
     def hold(self) -> None:
-        self._holds |= _BUSY
+        self._holds |= BUSY
 
     def unhold(self) -> None:
-        self._holds &= ~_BUSY
+        self._holds &= ~BUSY
         self._settle()
 
     def settled(self) -> None:
         self._settle()
 
     def give(self, size: int) -> None:
-        self._door.budget.give(size)
-
-    def failed(self, error: Exception) -> None:
-        self._door.counters.failures += 1
-        logger.error("request failed: %s: %s", self.session.name, error, exc_info=error)
-        self.abort()
+        self.door.budget.give(size)
 
     # ---- inside: taking
 
@@ -282,7 +233,7 @@ class Connection(asyncio.BufferedProtocol):
         self._send_all()
         if self._turn_bytes >= self._config.turn_bytes:
             self._end_turn()
-        if self._holds & _UNANSWERED:
+        if self._holds & UNANSWERED:
             self._end_turn()  # some may be answered by now, and nobody else would tell
         self._steer_reading()
         self._close_if_done()
@@ -291,10 +242,10 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self._take_each()
         except ProtocolError as error:
-            self._door.counters.protocol_errors += 1
-            logger.debug("protocol broken: %s: %s", self.session.name, error)
+            self.door.counters.protocol_errors += 1
+            logger.debug("protocol broken: %s: %s", self.client, error)
             self._last_word = write_error(0, code=ErrorCode.INVALID_REQUEST, message=str(error))
-            self._holds |= _CLOSING
+            self._holds |= CLOSING
             self.session.finish(failed=True)
 
     def _take_each(self) -> None:
@@ -313,12 +264,12 @@ class Connection(asyncio.BufferedProtocol):
                     session.unanswered >= config.unanswered_requests_max
                     or session.unanswered_bytes >= config.unanswered_bytes_max
                 ):
-                    self._holds |= _UNANSWERED
+                    self._holds |= UNANSWERED
                 self._turn_requests += 1
                 if self._turn_requests >= config.turn_requests:
                     self._end_turn()
         finally:
-            self._door.counters.requests += taken
+            self.door.counters.requests += taken
 
     def _take(self, view: memoryview) -> None:
         size = len(view)
@@ -330,29 +281,16 @@ class Connection(asyncio.BufferedProtocol):
         self.session.take(frame, size)
 
     def _steer_reading(self) -> None:
-        """Read on, or not, and leave nothing in the buffer that all share."""
-        splitter, holds = self._splitter, self._holds
-        splitter.keep()
         if self._linger is not None or self._is_over:
-            return
-        if not holds or (holds == _BUSY and not splitter.has_rest):
-            if not self._reading:
-                self._reading = True
-                self._transport.resume_reading()
-        elif self._reading:
-            self._reading = False
-            self._transport.pause_reading()
-        if splitter.frame_bytes == 0:
-            self._frame_due = _NEVER
-        elif self._frame_due == _NEVER:
-            allowed = self._config.frame_timeout_s + splitter.frame_bytes / _MIB
-            self._frame_due = self._door.loop.time() + allowed
+            self._splitter.keep()
+        else:
+            super()._steer_reading()
 
     def _settle(self) -> None:
         """Something is over: close, or take the next frames if nothing holds us any more."""
         if self._consuming:
             return
-        if self._holds & _CLOSING:
+        if self._holds & CLOSING:
             self._close_if_done()
             return
         self._settle_unanswered()
@@ -361,40 +299,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _settle_unanswered(self) -> None:
         """Go on when a quarter of what is allowed was answered: a few at a time would make small batches."""
-        if not self._holds & _UNANSWERED:
+        if not self._holds & UNANSWERED:
             return
         config, session = self._config, self.session
         if (
             session.unanswered <= config.unanswered_requests_max * 3 // 4
             and session.unanswered_bytes <= config.unanswered_bytes_max * 3 // 4
         ):
-            self._holds &= ~_UNANSWERED
-
-    def _end_turn(self) -> None:
-        if not self._holds & _TURN:
-            self._holds |= _TURN
-            self._door.loop.call_soon(self._next_turn)
-
-    def _next_turn(self) -> None:
-        self._turn_bytes = self._turn_requests = 0
-        self._holds &= ~_TURN
-        self._settle()
-
-    def _wait_for_budget(self) -> None:
-        self._holds |= _BUDGET
-        self._claim = self._door.budget.wait(self._splitter.wanted, self._granted_soon)
-
-    def _granted_soon(self) -> None:
-        """By way of the loop: it is granted in the middle of another connection's work."""
-        self._door.loop.call_soon(self._granted)
-
-    def _granted(self) -> None:
-        if self._claim is None:
-            return  # the connection was lost in between
-        self._claim = None
-        self._splitter.grant()
-        self._holds &= ~_BUDGET
-        self._settle()
+            self._holds &= ~UNANSWERED
 
     # ---- inside: sending and closing
 
@@ -408,10 +320,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._sent = True
         self._transport.write(data)
-        if self._is_paused and not self._holds & _WRITE:
+        if self._is_paused and not self._holds & WRITE:
             config = self._config
             if self.buffered_bytes >= config.out_buffer_bytes_max + config.reply_bytes_max:
-                self._holds |= _WRITE
+                self._holds |= WRITE
                 if not self._consuming:
                     self._steer_reading()
 
@@ -420,11 +332,11 @@ class Connection(asyncio.BufferedProtocol):
         before, self._buffered_bytes = self._buffered_bytes, self.buffered_bytes
         if self._reading:
             return False
-        return not self._holds & _WRITE or self._buffered_bytes < before
+        return not self._holds & WRITE or self._buffered_bytes < before
 
     def _close_if_done(self) -> None:
         """Close, once nothing is under way on a connection that takes nothing more."""
-        if not self._holds & _CLOSING or self._is_over or self._linger is not None or self._consuming:
+        if not self._holds & CLOSING or self._is_over or self._linger is not None or self._consuming:
             return
         if not self.session.is_done:
             return
@@ -438,7 +350,7 @@ class Connection(asyncio.BufferedProtocol):
         """Take nothing more, and close when there is nothing left to answer."""
         if self._is_over:
             return
-        self._holds |= _CLOSING
+        self._holds |= CLOSING
         self._guarded(lambda: self.session.finish(failed=failed))
         self._steer_reading()
         self._close_if_done()
@@ -446,7 +358,7 @@ class Connection(asyncio.BufferedProtocol):
     def _say_last_word(self) -> None:
         """Close, but pass over what is still coming: a socket closed on unread bytes loses what we wrote."""
         self._write(self._last_word)
-        self._linger = self._door.loop.call_later(_LINGER_S, self.abort)
+        self._linger = self.door.loop.call_later(_LINGER_S, self.abort)
         if self._transport.can_write_eof():
             self._transport.write_eof()
         self._splitter.keep()
@@ -458,13 +370,3 @@ class Connection(asyncio.BufferedProtocol):
         self._lingered_bytes += count
         if self._lingered_bytes > _LINGER_BYTES_MAX:
             self.abort()
-
-    def _guarded(self, step: Callable[[], None]) -> None:
-        try:
-            step()
-        except Exception as error:
-            self.failed(error)
-
-    def _refuse(self, reason: str) -> None:
-        logger.debug("connection closed: %s: %s", self.session.name, reason)
-        self.abort()

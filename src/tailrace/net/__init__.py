@@ -3,6 +3,7 @@
 `acceptor`    binds a port, counts connections, refuses and ends them
 `door`        what the connections of one listener share, and the listener
 `budget`      the node's bound on request bytes
+`framed`      a connection, as far as frames go: what holds it, and whose turn it is
 `frames`      size-prefixed frames out of a byte stream, without I/O
 `peer`        the two ends of a connection
 `occupant`    who listens on a port that we wanted

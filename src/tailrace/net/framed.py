@@ -1,0 +1,185 @@
+"""One client's socket, as far as frames go: what has arrived, what holds it back, and whose turn it is.
+
+Frames are taken one after the other as long as nothing holds the connection. What may hold it is a bit in
+`_holds`, and when the last one is cleared the next frame is taken:
+
+    BUSY        somebody waits for something, and the next request waits for it
+    BUDGET      the node has no bytes left for the next frame
+    WRITE       the client does not read what was written
+    UNANSWERED  too many requests or bytes of this connection are under way
+    TURN        it has had its turn; the others get theirs
+    CLOSING     nothing more is taken
+
+While it is held its socket is not read, so that TCP tells the client. The one exception is BUSY with nothing
+received: then reading goes on, to notice a client that leaves.
+
+A protocol says how frames are taken (`_consume`), and what follows when a hold is over (`_settle`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from tailrace.net.peer import ConnectionFacts, facts_of
+
+if TYPE_CHECKING:
+    from tailrace.net.budget import Claim
+    from tailrace.net.door import RequestDoor
+    from tailrace.net.frames import FrameSplitter
+
+logger = logging.getLogger(__name__)
+
+BUSY: Final = 1
+BUDGET: Final = 2
+WRITE: Final = 4
+UNANSWERED: Final = 8
+TURN: Final = 16
+CLOSING: Final = 32
+FIRST_OWN_HOLD: Final = 64
+"""This bit, and those above it, are for what only one protocol waits for."""
+
+_NEVER = float("inf")
+_MIB = 1 << 20
+
+
+class FramedConnection(asyncio.BufferedProtocol):
+    """The protocol object of one socket, but for its protocol."""
+
+    __slots__ = (
+        "_claim",
+        "_consuming",
+        "_facts",
+        "_frame_due",
+        "_frame_timeout_s",
+        "_holds",
+        "_reading",
+        "_splitter",
+        "_transport",
+        "_turn_bytes",
+        "_turn_requests",
+        "door",
+    )
+
+    listener: ClassVar[str]  # what the facts say of where the client came in
+    _transport: asyncio.Transport
+
+    def __init__(self, door: RequestDoor, splitter: FrameSplitter, *, frame_timeout_s: float) -> None:
+        self.door = door
+        self._splitter = splitter
+        self._frame_timeout_s = frame_timeout_s
+        self._facts: ConnectionFacts | None = None
+        self._holds = 0
+        self._consuming = False
+        self._reading = True
+        self._turn_bytes = 0
+        self._turn_requests = 0
+        self._claim: Claim | None = None
+        self._frame_due = _NEVER  # when the frame that is arriving must be here
+
+    @property
+    def facts(self) -> ConnectionFacts:
+        """Who talks to whom."""
+        if self._facts is None:
+            self._facts = facts_of(self._transport, listener=self.listener)
+        return self._facts
+
+    @property
+    def client(self) -> str:
+        """Who it is, for people."""
+        return str(self.facts)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        return self._splitter.get_buffer()
+
+    def abort(self) -> None:
+        """Close now."""
+        self._holds |= CLOSING
+        self._transport.abort()
+
+    def failed(self, error: Exception) -> None:
+        """A bug of ours was met on behalf of this client: it costs this connection, and nothing else."""
+        self.door.counters.failures += 1
+        logger.error("request failed: %s: %s", self.client, error, exc_info=error)
+        self.abort()
+
+    # ---- for the protocol
+
+    def _consume(self) -> None:
+        """Take frames until something holds us or there are no more."""
+        raise NotImplementedError
+
+    def _settle(self) -> None:
+        """Something is over: close, or take the next frames if nothing holds us any more."""
+        raise NotImplementedError
+
+    def _steer_reading(self) -> None:
+        """Read on, or not, and leave nothing in the buffer that all share."""
+        splitter, holds = self._splitter, self._holds
+        splitter.keep()
+        if not holds or (holds == BUSY and not splitter.has_rest):
+            if not self._reading:
+                self._reading = True
+                self._transport.resume_reading()
+        elif self._reading:
+            self._reading = False
+            self._transport.pause_reading()
+        if splitter.frame_bytes == 0:
+            self._frame_due = _NEVER
+        elif self._frame_due == _NEVER:
+            allowed = self._frame_timeout_s + splitter.frame_bytes / _MIB
+            self._frame_due = self.door.loop.time() + allowed
+
+    def _is_frame_late(self, now: float) -> bool:
+        """Whether the frame that is arriving has had time enough."""
+        return self._splitter.frame_bytes > 0 and now >= self._frame_due
+
+    def _end_turn(self) -> None:
+        if not self._holds & TURN:
+            self._holds |= TURN
+            self.door.loop.call_soon(self._next_turn)
+
+    def _wait_for_budget(self) -> None:
+        self._holds |= BUDGET
+        self._claim = self.door.budget.wait(self._splitter.wanted, self._granted_soon)
+
+    def _give_back_intake(self) -> None:
+        """The socket is gone: what has arrived and was not taken counts no more."""
+        budget = self.door.budget
+        if self._claim is not None:
+            budget.withdraw(self._claim)
+            self._claim = None
+        budget_bytes = self._splitter.abandon()
+        if budget_bytes:
+            budget.give(budget_bytes)
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception as error:
+            self.failed(error)
+
+    def _refuse(self, reason: str) -> None:
+        logger.debug("connection closed: %s: %s", self.client, reason)
+        self.abort()
+
+    # ---- inside
+
+    def _next_turn(self) -> None:
+        self._turn_bytes = self._turn_requests = 0
+        self._holds &= ~TURN
+        self._settle()
+
+    def _granted_soon(self) -> None:
+        """By way of the loop: it is granted in the middle of another connection's work."""
+        self.door.loop.call_soon(self._granted)
+
+    def _granted(self) -> None:
+        if self._claim is None:
+            return  # the connection was lost in between
+        self._claim = None
+        self._splitter.grant()
+        self._holds &= ~BUDGET
+        self._settle()
