@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 import rich_click as click
 
-from tailrace.cli.connection import Cluster, confirm, connection_option
-from tailrace.cli.output import Column, Output, Row, examples, output_option
+from tailrace.cli.connection import Cluster, connection_option
+from tailrace.cli.output import Column, Output, examples, output_option
+from tailrace.cli.topic_change import alter_topic, create_topic, delete_topics, purge_topic
+from tailrace.cli.topic_detail import partition_details, partition_files, replication
 
 if TYPE_CHECKING:
     from tailrace.client.kafka import KafkaClient
-    from tailrace.client.metadata import TopicInfo
 
 _OVERRIDDEN = 1  # as a setting's source: set on the topic itself
-
-_config_option = click.option(
-    "-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A setting. May be repeated."
-)
-_dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
-_yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
 @click.group(name="topic", no_args_is_help=True)
 def command() -> None:
     """List, describe, create, change, empty and delete topics."""
+
+
+for _change in (create_topic, alter_topic, delete_topics, purge_topic):
+    command.add_command(_change)
 
 
 # ---- list
@@ -48,7 +46,7 @@ def list_topics(internal: bool, cluster: Cluster, output: Output) -> None:
 async def _list(client: KafkaClient, internal: bool) -> list[dict[str, Any]]:
     found = await client.metadata()
     topics = [info for _name, info in sorted(found.items()) if internal or not info.internal]
-    details = await _details(client, [info for info in topics if not info.error])
+    details = await partition_details(client, [info for info in topics if not info.error])
     rows = []
     for info in topics:
         parts = details.get(info.name, [])
@@ -57,7 +55,7 @@ async def _list(client: KafkaClient, internal: bool) -> list[dict[str, Any]]:
                 "name": info.name,
                 "topic_id": info.topic_id,
                 "partitions": len(info.partitions),
-                "replication_factor": _replication(info),
+                "replication_factor": replication(info),
                 "records": sum(each["end_offset"] - each["start_offset"] for each in parts),
                 "bytes": sum(each["bytes"] or 0 for each in parts),
                 "internal": info.internal,
@@ -118,13 +116,13 @@ async def _describe(client: KafkaClient, topic: str, all_configs: bool) -> dict[
 
     info = await client.topic(topic)
     configs = await topic_configs(client, topic)
-    details = await _details(client, [info])
+    details = await partition_details(client, [info])
     directories = await log_directories(client, {topic: list(info.partitions)})
     return {
         "name": info.name,
         "topic_id": info.topic_id,
         "partitions": len(info.partitions),
-        "replication_factor": _replication(info),
+        "replication_factor": replication(info),
         "internal": info.internal,
         "configs": {
             each.name: None if each.is_sensitive else each.value
@@ -136,333 +134,7 @@ async def _describe(client: KafkaClient, topic: str, all_configs: bool) -> dict[
     }
 
 
-async def _details(client: KafkaClient, topics: Sequence[TopicInfo]) -> dict[str, list[dict[str, Any]]]:
-    """Leader, offsets and bytes of every partition of some topics."""
-    from tailrace.client.admin import extents, log_directories
-    from tailrace.model import TopicPartition
-
-    if not topics:
-        return {}
-    targets = [TopicPartition(info.name, each) for info in topics for each in info.partitions]
-    reach = await extents(client, targets)
-    directories = await log_directories(client, {info.name: list(info.partitions) for info in topics})
-    sizes = {(each.node, target): size for each in directories for target, size in each.sizes.items()}
-
-    def row(info: TopicInfo, partition: int) -> dict[str, Any]:
-        target = TopicPartition(info.name, partition)
-        part = info.partitions[partition]
-        return {
-            "partition": partition,
-            "leader": part.leader,
-            "leader_epoch": part.leader_epoch,
-            "replicas": list(part.replicas),
-            "isr": list(part.isr),
-            "start_offset": reach[target].start,
-            "end_offset": reach[target].end,
-            "bytes": sizes.get((part.leader, target)),
-        }
-
-    return {info.name: [row(info, each) for each in info.partitions] for info in topics}
-
-
-def partition_files(directories: Iterable[Path], topic_id: UUID) -> list[Row]:
-    """The segment files of a topic in the data directories that lie on this machine; none elsewhere."""
-    from tailrace.model import StorageError
-    from tailrace.storage.segment.inspection import inspect_directory
-
-    rows: list[Row] = []
-    for directory in directories:
-        if not directory.is_dir():
-            continue
-        try:
-            inspection = inspect_directory(directory, wanted=lambda found, _life: found.topic_id == topic_id)
-        except (StorageError, OSError):
-            continue  # somebody else's directory, or one that we may not read: there is nothing to show
-        rows += [
-            {
-                "partition": partition.partition,
-                "path": str(directory / segment.path),
-                "bytes": segment.bytes,
-                "first_offset": segment.first_offset,
-                "next_offset": segment.next_offset,
-                "records": segment.records,
-                "state": segment.state,
-            }
-            for partition in inspection.partitions
-            for segment in partition.segments
-        ]
-    return rows
-
-
-# ---- change
-
-
-@command.command(
-    name="create",
-    epilog=examples(
-        "tailrace topic create orders",
-        "tailrace topic create orders -P 12 -c retention.ms=86400000",
-        "tailrace topic create users -c cleanup.policy=compact --if-not-exists",
-    ),
-)
-@click.argument("topic")
-@click.option("-P", "--partitions", type=click.IntRange(min=1), help="Default: the broker's.")
-@click.option("-r", "--replication-factor", type=click.IntRange(min=1), help="Default: the broker's.")
-@_config_option
-@click.option("--if-not-exists", is_flag=True, help="Succeed if there is such a topic already.")
-@_dry_run_option
-@connection_option
-@output_option
-def create_topic(
-    topic: str,
-    partitions: int | None,
-    replication_factor: int | None,
-    configs: tuple[str, ...],
-    if_not_exists: bool,
-    dry_run: bool,
-    cluster: Cluster,
-    output: Output,
-) -> None:
-    """Create a topic."""
-    settings = _settings(configs)
-
-    async def work(client: KafkaClient) -> dict[str, Any]:
-        from tailrace.client import admin
-
-        if if_not_exists and topic in (known := await client.metadata([topic])) and not known[topic].error:
-            info = known[topic]
-            return {"name": topic, "created": False, "partitions": len(info.partitions)}
-        made = await admin.create_topic(
-            client,
-            topic,
-            partitions=partitions or -1,
-            replication_factor=replication_factor or -1,
-            configs=settings,
-            validate_only=dry_run,
-        )
-        return {
-            "name": made.name,
-            "created": not dry_run,
-            "partitions": made.partitions,
-            "replication_factor": made.replication_factor,
-            "topic_id": made.topic_id,
-        }
-
-    row = cluster.run(work)
-    if output.format != "table":
-        output.record(row)
-    elif row["created"] or dry_run:
-        verb = "would create" if dry_run else "created"
-        click.echo(f"{verb} {topic} with {_partitions(row['partitions'])}")
-    else:
-        click.echo(f"{topic} exists already with {_partitions(row['partitions'])}")
-
-
-@command.command(
-    name="alter",
-    epilog=examples(
-        "tailrace topic alter orders -c retention.ms=604800000",
-        "tailrace topic alter orders --reset retention.ms",
-        "tailrace topic alter orders --partitions 12 --dry-run",
-    ),
-)
-@click.argument("topic")
-@click.option("-P", "--partitions", type=click.IntRange(min=1), help="The new number, larger than now.")
-@_config_option
-@click.option("--reset", "resets", multiple=True, metavar="KEY", help="Back to the default. May be repeated.")
-@_dry_run_option
-@connection_option
-@output_option
-def alter_topic(
-    topic: str,
-    partitions: int | None,
-    configs: tuple[str, ...],
-    resets: tuple[str, ...],
-    dry_run: bool,
-    cluster: Cluster,
-    output: Output,
-) -> None:
-    """Change a topic's settings, or give it more partitions.
-
-    Records with a key go to other partitions once there are more of them; those that are there stay.
-    """
-    settings = _settings(configs)
-    if partitions is None and not settings and not resets:
-        raise click.UsageError("nothing to change: give --config, --reset or --partitions.")
-
-    async def work(client: KafkaClient) -> None:
-        from tailrace.client import admin
-
-        if settings or resets:
-            await admin.alter_configs(client, topic, changes=settings, resets=resets, validate_only=dry_run)
-        if partitions is not None:
-            await admin.add_partitions(client, topic, partitions, validate_only=dry_run)
-
-    cluster.run(work)
-    row = {
-        "name": topic,
-        "altered": not dry_run,
-        "configs": settings,
-        "reset": list(resets),
-        "partitions": partitions,
-    }
-    if output.format != "table":
-        output.record(row)
-        return
-    done = [f"{key}={value}" for key, value in settings.items()]
-    done += [f"{key} to its default" for key in resets]
-    done += [] if partitions is None else [_partitions(partitions)]
-    click.echo(f"{'would change' if dry_run else 'changed'} {topic}: {', '.join(done)}")
-
-
-@command.command(
-    name="delete",
-    epilog=examples("tailrace topic delete old-orders", "tailrace topic delete a b c --yes"),
-)
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
-@_dry_run_option
-@_yes_option
-@connection_option
-@output_option
-def delete_topics(
-    topics: tuple[str, ...], dry_run: bool, yes: bool, cluster: Cluster, output: Output
-) -> None:
-    """Delete topics with everything in them."""
-    before = cluster.run(lambda client: _summaries(client, topics))
-    if not dry_run:
-        confirm(f"Delete {_listed(before)}?", yes=yes)
-        cluster.run(lambda client: _delete(client, topics))
-    rows = [{**each, "deleted": not dry_run} for each in before]
-    if output.format != "table":
-        output.rows(rows, columns=())
-        return
-    click.echo(f"{'would delete' if dry_run else 'deleted'} {_listed(before)}")
-
-
-async def _delete(client: KafkaClient, topics: Iterable[str]) -> None:
-    from tailrace.client import admin
-
-    for topic in topics:
-        await admin.delete_topic(client, topic)
-
-
-async def _summaries(client: KafkaClient, topics: Iterable[str]) -> list[dict[str, Any]]:
-    infos = [await client.topic(topic) for topic in topics]
-    details = await _details(client, infos)
-    return [
-        {
-            "name": info.name,
-            "partitions": len(info.partitions),
-            "records": sum(each["end_offset"] - each["start_offset"] for each in details[info.name]),
-        }
-        for info in infos
-    ]
-
-
-@command.command(
-    name="purge",
-    epilog=examples(
-        "tailrace topic purge orders --dry-run",
-        "tailrace topic purge orders --before 7d --yes",
-        "tailrace topic purge orders -p 0 --before-offset 1000 --yes",
-    ),
-)
-@click.argument("topic")
-@click.option("--before-offset", type=click.IntRange(min=0), metavar="N", help="Only records before this.")
-@click.option("--before", metavar="TIME", help="Only records before a time: 7d, or 2026-11-16T09:00.")
-@click.option(
-    "-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="May be repeated."
-)
-@_dry_run_option
-@_yes_option
-@connection_option
-@output_option
-def purge_topic(
-    topic: str,
-    before_offset: int | None,
-    before: str | None,
-    partitions: tuple[int, ...],
-    dry_run: bool,
-    yes: bool,
-    cluster: Cluster,
-    output: Output,
-) -> None:
-    """Delete a topic's records and keep the topic.
-
-    Offsets go on from where they are: a new record gets the offset it would have got anyway.
-    """
-    if before is not None and before_offset is not None:
-        raise click.UsageError("--before and --before-offset exclude each other.")
-    rows = cluster.run(lambda client: _plan_purge(client, topic, partitions, before_offset, before))
-    count = sum(each["records"] for each in rows)
-    if not dry_run:
-        confirm(f"Delete {count:,} records of {topic}?", yes=yes)
-        cluster.run(lambda client: _purge(client, topic, rows))
-    output.rows([{**each, "deleted": not dry_run} for each in rows], columns=_PURGE_COLUMNS)
-    if output.format == "table":
-        click.echo(f"{'would delete' if dry_run else 'deleted'} {count:,} records of {topic}", err=True)
-
-
-async def _plan_purge(
-    client: KafkaClient, topic: str, only: Sequence[int], before_offset: int | None, before: str | None
-) -> list[dict[str, Any]]:
-    from tailrace.client.admin import extents
-    from tailrace.client.moment import parse_moment
-    from tailrace.model import TopicPartition
-    from tailrace.runtime import SystemClock
-
-    info = await client.topic(topic)
-    targets = [TopicPartition(topic, each) for each in (only or info.partitions)]
-    reach = await extents(client, targets)
-    ends = {target: each.end for target, each in reach.items()}
-    if before_offset is not None:
-        ends = {target: min(before_offset, end) for target, end in ends.items()}
-    if before is not None:
-        moment = parse_moment(before, now_ms=SystemClock().now_ms())
-        found = await client.list_offsets(dict.fromkeys(targets, moment))
-        ends |= {target: each.offset for target, each in found.items() if each.offset >= 0}
-    return [
-        {
-            "partition": target.partition,
-            "start_offset": reach[target].start,
-            "new_start_offset": max(ends[target], reach[target].start),
-            "records": max(ends[target] - reach[target].start, 0),
-        }
-        for target in targets
-    ]
-
-
-async def _purge(client: KafkaClient, topic: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    from tailrace.client.admin import delete_records
-    from tailrace.model import TopicPartition
-
-    before = {TopicPartition(topic, each["partition"]): each["new_start_offset"] for each in rows}
-    await delete_records(client, before)
-
-
 # ---- words
-
-
-def _settings(texts: Iterable[str]) -> dict[str, str]:
-    settings = {}
-    for text in texts:
-        key, found, value = text.partition("=")
-        if not found or not key:
-            raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--config")
-        settings[key.strip()] = value
-    return settings
-
-
-def _replication(info: TopicInfo) -> int:
-    return max((len(each.replicas) for each in info.partitions.values()), default=0)
-
-
-def _partitions(count: int) -> str:
-    return "1 partition" if count == 1 else f"{count} partitions"
-
-
-def _listed(topics: Sequence[Mapping[str, Any]]) -> str:
-    return ", ".join(f"{each['name']} ({each['records']:,} records)" for each in topics)
 
 
 def _bytes(count: int) -> str:
@@ -501,10 +173,4 @@ _FILE_COLUMNS = (
     Column("next_offset", "next offset", right=True),
     Column("records", right=True),
     Column("state"),
-)
-_PURGE_COLUMNS = (
-    Column("partition", right=True),
-    Column("start_offset", "start", right=True),
-    Column("new_start_offset", "new start", right=True),
-    Column("records", right=True),
 )

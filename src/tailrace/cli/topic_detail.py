@@ -1,0 +1,92 @@
+"""What `tailrace topic` knows of topics: partitions with offsets and bytes, and the files they are in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from tailrace.cli.output import Row
+
+if TYPE_CHECKING:
+    from tailrace.client.kafka import KafkaClient
+    from tailrace.client.metadata import TopicInfo
+
+
+async def partition_details(
+    client: KafkaClient, topics: Sequence[TopicInfo]
+) -> dict[str, list[dict[str, Any]]]:
+    """Leader, offsets and bytes of every partition of some topics."""
+    from tailrace.client.admin import extents, log_directories
+    from tailrace.model import TopicPartition
+
+    if not topics:
+        return {}
+    targets = [TopicPartition(info.name, each) for info in topics for each in info.partitions]
+    reach = await extents(client, targets)
+    directories = await log_directories(client, {info.name: list(info.partitions) for info in topics})
+    sizes = {(each.node, target): size for each in directories for target, size in each.sizes.items()}
+
+    def row(info: TopicInfo, partition: int) -> dict[str, Any]:
+        target = TopicPartition(info.name, partition)
+        part = info.partitions[partition]
+        return {
+            "partition": partition,
+            "leader": part.leader,
+            "leader_epoch": part.leader_epoch,
+            "replicas": list(part.replicas),
+            "isr": list(part.isr),
+            "start_offset": reach[target].start,
+            "end_offset": reach[target].end,
+            "bytes": sizes.get((part.leader, target)),
+        }
+
+    return {info.name: [row(info, each) for each in info.partitions] for info in topics}
+
+
+async def summaries(client: KafkaClient, topics: Iterable[str]) -> list[dict[str, Any]]:
+    """How large topics are, in a line each."""
+    infos = [await client.topic(topic) for topic in topics]
+    details = await partition_details(client, infos)
+    return [
+        {
+            "name": info.name,
+            "partitions": len(info.partitions),
+            "records": sum(each["end_offset"] - each["start_offset"] for each in details[info.name]),
+        }
+        for info in infos
+    ]
+
+
+def replication(info: TopicInfo) -> int:
+    return max((len(each.replicas) for each in info.partitions.values()), default=0)
+
+
+def partition_files(directories: Iterable[Path], topic_id: UUID) -> list[Row]:
+    """The segment files of a topic in the data directories that lie on this machine; none elsewhere."""
+    from tailrace.model import StorageError
+    from tailrace.storage.segment.inspection import inspect_directory
+
+    rows: list[Row] = []
+    for directory in directories:
+        if not directory.is_dir():
+            continue
+        try:
+            inspection = inspect_directory(directory, wanted=lambda found, _life: found.topic_id == topic_id)
+        except (StorageError, OSError):
+            continue  # somebody else's directory, or one that we may not read: there is nothing to show
+        rows += [
+            {
+                "partition": partition.partition,
+                "path": str(directory / segment.path),
+                "bytes": segment.bytes,
+                "first_offset": segment.first_offset,
+                "next_offset": segment.next_offset,
+                "records": segment.records,
+                "state": segment.state,
+            }
+            for partition in inspection.partitions
+            for segment in partition.segments
+        ]
+    return rows
