@@ -77,6 +77,17 @@ def test_a_lake_is_compacted_while_it_is_read_and_the_newest_of_each_key_are_kep
     assert latest_in(latest) == latest_of(expected) and done.latest_rows == len(latest_of(expected))
 
 
+def test_a_lake_may_lie_in_a_folder_whose_name_would_be_a_pattern(
+    spark: SparkSession, broker: tailrace.Broker, filler: Filler, tmp_path: Path
+) -> None:
+    broker.create_topic("orders", 1)
+    filler.fill("orders", 0, [(1, b"a", b"1", ()), (2, b"b", b"2", ()), (3, b"a", b"3", ())])
+    place = tmp_path / "of [2026] {x,y}*"
+    fill_lake(broker, place / "lake")
+    done = compact(CompactConfig(lake=str(place / "lake"), snapshot=str(place / "latest")), spark=spark)
+    assert done.latest_rows == 2
+
+
 def test_a_snapshot_takes_the_place_of_the_one_before(
     spark: SparkSession, broker: tailrace.Broker, filler: Filler, tmp_path: Path
 ) -> None:

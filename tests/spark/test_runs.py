@@ -21,6 +21,7 @@ from tailrace.cli.connection import Cluster
 from tailrace.cli.main import main
 from tailrace.client.run_record import RunRecord
 from tailrace.model import TailraceError
+from tailrace.spark.pipelines import heartbeat
 from tailrace.spark.pipelines.declared import read_declared
 from tailrace.spark.pipelines.failure import cause_of
 from tailrace.spark.pipelines.run_topic import fetch_runs
@@ -83,8 +84,9 @@ def rows_of(run: RunRecord) -> int:
 
 
 def test_declared_pipelines_run_together_in_one_spark(
-    spark: SparkSession, broker: tailrace.Broker, tmp_path: Path
+    spark: SparkSession, broker: tailrace.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(heartbeat, "_END_S", DEADLINE_S)  # Spark leaves a small machine little time for it
     fill(broker, "a", 30)
     fill(broker, "b", 20)
     tables = {

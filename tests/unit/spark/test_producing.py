@@ -342,7 +342,7 @@ def test_what_is_not_flushed_before_the_end_is_given_up(
     interference.acts = [refuse] * 1000
     with BatchProducer(link, batch_bytes_max=200) as producer:
         producer.send("orders", 0, rows_of(b"x" * 100, b"x" * 100))
-        assert sent.wait(10)
+        assert sent.wait(60)
     with pytest.raises(ClientClosed):
         producer.send("orders", 0, rows_of(b"2"))
     interference.acts = []
@@ -382,7 +382,7 @@ def test_a_link_that_closes_ends_the_wait(
     interference.acts = [refuse] * 1000
     with BatchProducer(link, batch_bytes_max=100) as producer:
         producer.send("orders", 0, rows_of(b"1" * 30, b"1" * 30, b"1" * 30))
-        assert refused.wait(10)
+        assert refused.wait(60)
         closing = threading.Thread(target=link.close)
         closing.start()
         with pytest.raises((ClientClosed, BrokerError)):

@@ -72,7 +72,7 @@ class IcebergTable:
         if set(str(root)) & _NOT_IN_URIS:
             raise ConfigError(f"lake {str(root)!r}: Iceberg wants a path without any of # ? % in it")
         self.root = root
-        self._catalogue = _open_catalogue(root)
+        self._catalogue = _open_known_catalogue(root)
         self._table = self._open()
         self._listed: dict[str, list[tuple[Any, DataFile]]] = {}  # by manifest, which never change
 
@@ -204,6 +204,18 @@ class IcebergTable:
             work.commit_transaction()
         except CommitFailedException as error:
             raise Conflict(f"{self.root}: another program changed the Iceberg table: {error}") from error
+
+
+def _open_known_catalogue(root: Path) -> Any:
+    """The catalogue, with its tables.
+
+    pyiceberg looks for them and makes those that it did not find: of two that do so at once, one would fail.
+    The folder of metadata is made after them, so where it is they are too.
+    """
+    if (root / _METADATA).is_dir():
+        return _open_catalogue(root)
+    with hold_lock(root / LOCK):
+        return _open_catalogue(root)
 
 
 def _open_catalogue(root: Path) -> Any:

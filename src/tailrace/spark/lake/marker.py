@@ -51,7 +51,7 @@ def make_lake(root: Path, format: str) -> str:
     if root.exists() and not root.is_dir():
         raise ConfigError(f"lake {str(root)!r} is a file. Name a folder")
     strangers = sorted(name for name in os.listdir(root) if name != OWN) if root.is_dir() else []
-    if strangers:
+    if strangers and read_format(root) is None:
         raise ConfigError(
             f"{str(root)!r} is not a lake and has files ({', '.join(strangers[:3])}, ...)."
             " Name an empty or a new folder"

@@ -39,7 +39,7 @@ def save_bad(root: Path, span: BadSpan, *, topic: str, partition: int, next_offs
         saved=saved,
     )
     if saved is not None:
-        write_new(root / saved.replace(".bin", ".json"), msgspec.json.encode(bad) + b"\n")
+        write_new((root / saved).with_suffix(".json"), msgspec.json.encode(bad) + b"\n")
     return bad
 
 

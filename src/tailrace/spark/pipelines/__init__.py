@@ -9,6 +9,7 @@
     archive_plan.py, archive_reach.py, archive_task.py   parts of archive: decided, asked, done in workers
     compact_plan.py, compact_task.py, latest.py          parts of compact, in the same order
     spread.py                                            a list of tasks through Spark, and their results
+    spark_path.py                                        paths as Spark takes them
     progress.py                                          what a run tells while it goes on
 
 A pipeline takes a `spark` session, an observer of its progress and an event that stops it between batches. It

@@ -10,8 +10,9 @@ one meets a Conflict, throws away what it staged and goes on from where the othe
 Memory does not depend on the backlog: a batch is bounded, workers hold a fetch in hand and one on its way,
 and the driver sees one small row per task.
 
-What may go away is tried again: a broker that restarts, a worker that died, a range that retention overtook
-while it was read. With `once` a few times, else for as long as the run lasts.
+What may go away is tried again: a worker that died, or a range that retention overtook while it was read, a
+few times; a broker that restarts a few times with `once`, else for as long as the run lasts. A topic that is
+made anew is none of these: its records are not those that the lake has, and none of them gets in.
 """
 
 from __future__ import annotations
@@ -37,12 +38,14 @@ from tailrace.spark.link import BrokerLink, link_to
 from tailrace.spark.pipelines.archive_plan import (
     BatchPlan,
     Reach,
+    check_not_anew,
     check_same_topics,
     new_topic_ids,
     plan_batch,
     plan_tasks,
+    topic_ids_of,
 )
-from tailrace.spark.pipelines.archive_reach import parse_starting, read_reach, read_starts
+from tailrace.spark.pipelines.archive_reach import parse_starting, read_reach, read_starts, read_topic_ids
 from tailrace.spark.pipelines.archive_task import ArchiveWork, TaskWritten, write_ranges
 from tailrace.spark.pipelines.progress import Observer, Pace, Progress, ignore
 from tailrace.spark.pipelines.spread import SparkFailed, TaskFailed, count_cores, spread
@@ -191,6 +194,7 @@ class _Archive:
         self.pace = Pace()
         self.tally = _Tally()
         self.ends: dict[TopicPartition, int] = {}
+        self.began_ids: dict[str, str] = {}  # of the topics that this run is about
         self.topic_ids: dict[str, str] = {}  # as the table has them
         self.new_ids: dict[str, str] = {}  # those that the next commit brings
         self.known_bad: set[BadRange] = set()
@@ -203,6 +207,7 @@ class _Archive:
 
     def run(self, reach: Mapping[TopicPartition, Reach]) -> Archived:
         began = time.monotonic()
+        self.began_ids = topic_ids_of(reach)
         self._look()
         self._compare(reach)
         self._begin(reach)
@@ -266,6 +271,8 @@ class _Archive:
         """Write a batch and commit it: the table has all of it afterwards, or nothing."""
         with Staging(self.table.root) as staging:
             written = self._write(plan, staging.path)
+            # An id never comes back: one that is the same now was the same all the time that was read.
+            check_not_anew(self.began_ids, read_topic_ids(self.link, self.config.topic))
             files = [file for task in written for file in task.files]
             found = [*plan.gaps, *(bad for task in written for bad in task.bad)]
             # A damaged batch that lies across two ranges is met twice.
@@ -318,6 +325,7 @@ class _Archive:
     def _compare(self, reach: Mapping[TopicPartition, Reach]) -> None:
         """Refuse another topic of the same name, and note which ids the table does not have yet."""
         check_same_topics(self.ends, reach, topic_ids=self.topic_ids)
+        check_not_anew(self.began_ids, topic_ids_of(reach))
         self.new_ids = new_topic_ids(reach, topic_ids=self.topic_ids)
 
     def _begin(self, reach: Mapping[TopicPartition, Reach]) -> None:

@@ -92,9 +92,14 @@ def plan_tasks(ranges: Sequence[OffsetRange], *, cores: int) -> list[list[Offset
     return plan_ranges(ranges, parts=max(1, min(2 * cores, rows // TASK_ROWS_MIN)))
 
 
+def topic_ids_of(reach: Mapping[TopicPartition, Reach]) -> dict[str, str]:
+    """The ids of the topics, by name; without those whose broker has none."""
+    return {tp.topic: each.topic_id for tp, each in reach.items() if each.topic_id}
+
+
 def new_topic_ids(reach: Mapping[TopicPartition, Reach], *, topic_ids: Mapping[str, str]) -> dict[str, str]:
     """The ids that the lake does not have yet."""
-    there = {tp.topic: each.topic_id for tp, each in reach.items() if each.topic_id}
+    there = topic_ids_of(reach)
     return {topic: there[topic] for topic in sorted(there.keys() - topic_ids.keys())}
 
 
@@ -118,6 +123,19 @@ def check_same_topics(
             raise OtherTopic(
                 f"the lake's records of {tp} go up to offset {end}, and the topic ends at {reach[tp].high}."
                 f" {_FIX}"
+            )
+
+
+def check_not_anew(began: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """OtherTopic if a name stands for another topic now than when the run began, by their ids.
+
+    Records are asked for by the name of their topic, and where a run began holds for one topic only.
+    """
+    for topic, topic_id in sorted(now.items()):
+        if began.get(topic, topic_id) != topic_id:
+            raise OtherTopic(
+                f"topic {topic} was deleted and made anew during this run, and nothing of the new one is in"
+                " the lake. Run it again: a lake that has nothing of the old one takes the new one"
             )
 
 

@@ -13,6 +13,8 @@ from tailrace.client.offsets import EARLIEST, LATEST
 from tailrace.model import ConfigError, TopicPartition
 from tailrace.spark.link import BrokerLink
 from tailrace.spark.pipelines.archive_plan import Reach
+from tailrace.spark.source.lookup import find_partitions
+from tailrace.spark.source.settings import Topics
 
 
 def read_reach(
@@ -51,6 +53,12 @@ async def _read_reach(
         )
         for tp in partitions
     }
+
+
+def read_topic_ids(link: BrokerLink, topics: Sequence[str]) -> dict[str, str]:
+    """Which topics the names stand for now; without those that are gone, or whose broker has no ids."""
+    wanted = Topics(names=tuple(topics))
+    return dict(link.run(lambda client: find_partitions(client, wanted, passes_missing=True)).ids)
 
 
 def read_starts(

@@ -25,6 +25,7 @@ import msgspec
 
 from tailrace.model import ConfigError, TopicPartition
 from tailrace.spark.lake import DataFile, Snapshot, Table
+from tailrace.spark.pipelines.spark_path import spark_path, spark_pattern
 from tailrace.spark.pipelines.spread import SparkFailed, plan_reason
 
 if TYPE_CHECKING:
@@ -90,20 +91,20 @@ def _write_topics(
             by_topic.setdefault(file.topic, []).append(file)
     rows = 0
     for topic, files in sorted(by_topic.items()):
-        paths = [str(root / file.path) for file in files]
+        paths = [root / file.path for file in files]
         try:
-            rows += _write_topic(spark, paths, str(fresh / f"topic={topic}"))
+            rows += _write_topic(spark, paths, fresh / f"topic={topic}")
         except Exception as error:  # py4j's, gRPC's and pyspark's have nothing in common but this
             reason = plan_reason(str(error))
             raise SparkFailed(f"the newest records of {topic} could not be written: {reason}") from error
     return rows
 
 
-def _write_topic(spark: SparkSession, paths: Sequence[str], target: str) -> int:
+def _write_topic(spark: SparkSession, paths: Sequence[Path], target: Path) -> int:
     """Two passes: keys and offsets find the newest, which then pick the rows; values are never grouped."""
     from pyspark.sql import functions as sql
 
-    rows = spark.read.schema(_COLUMNS).parquet(*paths)
+    rows = spark.read.schema(_COLUMNS).parquet(*map(spark_pattern, paths))
     newest = (
         rows.where(sql.col("key").isNotNull())
         .groupBy("partition", "key")
@@ -111,8 +112,8 @@ def _write_topic(spark: SparkSession, paths: Sequence[str], target: str) -> int:
         .select("partition", "offset")
     )
     latest = rows.join(newest, ["partition", "offset"], "left_semi").where(sql.col("value").isNotNull())
-    latest.sortWithinPartitions("partition", "offset").write.parquet(target)
-    return spark.read.schema(_COLUMNS).parquet(target).count()
+    latest.sortWithinPartitions("partition", "offset").write.parquet(spark_path(target))
+    return spark.read.schema(_COLUMNS).parquet(spark_pattern(target)).count()
 
 
 def _write_marker(fresh: Path, root: Path, snapshot: Snapshot, rows: int) -> None:

@@ -38,6 +38,7 @@ from tailrace.model import ConfigError, TailraceError, TopicPartition
 from tailrace.spark.link import BrokerLink, link_to
 from tailrace.spark.pipelines.failure import cause_of, is_spark_error
 from tailrace.spark.pipelines.progress import Observer, Pace, Progress, ignore
+from tailrace.spark.pipelines.spark_path import spark_path
 from tailrace.spark.pipelines.sql_query import Views, is_aggregate, near_hint, plan_views
 from tailrace.spark.pipelines.sql_sink import (
     Show,
@@ -47,7 +48,6 @@ from tailrace.spark.pipelines.sql_sink import (
     print_table,
     show_batch,
     show_rows,
-    spark_path,
     write_batch,
 )
 from tailrace.spark.pipelines.sql_view import make_view, read_topics

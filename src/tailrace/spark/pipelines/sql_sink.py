@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailrace.model import ConfigError, escape
+from tailrace.spark.pipelines.spark_path import spark_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,6 +28,7 @@ Show = Callable[[int, Sequence[str], Sequence[Sequence[object]], bool], None]
 """Shows rows of a batch: its number, the columns, the rows, and whether there were more."""
 
 MARKER = "_tailrace_sql.json"
+_UNFINISHED_MARKER = f".{MARKER}."
 _CELL_CHARS_MAX = 60
 
 
@@ -132,7 +134,7 @@ def _as_text(frame: DataFrame, name: str) -> Any:
 def claim_folder(folder: Path, checkpoint: Path, *, query: str) -> None:
     """Make the folder that of this checkpoint, or find that it is; ConfigError if it is another's."""
     mine, its = _read_id(checkpoint / MARKER), _read_id(folder / MARKER)
-    if its is None and folder.exists() and any(path != checkpoint for path in folder.iterdir()):
+    if its is None and folder.exists() and _has_strangers(folder, checkpoint):
         raise ConfigError(
             f"sql: {str(folder)!r} has files that are no result of a query. Name another folder"
         )
@@ -150,6 +152,13 @@ def claim_folder(folder: Path, checkpoint: Path, *, query: str) -> None:
             _write_marker(place / MARKER, {"v": 1, "id": mine, "query": query})
 
 
+def _has_strangers(folder: Path, checkpoint: Path) -> bool:
+    """Whether there is more in a folder than its checkpoint and a marker whose writer was killed."""
+    return any(
+        path != checkpoint and not path.name.startswith(_UNFINISHED_MARKER) for path in folder.iterdir()
+    )
+
+
 def _read_id(path: Path) -> str | None:
     try:
         text = path.read_text(encoding="utf-8")
@@ -163,7 +172,7 @@ def _read_id(path: Path) -> str | None:
 
 
 def _write_marker(path: Path, content: dict[str, object]) -> None:
-    made = path.with_name(f".{path.name}.{os.getpid()}")
+    made = path.with_name(f"{_UNFINISHED_MARKER}{os.getpid()}")
     with made.open("w", encoding="utf-8") as file:
         json.dump(content, file)
         file.flush()
@@ -186,11 +195,6 @@ def write_batch(frame: DataFrame, batch: int, *, folder: Path) -> None:
     _sync(hidden)
     hidden.rename(final)
     _sync(folder)
-
-
-def spark_path(path: Path) -> str:
-    """A path of this machine as Spark takes it: a URI, but with every character as it is."""
-    return f"file://{path.absolute()}"
 
 
 def _sync(path: Path) -> None:

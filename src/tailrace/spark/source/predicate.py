@@ -6,7 +6,8 @@
     timestamp          =, >, >=                                  from the first so late on; Spark checks
 
 Timestamps need not grow along the log, so a later record may be older: an upper bound cuts nothing off, and a
-lower one only what lies before the first record that satisfies it. None of these columns is ever null.
+lower one only what lies before the first record that satisfies it, unless it is before 1970: times like that
+are words to a broker. None of these columns is ever null.
 
 Filters are told apart by the names of their classes, which pyspark 4.0 does not have yet.
 """
@@ -108,7 +109,9 @@ def _narrow_time(bounds: Bounds, kind: str, value: Any) -> Bounds:
     since = value - _EPOCH
     # In whole milliseconds, rounded down: floats would not hold microseconds for ever.
     time_ms = (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
-    return replace(bounds, time_ms_min=max(0, time_ms, bounds.time_ms_min or 0))
+    if time_ms < 0:  # which a broker cannot be asked for, and records may be as old: one without a time is
+        return bounds
+    return replace(bounds, time_ms_min=max(time_ms, bounds.time_ms_min or 0))
 
 
 def _narrow_among(bounds: Bounds, column: str, values: Any) -> tuple[Bounds, bool]:

@@ -4,7 +4,7 @@ Who calls what (pyspark 4.2 and later):
 
     initialOffset()                a new query's start, asked for again until its first batch is done
     latestOffset(start, limit)     the end of the next batch; `start` is the end of the finished one
-    partitions(start, end)         the tasks of a batch, the same ones whenever it is replayed
+    partitions(start, end)         the tasks of a batch, with the same ranges whenever it is replayed
     read(partition)                in the workers
     prepareForTriggerAvailableNow  the end is settled now, whatever comes later
 
@@ -30,6 +30,7 @@ from tailrace.client.kafka import KafkaClient
 from tailrace.client.offsets import EARLIEST, LATEST
 from tailrace.model import TopicPartition
 from tailrace.spark.link import BrokerLink
+from tailrace.spark.offset_range import OffsetRange
 from tailrace.spark.reading import DataLoss, lost
 from tailrace.spark.source import lookup
 from tailrace.spark.source.columns import arrow_schema
@@ -37,7 +38,16 @@ from tailrace.spark.source.group import GroupProgress
 from tailrace.spark.source.offset import StreamOffset, plan_batch, read_offset, write_offset
 from tailrace.spark.source.settings import SourceSettings
 from tailrace.spark.source.task import plan_tasks, read_task
-from tailrace.spark.source.trigger import Limits, LogView, plan_end, plan_losses, plan_restarts, plan_starts
+from tailrace.spark.source.trigger import (
+    MADE_ANEW,
+    Limits,
+    LogView,
+    made_anew,
+    plan_end,
+    plan_losses,
+    plan_restarts,
+    plan_starts,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
@@ -112,7 +122,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch."""
         self._known = read_offset(end)
-        return [InputPartition(task) for task in plan_tasks(plan_batch(start, end), self._settings)]
+        ranges = self._without_lost(plan_batch(start, end), self._known)
+        return [InputPartition(task) for task in plan_tasks(ranges, self._settings)]
 
     def commit(self, end: dict[str, Any]) -> None:
         """A batch is done. Newer Sparks say so earlier, through latestOffset."""
@@ -195,6 +206,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             offsets_max=_least(settings.trigger_offsets_max, getattr(limit, "max_rows", None)),
             bytes_max=_least(settings.trigger_bytes_max, getattr(limit, "max_bytes", None)),
         )
+
+    def _without_lost(self, ranges: Sequence[OffsetRange], ended: StreamOffset) -> Sequence[OffsetRange]:
+        """The ranges of a batch without topics that were made anew since it was planned; DataLoss if wanted.
+
+        A batch that was cut short is given again when its query restarts, before anything else is asked for,
+        and its offsets may by then be those of other records.
+        """
+        if not ranges:
+            return ranges
+        topics = self._settings.topics
+        found = self._link().run(lambda client: lookup.find_partitions(client, topics, passes_missing=True))
+        anew = made_anew(ended.ids, found.ids)
+        if self._settings.fail_on_data_loss:
+            for each in ranges:
+                if each.topic in anew:
+                    raise DataLoss(lost(each.topic_partition, each.start, each.end, MADE_ANEW))
+        return [each for each in ranges if each.topic not in anew]
 
     def _latest_without_start(self) -> dict[str, Any]:
         """For pyspark before 4.2."""

@@ -17,6 +17,9 @@ from tailrace.model import TopicPartition
 from tailrace.spark.admission import plan_admission
 from tailrace.spark.source.offset import StreamOffset
 
+MADE_ANEW = "the topic was deleted and made anew"
+"""Why nothing of it can be read on."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogView:
@@ -38,16 +41,21 @@ class Limits:
 def plan_losses(begun: StreamOffset, view: LogView) -> dict[TopicPartition, str]:
     """Partitions that cannot be read on from where the stream stands, and why."""
     losses: dict[TopicPartition, str] = {}
+    anew = made_anew(begun.ids, view.ids)
     for tp, offset in begun.positions.items():
         latest = view.latest.get(tp)
-        old, new = begun.ids.get(tp.topic), view.ids.get(tp.topic)
         if latest is None:
             losses[tp] = "the partition does not exist any more"
-        elif old is not None and new is not None and old != new:
-            losses[tp] = "the topic was deleted and made anew"
+        elif tp.topic in anew:
+            losses[tp] = MADE_ANEW
         elif latest < offset:
             losses[tp] = f"the log ends at {latest}, before {offset} (was the topic made anew?)"
     return losses
+
+
+def made_anew(before: Mapping[str, str], now: Mapping[str, str]) -> set[str]:
+    """Names that stand for other topics now, by the ids of both moments; one without an id is not told."""
+    return {topic for topic, topic_id in now.items() if before.get(topic, topic_id) != topic_id}
 
 
 def plan_restarts(begun: StreamOffset, view: LogView) -> list[TopicPartition]:

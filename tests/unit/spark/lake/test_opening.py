@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from tailrace.model import ConfigError, StorageError
-from tailrace.spark.lake import open_table
+from tailrace.spark.lake import iceberg, open_table
+from tailrace.spark.lake.durable import hold_lock
+from tailrace.spark.lake.layout import LOCK
+from tailrace.spark.lake.marker import make_lake
 
 FORMATS = ["parquet", "delta", "iceberg"]
 
@@ -123,6 +126,33 @@ def test_without_its_package_a_format_says_what_to_install(
     with pytest.raises(ConfigError, match=r"pip install 'tailrace\[lake\]'"):
         open_table(tmp_path / "lake", format=format, create=True)
     assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_lake_that_another_process_made_in_the_meantime_is_no_stranger(tmp_path: Path, format: str) -> None:
+    open_table(tmp_path, format=format, create=True).close()
+    (tmp_path / "topic=orders").mkdir()
+    assert make_lake(tmp_path, "parquet") == format
+
+
+def test_a_new_iceberg_catalogue_is_made_by_one_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[bool] = []
+    plain = iceberg._open_catalogue
+
+    def looking(root: Path) -> Any:
+        try:
+            with hold_lock(root / LOCK, timeout_s=0):
+                held.append(False)
+        except StorageError:
+            held.append(True)
+        return plain(root)
+
+    monkeypatch.setattr(iceberg, "_open_catalogue", looking)
+    open_table(tmp_path / "lake", format="iceberg", create=True).close()
+    open_table(tmp_path / "lake").close()
+    assert held == [True, False], "whoever only opens it waits for nobody"
 
 
 def test_iceberg_refuses_a_path_that_is_no_uri(tmp_path: Path) -> None:

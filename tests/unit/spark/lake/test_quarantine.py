@@ -10,6 +10,7 @@ from tests.unit.spark.lake.kit import Kit, record_at
 from tailrace.records import build_batch
 from tailrace.spark.codec import Piece, decode_pieces
 from tailrace.spark.lake import Staging, Written
+from tailrace.spark.lake.quarantine import save_bad
 
 
 @pytest.fixture(autouse=True)
@@ -65,6 +66,16 @@ def test_other_bytes_that_claim_the_same_offsets_are_kept_beside_them(kit: Kit) 
     second = archived(kit, broken(0, 3, flip=-2), end=3).bad[0].saved
     assert first is not None and second is not None and second == first.replace(".bin", "-1.bin")
     assert (kit.root / first).read_bytes() != (kit.root / second).read_bytes()
+
+
+def test_a_topic_whose_name_has_an_ending_in_it_keeps_its_folder(kit: Kit) -> None:
+    (piece,) = decode_pieces(
+        broken(0, 3), start=0, end=3, topic="logs.binary", partition=3, headers=True, keeps_bad=True
+    )
+    bad = save_bad(kit.root, piece.bad[0], topic="logs.binary", partition=3, next_offset=3)
+    name = "_tailrace/quarantine/topic=logs.binary/p00003-00000000000000000000-00000000000000000002"
+    assert bad.saved == f"{name}.bin"
+    assert json.loads((kit.root / f"{name}.json").read_text())["saved"] == bad.saved
 
 
 def test_offsets_that_make_no_sense_still_make_a_name(kit: Kit) -> None:

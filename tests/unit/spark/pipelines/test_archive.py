@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tests.spark.kill_archive import LocalSpark, as_session
 from tests.unit.spark.pipelines.archive_rig import (
@@ -229,6 +230,59 @@ def test_a_topic_made_anew_is_refused_with_the_fix(
     with pytest.raises(OtherTopic, match=r"another topic that was named orders\. .*another lake \(--to\)"):
         run(config)
     assert len(lake_rows(Path(config.to))) == 10
+
+
+def test_records_of_a_topic_made_anew_while_it_is_read_do_not_get_into_the_lake(
+    broker: tailrace.Broker, filler: Filler, config: ArchiveConfig
+) -> None:
+    broker.create_topic("orders", 1)
+    filler.fill("orders", 0, some_records(10))
+
+    def make_anew(_task: int) -> None:
+        link_to(config.bootstrap).run(lambda client: delete_topic(client, "orders"))
+        broker.create_topic("orders", 1)
+        filler.fill("orders", 0, some_records(10, at_ms=NOON_MS + DAY_MS))
+
+    with pytest.raises(OtherTopic, match=r"topic orders was deleted and made anew during this run"):
+        run(config, LocalSpark(interfere=make_anew))
+    assert lake_rows(Path(config.to)) == []
+    assert run(config).rows == 10
+
+
+def test_a_topic_made_anew_is_not_begun_where_the_old_one_was(
+    broker: tailrace.Broker, filler: Filler, config: ArchiveConfig
+) -> None:
+    broker.create_topic("orders", 1)
+    filler.fill("orders", 0, some_records(10))
+    link = link_to(config.bootstrap)
+    link.run(lambda client: delete_records(client, {TopicPartition("orders", 0): 10}))
+
+    def make_anew(_progress: Progress) -> None:
+        link.run(lambda client: delete_topic(client, "orders"))
+        broker.create_topic("orders", 1)
+        filler.fill("orders", 0, some_records(30))
+
+    with pytest.raises(OtherTopic, match=r"made anew during this run.* Run it again"):
+        archive(config, spark=as_session(LocalSpark()), observe=make_anew)
+    assert run(config).rows == 30
+
+
+def test_records_that_were_read_before_their_topic_was_deleted_are_kept(
+    broker: tailrace.Broker, filler: Filler, config: ArchiveConfig
+) -> None:
+    broker.create_topic("orders", 1)
+    filler.fill("orders", 0, some_records(10))
+    expected = topic_rows(broker, ["orders"])
+
+    class DeletesAfter(LocalSpark):
+        def attempt(self, task: int) -> list[pa.RecordBatch]:
+            found = super().attempt(task)
+            link_to(config.bootstrap).run(lambda client: delete_topic(client, "orders"))
+            return found
+
+    with pytest.raises(UnknownTopic, match="topic orders does not exist"):
+        run(config, DeletesAfter())
+    assert lake_rows(Path(config.to)) == expected
 
 
 def test_a_broken_batch_is_set_aside_with_its_reason_and_the_others_are_archived(

@@ -15,6 +15,7 @@ import tailrace
 from tailrace.client.admin import create_topic, delete_topic
 from tailrace.client.kafka import KafkaClient
 from tailrace.client.run_record import TOPIC, RunRecord, new_run
+from tailrace.spark.pipelines import heartbeat as heartbeat_module
 from tailrace.spark.pipelines.heartbeat import Heartbeat
 from tailrace.spark.pipelines.progress import Progress
 from tailrace.spark.pipelines.run_topic import (
@@ -27,6 +28,12 @@ from tailrace.spark.pipelines.run_topic import (
 
 DEADLINE_S = 60
 T = TypeVar("T")
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may need longer for the last record than a person should have to wait for it."""
+    monkeypatch.setattr(heartbeat_module, "_END_S", DEADLINE_S)
 
 
 def ask(bootstrap: str, work: Callable[[KafkaClient], Coroutine[Any, Any, T]]) -> T:
@@ -124,13 +131,12 @@ def test_a_run_that_ends_at_once_is_told_all_the_same() -> None:
         assert (run.state, run.error) == ("failed", "no such topic")
 
 
-def test_without_a_broker_nothing_is_told_and_nothing_waits() -> None:
+def test_without_a_broker_nothing_is_told_and_nothing_waits(caplog: pytest.LogCaptureFixture) -> None:
     beating = heartbeat("127.0.0.1:1")
     beating.start()
-    began = time.monotonic()
     beating.end(state="finished")
-    assert time.monotonic() - began < 4  # a broker that has answered is waited for longer
     assert not beating._thread.is_alive()
+    assert "could not be told" not in caplog.text  # which is said of an end that was waited for
 
 
 def test_a_broker_that_comes_later_is_told_and_one_that_restarts_is_told_again(tmp_path: Path) -> None:

@@ -135,6 +135,25 @@ def test_a_claim_that_was_cut_short_is_finished(tmp_path: Path) -> None:
     assert (folder / MARKER).read_text() == (checkpoint / MARKER).read_text()
 
 
+def test_a_claim_that_was_killed_while_it_wrote_its_marker_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, checkpoint = tmp_path / "out", tmp_path / "out" / "_checkpoint"
+    replace = Path.replace
+
+    def killed(path: Path, target: Path) -> Path:
+        if target.parent == folder:
+            raise KeyboardInterrupt
+        return replace(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            claim_folder(folder, checkpoint, query=STREAM)
+    claim_folder(folder, checkpoint, query=STREAM)
+    assert (folder / MARKER).read_text() == (checkpoint / MARKER).read_text()
+
+
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "photo.jpg").touch()
     with pytest.raises(ConfigError, match="no result of a query"):

@@ -103,6 +103,13 @@ def test_a_lower_bound_in_time_is_known_to_the_millisecond_and_checked_again(kin
     assert left == [lower]
 
 
+def test_a_lower_bound_before_1970_passes_over_nothing() -> None:
+    lower = on("GreaterThan", "timestamp", datetime(1960, 1, 1, tzinfo=UTC))
+    bounds, left = plan_bounds([lower])
+    assert bounds.time_ms_min is None, "a record without a time has -1 ms, and the log cannot be asked for it"
+    assert left == [lower]
+
+
 def test_records_before_the_first_one_late_enough_are_not_read() -> None:
     bounds = plan_bounds([on("GreaterThan", "timestamp", datetime(2026, 1, 1, tzinfo=UTC))])[0]
     times = {TopicPartition("a", 0): 60, TopicPartition("a", 1): 100}

@@ -340,6 +340,21 @@ def test_a_topic_made_anew_is_a_loss_however_long_it_is(broker: tailrace.Broker,
     assert spans(reader.partitions(start, end)) == [f"orders-0 [0, {count})"]
 
 
+def test_a_batch_that_is_given_again_is_not_read_from_a_topic_made_anew(broker: tailrace.Broker) -> None:
+    fill(broker, 5)
+    reader = stream(broker, startingOffsets="earliest")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    recreate(broker)
+    fill(broker, 9)
+    with pytest.raises(DataLoss, match=r"orders-0 offsets 0 to 4 .*deleted and made anew"):
+        stream(broker).partitions(start, end)
+    going_on = stream(broker, failOnDataLoss="false")
+    assert spans(going_on.partitions(start, end)) == []
+    following = going_on.latestOffset(end, ReadAllAvailable())
+    assert spans(going_on.partitions(end, following)) == ["orders-0 [0, 9)"]
+
+
 def test_a_topic_that_is_gone_is_a_loss_or_waited_for(broker: tailrace.Broker) -> None:
     fill(broker, 5)
     start = stream(broker).initialOffset()
