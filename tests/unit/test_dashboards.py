@@ -35,6 +35,8 @@ _SELECTOR = re.compile(r"\b((?:tailrace|kafka|process|python)_[a-z0-9_]+)\{([^}]
 _LABEL = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)\s*\"")
 _BY = re.compile(r"\bby\s*\(([^)]*)\)")
 _SHOWN = re.compile(r"\{\{\s*(\w+)\s*\}\}")
+_OVER_TIME = re.compile(r"\b(i?rate|increase|i?delta|deriv|predict_linear)\(\s*([a-z0-9_]+)\b")
+_OF_COUNTERS = frozenset({"rate", "irate", "increase"})  # which take a number that falls for a new start
 _OF_PROMETHEUS = frozenset({"instance", "job"})  # which it adds to everything it reads
 
 
@@ -151,6 +153,19 @@ def test_every_label_that_is_grouped_by_is_one_of_its_metrics(exported: Mapping[
         known = set(_OF_PROMETHEUS).union(*(exported.get(name, set()) for name in _METRIC.findall(text)))
         grouped = {label.strip() for labels in _BY.findall(text) for label in labels.split(",")}
         assert grouped <= known, where
+
+
+def test_only_what_never_falls_is_asked_for_as_a_counter(exported: Mapping[str, set[str]]) -> None:
+    found = {
+        (where, function, name)
+        for where, text in asked().items()
+        for function, name in _OVER_TIME.findall(text)
+    }
+    assert len(found) > 50
+    for where, function, name in found:
+        stem = re.sub(r"_(bucket|sum|count)$", "", name)
+        grows = name.endswith("_total") or f"{stem}_bucket" in exported
+        assert (function in _OF_COUNTERS) == grows, (where, function, name)
 
 
 @pytest.mark.parametrize("name", BOARDS)

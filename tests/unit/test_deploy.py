@@ -88,6 +88,14 @@ def test_the_image_runs_as_somebody_else_than_root_and_is_asked_whether_it_is_re
     assert 'ENTRYPOINT ["tailrace"]' in text
 
 
+def test_an_image_without_the_compiled_twins_is_not_built() -> None:
+    """They are optional for setuptools: a build that could not make them goes on without a word."""
+    text = DOCKERFILE.read_text(encoding="utf-8").replace("\\\n", " ")
+    (installing,) = [line for line in text.splitlines() if "pip install" in line]
+    assert installing.startswith("RUN ") and "gcc" in text
+    assert re.search(r'&& /opt/tailrace/bin/python -c "import tailrace\.records\._compiled"$', installing)
+
+
 def test_what_the_image_copies_is_there() -> None:
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)
     names = [name for line in copied for name in line.split()]

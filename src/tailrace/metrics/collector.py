@@ -101,7 +101,7 @@ class NodeCollector(Collector):
             (
                 ({"door": door, "api": api}, tally.duration)
                 for door, counters in doors.items()
-                for api, tally in counters.tallies.items()
+                for api, tally in list(counters.tallies.items())  # some come while others are written
                 if tally.duration.count
             ),
         )
@@ -274,7 +274,7 @@ def _by_error(door: str, counters: DoorCounters) -> Iterator[tuple[Labels, float
         if not tally.requests:
             continue
         yield {"door": door, "api": api, "error": NO_ERROR}, tally.requests - tally.failed
-        for error, count in tally.errors.items():
+        for error, count in list(tally.errors.items()):
             yield {"door": door, "api": api, "error": error}, count
 
 

@@ -11,9 +11,10 @@ from operator import attrgetter
 from prometheus_client.core import Metric
 
 from tailrace.broker import Broker, Partition
-from tailrace.metrics.family import gauge, one
+from tailrace.metrics.family import Labels, gauge, one
 from tailrace.metrics.lag import Position
 from tailrace.metrics.snapshot import Snapshot, is_under_replicated
+from tailrace.model import BrokerError
 from tailrace.storage.api import PartitionLog
 
 _OF_PARTITION: tuple[tuple[str, str, Callable[[Partition], float]], ...] = (
@@ -100,7 +101,7 @@ def _group_families(broker: Broker, snapshot: Snapshot) -> Iterator[Metric]:
     yield from gauge(
         "kafka_consumergroup_members",
         "Amount of members in a consumer group",
-        (({"consumergroup": group}, _members(broker, group)) for group, _ in snapshot.groups),
+        _member_counts(broker, snapshot),
     )
 
 
@@ -111,9 +112,14 @@ def _sums(positions: list[Position], value_of: Callable[[Position], int]) -> dic
     return sums
 
 
-def _members(broker: Broker, group: str) -> int:
-    return len(broker.groups.describe(group).members)
+def _member_counts(broker: Broker, snapshot: Snapshot) -> Iterator[tuple[Labels, float]]:
+    for group, _ in snapshot.groups:
+        try:
+            members = broker.groups.describe(group).members
+        except BrokerError:  # it is being removed, or this node stops
+            continue
+        yield {"consumergroup": group}, len(members)
 
 
-def _labels_of(partition: Partition) -> dict[str, str]:
+def _labels_of(partition: Partition) -> Labels:
     return {"topic": partition.topic, "partition": str(partition.index)}

@@ -1,13 +1,14 @@
 """How far behind those are who read: groups by what they committed, subscriptions by their cursors.
 
-A group's lag counts the partitions that it has committed. A partition that is gone, or led elsewhere, counts
-for nothing; so do groups that are still being loaded.
+A group's lag counts the partitions that it has committed, and in them what can still be read: not what
+retention has taken. A partition that is gone, or led elsewhere, counts for nothing; so do groups that are
+still being loaded.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.model import BrokerError, TopicPartition
@@ -44,24 +45,20 @@ def group_names(broker: Broker) -> list[str]:
 
 def positions_of(broker: Broker, group: str) -> list[Position]:
     """Every partition that a group has committed; nothing of one that is loading, or gone since."""
-    try:
-        committed = broker.groups.fetch_offsets(group, None)
-    except BrokerError:
-        return []
-    positions = []
-    for name, kept in committed.items():
-        if kept.offset >= 0 and (end := _high_watermark(broker, name)) is not None:
-            positions.append(Position(name.topic, name.partition, kept.offset, max(0, end - kept.offset)))
-    return positions
+    return list(_each_position(broker, group))
 
 
 async def each_group(broker: Broker) -> AsyncIterator[tuple[str, list[Position]]]:
-    """The groups one after the other; the loop is given to others between them."""
+    """The groups one after the other; the loop is given to others between them, and within large ones."""
     seen = 0
     for name in group_names(broker):
-        positions = positions_of(broker, name)
+        positions = []
+        for position in _each_position(broker, name):
+            positions.append(position)
+            if len(positions) % _BREATH_POSITIONS == 0:
+                await asyncio.sleep(0)
         yield name, positions
-        seen += len(positions) + 1
+        seen += len(positions) % _BREATH_POSITIONS + 1
         if seen >= _BREATH_POSITIONS:
             seen = 0
             await asyncio.sleep(0)
@@ -73,8 +70,22 @@ def subscription_lag(subscription: Subscription) -> int:
     return sum(each.lag for each in subscription.partitions if each.source.topic == topic)
 
 
-def _high_watermark(broker: Broker, name: TopicPartition) -> int | None:
+def _each_position(broker: Broker, group: str) -> Iterator[Position]:
     try:
-        return broker.leader(name.topic, name.partition).high_watermark
+        committed = broker.groups.fetch_offsets(group, None)
+    except BrokerError:
+        return
+    for name, kept in committed.items():
+        if kept.offset >= 0 and (extent := _extent(broker, name)) is not None:
+            start, end = extent
+            lag = max(end - max(kept.offset, start), 0)
+            yield Position(name.topic, name.partition, kept.offset, lag)
+
+
+def _extent(broker: Broker, name: TopicPartition) -> tuple[int, int] | None:
+    """What can be read of a partition, from where to where."""
+    try:
+        partition = broker.leader(name.topic, name.partition)
+        return partition.start_offset, partition.high_watermark
     except BrokerError:  # deleted, or led elsewhere
         return None

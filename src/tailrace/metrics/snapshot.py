@@ -27,6 +27,7 @@ class Bounds:
 
     topics: int = 1_000  # topics with figures of their own
     readers: int = 1_000  # groups, and subscriptions, with figures of their own
+    group_topics: int = 10_000  # of those groups together: one alone may have committed every topic
     partition_series: int = 10_000  # of topics, and as many of groups
     partition_series_asked: int = 200_000  # where somebody asks for them
 
@@ -37,6 +38,20 @@ class TopicState:
 
     topic: Topic
     log_bytes: int = 0
+
+
+@dataclass(slots=True)
+class GroupState:
+    """A group in sum."""
+
+    name: str
+    positions: list[Position]
+    topics: int
+    committed: int
+
+    @property
+    def pair(self) -> tuple[str, list[Position]]:
+        return self.name, self.positions
 
 
 @dataclass(slots=True)
@@ -65,6 +80,7 @@ class Choices:
         self.topics = Choice()
         self.partitions = Choice()
         self.groups = Choice()
+        self.group_topics = Choice()
         self.group_partitions = Choice()
         self.subscriptions = Choice()
 
@@ -93,8 +109,9 @@ async def take_snapshot(broker: Broker, choices: Choices, *, by_partition: bool)
     snapshot.truncated["topic_partitions"] = sum(
         len(state.topic.partitions) for name, state in states.items() if name not in shown
     )
-    groups = [pair async for pair in each_group(broker)]
-    _choose_groups(snapshot, groups, choices.groups, group_partitions, bounds.readers, series_max)
+    groups = [_sum_up(*pair) async for pair in each_group(broker)]
+    _choose_groups(snapshot, groups, choices)
+    _choose_group_partitions(snapshot, groups, group_partitions, series_max)
     _choose_subscriptions(snapshot, list(broker.subscriptions), choices)
     return snapshot
 
@@ -122,29 +139,31 @@ async def _look_at_topics(broker: Broker, snapshot: Snapshot) -> dict[str, Topic
     return states
 
 
-def _choose_groups(
-    snapshot: Snapshot,
-    groups: Sequence[tuple[str, list[Position]]],
-    choice: Choice,
-    partitions: Choice,
-    readers_max: int,
-    series_max: int,
+def _choose_groups(snapshot: Snapshot, groups: Sequence[GroupState], choices: Choices) -> None:
+    """Those that are few enough, and of them those whose topics are."""
+    bounds = choices.bounds
+    candidates = {each.name: Candidate(cost=1, activity=each.committed) for each in groups}
+    shown = choices.groups.choose(candidates, series_max=bounds.readers)
+    candidates = {
+        each.name: Candidate(cost=each.topics, activity=each.committed)
+        for each in groups
+        if each.name in shown
+    }
+    shown = choices.group_topics.choose(candidates, series_max=bounds.group_topics)
+    snapshot.groups = [each.pair for each in groups if each.name in shown]
+    snapshot.truncated["groups"] = len(groups) - len(shown)
+
+
+def _choose_group_partitions(
+    snapshot: Snapshot, groups: Sequence[GroupState], choice: Choice, series_max: int
 ) -> None:
     candidates = {
-        name: Candidate(cost=1, activity=sum(each.committed for each in positions))
-        for name, positions in groups
+        each.name: Candidate(cost=2 * len(each.positions), activity=each.committed) for each in groups
     }
-    shown = choice.choose(candidates, series_max=readers_max)
-    snapshot.groups = [pair for pair in groups if pair[0] in shown]
-    snapshot.truncated["groups"] = len(groups) - len(shown)
-    candidates = {
-        name: Candidate(cost=2 * len(positions), activity=candidates[name].activity)
-        for name, positions in groups
-    }
-    shown = partitions.choose(candidates, series_max=series_max)
-    snapshot.group_partitions = [pair for pair in groups if pair[0] in shown]
+    shown = choice.choose(candidates, series_max=series_max)
+    snapshot.group_partitions = [each.pair for each in groups if each.name in shown]
     snapshot.truncated["group_partitions"] = sum(
-        len(positions) for name, positions in groups if name not in shown
+        len(each.positions) for each in groups if each.name not in shown
     )
 
 
@@ -163,3 +182,11 @@ def is_under_replicated(partition: Partition) -> bool:
 
 def _activity(topic: Topic) -> int:
     return topic.counters.records_in + topic.counters.records_out
+
+
+def _sum_up(name: str, positions: list[Position]) -> GroupState:
+    topics, committed = set(), 0
+    for each in positions:
+        topics.add(each.topic)
+        committed += each.committed
+    return GroupState(name, positions, len(topics), committed)

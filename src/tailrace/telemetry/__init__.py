@@ -3,7 +3,7 @@
 `config`        where to, what, how often
 `tracing`       spans of requests: of every one by HTTP, of a few by the other doors
 `figure`        the families of /metrics as OTLP has them: nothing is counted twice
-`destination`   the collector, spoken to from a thread
+`destination`   the collector, spoken to from a `thread` that no end waits for
 `export`        the task that sends both, and says when it cannot
 
 It needs `pip install 'tailrace[otel]'`. A node without an endpoint imports nothing of this, and starts

@@ -20,7 +20,8 @@ class TelemetryConfig:
     metrics: bool = True
     interval_s: float = 15.0
     sample_one_in: int = 100  # of the requests by the Kafka and native doors, so many give one span
-    timeout_s: float = 10.0  # for one message to the collector, with all its tries
+    timeout_s: float = 10.0  # for one message to the collector, with all its tries, if it is silent
+    send_timeout_s: float = 60.0  # for all messages of one moment, whatever the collector does
     close_timeout_s: float = 3.0  # for the last ones
     spans_max: int = 4_096  # that wait to be sent; what comes on top is dropped
     points_max: int = 5_000  # of figures in one message

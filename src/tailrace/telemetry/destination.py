@@ -1,4 +1,4 @@
-"""The collector: messages go out from a thread, one at a time, and each comes to an end.
+"""The collector: messages go out from a thread, one at a time.
 
 OpenTelemetry's exporters try again for a while, and tell their loggers of every try. What they tell of ours
 is caught here: `export` says once that something is wrong, and why.

@@ -6,7 +6,8 @@
 
 Only one message is on its way at a time. What is not delivered is dropped: figures are cumulative, so the
 next ones make up for it, and spans are samples anyway. The log hears of the first failure and of the first
-success after it, however long that takes.
+success after it, however long that takes. A thread cannot be ended from outside: one that a collector keeps
+is waited for no longer than `send_timeout_s`, and no other is started beside it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 from opentelemetry.sdk.metrics.export import Metric
 from prometheus_client.core import Metric as Family
@@ -29,6 +29,7 @@ from tailrace.runtime import Supervisor, wait_at_most
 from tailrace.telemetry.config import TelemetryConfig
 from tailrace.telemetry.destination import Destination, NotDelivered
 from tailrace.telemetry.figure import Figures, in_messages
+from tailrace.telemetry.thread import start_in_thread
 from tailrace.telemetry.tracing import HttpTrace, RequestTrace, SpanBuffer, create_tracer
 
 logger = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ class Telemetry:
         self._tracer = create_tracer(self._spans, resource=self._destination.resource, version=version)
         self.http_trace = HttpTrace(self._tracer) if config.traces else None
         self._choices = Choices()
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="telemetry")
+        self._under_way: asyncio.Future[Exception | None] | None = None  # the newest that was sent
         self._started_ns = time.time_ns()
         self._is_reached = True
         self._tasks = Supervisor(lambda error: logger.error("telemetry ended: %s", error, exc_info=error))
@@ -85,7 +86,6 @@ class Telemetry:
                 logger.warning("telemetry left behind: %s does not answer", self._config.endpoint)
         self._loop_lag.stop()
         self._destination.shutdown()
-        self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -111,11 +111,23 @@ class Telemetry:
 
     async def _send(self, send: Callable[[], None]) -> None:
         try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, send)
-        except NotDelivered as error:
-            self._tell(str(error))
-        else:
-            self._tell("")
+            async with asyncio.timeout(self._config.send_timeout_s):
+                await self._wait_sent()
+                self._under_way = start_in_thread(send)
+                error = await self._wait_sent()
+        except TimeoutError:
+            self._tell("it does not come to the end of an answer")
+            return
+        if error is not None and not isinstance(error, NotDelivered):
+            raise error
+        self._tell("" if error is None else str(error))
+
+    async def _wait_sent(self) -> Exception | None:
+        """How the message that is under way ended; nobody who gives up takes it along."""
+        if self._under_way is None:
+            return None
+        await asyncio.wait([self._under_way])
+        return self._under_way.result()
 
     def _tell(self, trouble: str) -> None:
         """Of the change only: a collector may be away for days."""

@@ -151,6 +151,27 @@ def test_topics_past_the_bound_are_not_followed(monkeypatch: pytest.MonkeyPatch)
     asyncio.run(main())
 
 
+def test_a_topic_that_finds_room_late_is_counted_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TOPICS_MAX", 1)
+
+    async def main() -> None:
+        async with rig() as it:
+            for name in ("a", "b"):
+                await it.broker.topics.create(NewTopic(name=name))
+            await it.sampler.sample()
+            it.publish("a", 1)
+            it.publish("b", 1000)
+            await it.sample_after(5_000)
+            await it.broker.delete_topic("a")
+            await it.sample_after(5_000)  # forgets a
+            await it.sample_after(5_000)  # has room for b
+            it.publish("b", 10)
+            await it.sample_after(5_000)
+            assert it.column("b") == [0.0, 0.0, 0.0, 2.0]
+
+    asyncio.run(main())
+
+
 def test_groups_past_the_bound_are_not_followed_and_count_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -50,7 +50,7 @@ class FakeBroker:
     def leader(self, topic: str, partition: int) -> SimpleNamespace:
         if (topic, partition) not in self.ends:
             raise BrokerError("gone", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return SimpleNamespace(high_watermark=self.ends[topic, partition])
+        return SimpleNamespace(start_offset=0, high_watermark=self.ends[topic, partition])
 
 
 def as_broker(fake: FakeBroker) -> Broker:

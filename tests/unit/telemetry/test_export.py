@@ -10,7 +10,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -428,6 +429,78 @@ def test_a_collector_that_never_answers_keeps_nobody_waiting(caplog: pytest.LogC
     with socket.create_server(("127.0.0.1", 0)) as silent:
         asyncio.run(asyncio.wait_for(main(f"http://127.0.0.1:{silent.getsockname()[1]}"), DEADLINE_S))
     assert "does not answer" in caplog.text
+
+
+@contextmanager
+def endless() -> Iterator[str]:
+    """A collector that begins an answer, and goes on with it for as long as somebody listens."""
+    ended = threading.Event()
+
+    def talk(client: socket.socket) -> None:
+        with client, suppress(OSError):
+            client.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
+            while not ended.wait(0.05):
+                client.sendall(b"x")
+
+    def serve(listening: socket.socket) -> None:
+        with suppress(OSError):
+            while not ended.is_set():
+                threading.Thread(target=talk, args=(listening.accept()[0],)).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        serving = threading.Thread(target=serve, args=(listening,))
+        serving.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            ended.set()
+            listening.shutdown(socket.SHUT_RDWR)
+            serving.join(DEADLINE_S)
+
+
+def test_a_process_ends_though_its_collector_goes_on_with_an_answer() -> None:
+    code = """
+import asyncio, sys
+from tailrace.server.config import ServerConfig
+from tailrace.server.node import Node
+async def main():
+    config = ServerConfig(engine="memory", kafka_port=0, native_port=0, telemetry_endpoint=sys.argv[1])
+    node = Node(config, owns_loop=False)
+    await node.start()
+    await node.close()
+asyncio.run(main())
+print("over")
+"""
+    with endless() as endpoint:
+        done = subprocess.run(
+            [sys.executable, "-c", code, endpoint],
+            env={**os.environ, "PYTHONPATH": str(Path(tailrace.__file__).parents[1])},
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=True,
+        )
+    assert done.stdout == "over\n"
+    assert "left behind" in done.stderr
+
+
+def test_a_collector_that_goes_on_with_an_answer_is_complained_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main(endpoint: str) -> None:
+        async with serving(endpoint) as (node, _):
+            telemetry = node._telemetry
+            assert telemetry is not None
+            telemetry._config = replace(telemetry._config, send_timeout_s=0.2)
+            for _ in range(3):
+                await telemetry._send_all()
+            threads = [each for each in threading.enumerate() if each.name == "telemetry"]
+            assert len(threads) == 1
+
+    with endless() as endpoint:
+        asyncio.run(asyncio.wait_for(main(endpoint), DEADLINE_S))
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "does not reach" in said and endpoint in said
 
 
 def test_what_a_collector_that_is_away_misses_is_bounded() -> None:

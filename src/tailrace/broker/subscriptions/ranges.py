@@ -54,6 +54,15 @@ class Ranges:
         place = bisect_right(self._bounds, offset)
         return self._bounds[place] if place & 1 else offset
 
+    def count_from(self, offset: int) -> int:
+        """How many offsets of the set are at or after `offset`."""
+        below = 0
+        for start, end in self:
+            if start >= offset:
+                break
+            below += min(end, offset) - start
+        return self.count - below
+
     def add(self, start: int, end: int) -> list[tuple[int, int]]:
         """Put `start` up to `end` in; the ranges of what was not in before."""
         if start >= end:

@@ -75,6 +75,15 @@ class SubscribedPartition:
         return f"<SubscribedPartition {self.source.topic}-{self.source.partition} {self.machine}>"
 
     @property
+    def start(self) -> int:
+        """Where the messages begin that it may still deliver."""
+        position = self.machine.cursor.position
+        try:
+            return max(position, self.partition.start_offset)
+        except BrokerError:  # it is not served here, or not any more
+            return position
+
+    @property
     def end(self) -> int:
         """Where the messages end that it may deliver."""
         if self.feed.limit is not None:
@@ -86,9 +95,9 @@ class SubscribedPartition:
 
     @property
     def lag(self) -> int:
-        """How many offsets are not done with."""
-        cursor = self.machine.cursor
-        return max(self.end - cursor.position - cursor.beyond.count, 0)
+        """How many offsets are there and not done with."""
+        start = self.start
+        return max(self.end - start - self.machine.cursor.beyond.count_from(start), 0)
 
     def take_new(self, now_ms: int) -> Record | None:
         """The next record that nobody had yet; what is done, missing or expired is passed over."""

@@ -75,8 +75,8 @@ def take(
         wait.connection = connection
     if request.acks == 0:
         _check_unanswered(results)
-    door.produced.requests += 1
     if not waits:
+        door.produced.requests += 1
         if started is not None:
             _measure(door, started, results)
         return None if request.acks == 0 else _write(results, version, correlation_id, door)
@@ -189,6 +189,7 @@ class ProduceReply:
             wait.conclude()
         self._waits = []
         door = self._door
+        door.produced.requests += 1
         _measure(door, self._started, self._results)
         return b"" if self._silent else _write(self._results, self._version, self._correlation_id, door)
 

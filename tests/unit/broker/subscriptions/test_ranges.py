@@ -40,6 +40,7 @@ def test_every_question_is_answered_as_the_set_would(added: list[tuple[int, int]
     assert (offset in ranges) == (offset in model)
     assert ranges.first_gap(offset) == min(set(range(offset, 50)) - model)
     assert ranges.first == min(model, default=None)
+    assert ranges.count_from(offset) == len([number for number in model if number >= offset])
 
 
 @given(st.lists(BOUNDS, max_size=8), st.integers(-1, 42))

@@ -127,6 +127,18 @@ def test_its_lag_is_what_is_not_done() -> None:
     play(scenario)
 
 
+def test_what_is_gone_from_the_log_is_no_lag() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        for _ in range(10):
+            await rig.publish(b"v")
+        await rig.partition().delete_records(5)
+        assert subscribed(rig, 2, beyond=[(3, 7), (8, 9)]).lag == 2  # 7 and 9
+        assert subscribed(rig, 6).lag == 4
+
+    play(scenario)
+
+
 def test_a_partition_that_is_not_served_has_no_lag() -> None:
     async def scenario(rig: Rig) -> None:
         await rig.topic()
