@@ -14,11 +14,19 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, sync_playwright
-from tests.browser.console_node import WIDE, ConsoleNode
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Request,
+    expect,
+    sync_playwright,
+)
+from tests.browser.console_node import DEADLINE_S, WIDE, ConsoleNode
 
 _CHROMIUM = Path("/usr/bin/chromium")
-_TIMEOUT_MS = 10_000
+_TIMEOUT_MS = DEADLINE_S * 1000  # of every wait: a machine may be busy, and what is right comes at once
 
 
 class OpenTab(Protocol):
@@ -37,6 +45,7 @@ def console() -> Iterator[ConsoleNode]:
 def browser() -> Iterator[Browser]:
     if not _CHROMIUM.exists():
         pytest.skip("there is no Chromium. Install it: apt-get install chromium")
+    expect.set_options(timeout=_TIMEOUT_MS)
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=str(_CHROMIUM), args=["--no-sandbox"])
         yield browser

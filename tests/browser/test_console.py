@@ -96,11 +96,13 @@ def test_a_value_that_is_not_json_is_not_sent_as_such(console: ConsoleNode, page
 
 def test_a_tail_that_is_paused_counts_what_passes(console: ConsoleNode, page: Page) -> None:
     topic = console.create_topic("paused")
-    page.goto(f"/topics/{topic}/messages?live=1")
+    with page.expect_websocket() as opened:
+        page.goto(f"/topics/{topic}/messages?live=1")
     expect(page.locator(".pulse:not(.off)")).to_be_visible()
     console.produce(topic, {"value": "before"})
     expect(page.locator(".message .value", has_text="before")).to_be_visible()
-    page.get_by_role("button", name="Pause").click()
+    with opened.value.expect_event("framesent"):  # the broker hears of it before of what is written next
+        page.get_by_role("button", name="Pause").click()
     expect(page.get_by_text("Paused", exact=True)).to_be_visible()
     console.produce(topic, *({"value": f"unseen {number}"} for number in range(7)))
     page.get_by_role("button", name="Go on").click()
@@ -132,6 +134,67 @@ def test_turning_pages_shows_every_message_once(console: ConsoleNode, page: Page
     page.get_by_role("button", name="Newer").click()
     expect(page.locator("button.message .value").last).not_to_have_text(oldest_page[-1])
     assert not set(oldest_page) & set(page.locator("button.message .value").all_inner_texts())
+
+
+def test_large_messages_are_all_shown_the_newest_first(console: ConsoleNode, page: Page) -> None:
+    """A node answers with so many bytes at once: fewer messages than a page has."""
+    topic = console.create_topic("large")
+    total, filling = 110, "x" * 100_000
+    for first in range(0, total, 10):
+        console.produce(topic, *({"value": f"v{number} {filling}"} for number in range(first, first + 10)))
+    page.goto(f"/topics/{topic}/messages")
+    older = page.get_by_role("button", name="Older")
+    lines = page.locator("button.message .value")
+    expected = total - 1
+    while True:
+        expect(lines.first).to_have_text(re.compile(f"^v{expected} "))
+        shown = [int(text.partition(" ")[0][1:]) for text in lines.all_inner_texts()]
+        assert shown == list(range(expected, expected - len(shown), -1))
+        expected -= len(shown)
+        if older.is_disabled():
+            break
+        older.click()
+    assert expected == -1
+
+
+def test_a_message_is_sent_again_as_it_is(console: ConsoleNode, page: Page) -> None:
+    topic = console.create_topic("again")
+    headers = [{"name": "", "value": ""}, {"name": "raw", "value": "/wA=", "encoding": "base64"}]
+    console.produce(topic, {"key": "", "value": "/wAB", "encoding": "base64", "headers": headers})
+    page.goto(f"/topics/{topic}/messages?open=0:0")
+    page.get_by_role("button", name="Send again").click()
+    dialog = page.get_by_role("dialog", name="Produce to")
+    expect(dialog.get_by_label("Value", exact=True)).to_have_value("/wAB")
+    dialog.get_by_role("button", name="Send").click()
+    expect(dialog.get_by_text("Stored in partition 0 at offset 1.")).to_be_visible()
+    first, second = console.read(topic)
+    for name in ("key", "value", "value_encoding", "headers"):
+        assert second[name] == first[name]
+    dialog.get_by_role("button", name="Close").last.click()
+    page.get_by_role("button", name="Produce", exact=True).click()
+    expect(dialog.get_by_label("Value", exact=True)).to_have_value("")  # and not what was sent again
+
+
+def test_letters_that_are_typed_while_a_search_begins_stay(console: ConsoleNode, page: Page) -> None:
+    topic = console.create_topic("typing")
+    page.goto(f"/topics/{topic}")
+    field = page.get_by_label("Search key and value")
+    field.evaluate(_TYPE_MORE_AT_ONCE, "abc")
+    field.fill("ab")
+    expect(page).to_have_url(re.compile("contains=abc$"))
+    expect(field).to_have_value("abc")
+
+
+_TYPE_MORE_AT_ONCE = """(field, text) => {
+  const push = history.pushState.bind(history);
+  history.pushState = (...address) => {
+    push(...address);
+    history.pushState = push;
+    field.value = text;
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+  };
+}"""
+"""Another letter comes when the first ones were just taken."""
 
 
 def test_a_search_finds_by_text_and_by_key(console: ConsoleNode, page: Page) -> None:
@@ -293,12 +356,37 @@ def test_a_group_is_reset_after_a_preview(console: ConsoleNode, page: Page) -> N
     assert console.committed("late") == [5]
 
 
+def test_a_group_that_moved_after_the_preview_is_shown_anew(console: ConsoleNode, page: Page) -> None:
+    topic = console.create_topic("stale")
+    console.produce(topic, *({"value": str(number)} for number in range(10)))
+    console.commit("restless", topic, offset=8)
+    page.goto("/groups/restless?reset=1")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Go on at").select_option(label="records back or ahead")
+    dialog.get_by_role("spinbutton").fill("-3")
+    dialog.get_by_role("button", name="Preview").click()
+    cells = dialog.get_by_role("table").get_by_role("row").nth(1).get_by_role("cell")
+    expect(cells).to_have_text([topic, "0", "8", "5", "-3", "5"])
+    console.commit("restless", topic, offset=4)
+    confirm = dialog.get_by_role("button", name="Reset offsets")
+    dialog.get_by_role("textbox").fill("restless")
+    confirm.click()
+    expect(dialog.get_by_role("alert")).to_contain_text("since you looked")
+    expect(cells).to_have_text([topic, "0", "4", "1", "-3", "9"])
+    expect(confirm).to_be_disabled()
+    assert console.committed("restless") == [4]
+    dialog.get_by_role("textbox").fill("restless")
+    confirm.click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert console.committed("restless") == [1]
+
+
 def test_dead_letters_are_shown_and_driven_again(console: ConsoleNode, page: Page) -> None:
     topic = console.create_topic("work")
     console.produce(topic, {"key": "a", "value": "poison"}, {"key": "b", "value": "fine"})
     settings = {"max_deliveries": "1"}
     console.ask("POST", "/api/v1/subscriptions", {"name": "workers", "topic": topic, "settings": settings})
-    pulled = console.ask("POST", "/api/v1/subscriptions/workers/pull", {"max": 1, "wait_ms": 5000})
+    pulled = console.ask("POST", "/api/v1/subscriptions/workers/pull", {"max": 1, "wait_ms": 20_000})
     ids = [each["ack_id"] for each in pulled["messages"]]
     console.ask("POST", "/api/v1/subscriptions/workers/nack", {"ack_ids": ids, "reason": "cannot be read"})
     page.goto("/subscriptions/workers")
@@ -335,6 +423,7 @@ def test_a_subscription_is_made_sought_and_deleted(console: ConsoleNode, page: P
 
 
 def test_the_keyboard_goes_everywhere(page: Page, names: dict[str, str]) -> None:
+    page.add_init_script("performance.now = () => 1")  # no second key comes too late
     page.goto("/")
     _settled(page)
     page.keyboard.press("g")
@@ -356,6 +445,16 @@ def test_the_keyboard_goes_everywhere(page: Page, names: dict[str, str]) -> None
         page.keyboard.press("g")
         page.keyboard.press(key)
         expect(page).to_have_url(re.compile(f"{path}$"))
+
+
+def test_the_keyboard_can_pass_over_the_pages(page: Page) -> None:
+    page.goto("/topics?q=look")
+    _settled(page)
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_be_focused()
+    expect(page.get_by_label("Filter topics")).to_have_value("look")
 
 
 def test_the_theme_follows_the_system_until_one_is_chosen(open_tab: OpenTab) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import Page, Route, expect
@@ -99,14 +101,65 @@ def test_ten_thousand_partitions_scroll_to_the_last(page: Page) -> None:
     assert rows.count() < _ROWS_MAX
 
 
-def test_a_tail_holds_a_bounded_number_of_messages(console: ConsoleNode, page: Page) -> None:
-    topic = console.create_topic("flood")
-    page.goto(f"/topics/{topic}/messages?live=1")
-    expect(page.locator(".pulse:not(.off)")).to_be_visible()
-    for batch in range(4):
-        console.produce(topic, *({"value": f"v{batch * 300 + number}"} for number in range(300)))
-    expect(page.locator("button.message .value").first).to_have_text("v1199")
-    assert page.locator("button.message").count() == 500
+def test_a_huge_list_is_drawn_as_far_as_it_is_unfolded(console: ConsoleNode, page: Page) -> None:
+    topic = console.create_topic("huge")
+    console.produce(topic, {"value": json.dumps({"numbers": list(range(50_000))})})
+    page.goto(f"/topics/{topic}/messages?open=0:0")
+    tree = page.get_by_role("dialog").locator(".json")
+    expect(tree).to_contain_text("50000 items")
+    assert tree.locator(".leaf").count() < 10
+    tree.get_by_text("50000 items").click()
+    expect(tree).to_contain_text("and 49,000 more")
+    assert tree.locator(".leaf").count() < 1_100
+
+
+def test_a_gap_in_the_log_is_passed_over_when_turning_back(console: ConsoleNode, page: Page) -> None:
+    """What compaction leaves: five messages, thousands of offsets without any, and a page."""
+    offsets = [*range(5), *range(7_000, 7_100)]
+    details = [{**_partition(0), "end_offset": 7_100}]
+    _answer(page, "**/api/v1/topics/gap", {**_topic("gap", partitions=1), "partition_details": details})
+    _answer(page, "**/api/v1/metrics/topics/gap", {"topic": "gap"})
+    page.route("**/api/v1/topics/gap/records?**", lambda route: _read_from(route, offsets, end=7_100))
+    page.goto("/topics/gap/messages")
+    lines = page.locator("button.message .value")
+    expect(lines.first).to_have_text("v7099")
+    page.get_by_role("button", name="Older").click()
+    expect(lines).to_have_text(["v4", "v3", "v2", "v1", "v0"])
+    expect(page.get_by_role("button", name="Older")).to_be_disabled()
+
+
+def _read_from(route: Route, offsets: list[int], *, end: int) -> None:
+    """A read of a partition that has messages at these offsets."""
+    asked = {name: int(values[0]) for name, values in parse_qs(urlsplit(route.request.url).query).items()}
+    known = [each for each in offsets if each >= asked["offset"]]
+    found = offsets[asked["offset"] :] if asked["offset"] < 0 else known[: asked["limit"]]
+    whole = {"topic": "gap", "partition": 0, "timestamp": 0, "key": None, "headers": []}
+    place = found[-1] + 1 if found and found[-1] < offsets[-1] else end
+    answer = {
+        "records": [{**whole, "offset": each, "value": f"v{each}"} for each in found],
+        "next_offset": place,
+        "next_offsets": {"0": place},
+        "high_watermark": end,
+        "high_watermarks": {"0": end},
+        "scanned": len(found),
+    }
+    route.fulfill(status=200, content_type="application/json", body=json.dumps(answer))
+
+
+def test_a_long_name_of_a_header_leaves_room_for_the_values(console: ConsoleNode, page: Page) -> None:
+    topic = console.create_topic("headers")
+    headers = [
+        {"name": "long" * 60, "value": "v" * 600},
+        {"name": "none", "value": None},
+        {"name": "", "value": ""},
+    ]
+    console.produce(topic, {"value": "x", "headers": headers})
+    page.goto(f"/topics/{topic}/messages?open=0:0")
+    values = page.get_by_role("dialog").locator(".payload dd")
+    expect(values).to_have_text(["v" * 600, "null", "empty"])
+    box = values.first.bounding_box()
+    assert box is not None
+    assert box["width"] > 200
 
 
 # ---- pipelines, which need Spark to be real
@@ -177,6 +230,51 @@ def test_a_failure_says_what_it_is_and_can_be_tried_again(open_tab: OpenTab) -> 
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
+def test_health_that_is_not_known_any_more_is_not_shown(open_tab: OpenTab) -> None:
+    page = open_tab(expects_errors=True)
+    page.goto("/")
+    health = page.locator(".health h1")
+    expect(health).not_to_have_text("Looking…")
+    page.route("**/api/v1/cluster/health", lambda route: route.abort())
+    page.evaluate(_COME_BACK)
+    expect(health).to_have_text("The broker does not answer")
+
+
+def test_what_cannot_be_read_again_is_marked_as_old(console: ConsoleNode, open_tab: OpenTab) -> None:
+    page = open_tab(expects_errors=True)
+    console.create_topic("still.shown")
+    page.goto("/topics")
+    expect(page.get_by_role("row", name="still.shown")).to_be_visible()
+    _answer(page, "**/api/v1/topics", _error("BROKER_NOT_AVAILABLE", "the disk is full"), status=503)
+    page.evaluate(_COME_BACK)
+    expect(page.get_by_role("alert")).to_contain_text("This is how it was. The disk is full")
+    expect(page.get_by_role("row", name="still.shown")).to_be_visible()
+    page.unroute("**/api/v1/topics")
+    page.evaluate(_COME_BACK)
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+_COME_BACK = "document.dispatchEvent(new Event('visibilitychange'))"
+"""As if the tab was away and is looked at again: everything is read at once."""
+
+
+def test_a_console_of_before_an_upgrade_offers_the_new_one(console: ConsoleNode, page: Page) -> None:
+    page.goto("/topics")
+    expect(page.locator("main h1")).to_be_visible()
+    old = page.request.get("/").text()
+    new = re.sub(r"/assets/\w+/", "/assets/0000000000000000/", old)
+    page.route(f"{console.address}/", lambda route: route.fulfill(content_type="text/html", body=new))
+    with page.expect_response(f"{console.address}/"):
+        page.evaluate(_COME_BACK)
+    expect(page.locator(".banner")).to_contain_text("another console")
+    page.unroute(f"{console.address}/")
+    page.get_by_role("button", name="Load it").click()
+    expect(page.locator(".banner")).to_have_count(0)
+    with page.expect_response(f"{console.address}/"):
+        page.evaluate(_COME_BACK)
+    expect(page.locator(".banner")).to_have_count(0)
+
+
 _NOWHERE = {
     "/topics/nothing": "Not found",
     "/groups/nothing": "Not found",
@@ -244,30 +342,3 @@ def test_a_broker_that_went_away_is_found_again(console: ConsoleNode, open_tab: 
     page.context.set_offline(False)
     expect(page.locator(".banner")).to_have_count(0, timeout=15_000)
     expect(page.get_by_role("row", name="meanwhile")).to_be_visible()
-
-
-def test_a_tail_that_broke_goes_on_by_itself(console: ConsoleNode, page: Page) -> None:
-    topic = console.create_topic("broken-tail")
-    sockets: list[Any] = []
-
-    def between(socket: Any) -> None:
-        socket.connect_to_server()
-        sockets.append(socket)
-
-    page.route_web_socket("**/tail**", between)
-    page.goto(f"/topics/{topic}/messages?live=1")
-    expect(page.locator(".pulse:not(.off)")).to_be_visible()
-    sockets[0].close(code=1011, reason="gone")
-    expect(page.get_by_text("Connecting again")).to_be_visible()
-    expect(page.locator(".pulse:not(.off)")).to_be_visible()
-    console.produce(topic, {"value": "after the break"})
-    expect(page.locator("button.message .value").first).to_have_text("after the break")
-
-
-def test_a_tail_of_a_topic_that_is_deleted_says_so(console: ConsoleNode, open_tab: OpenTab) -> None:
-    page = open_tab(expects_errors=True)
-    topic = console.create_topic("ending")
-    page.goto(f"/topics/{topic}/messages?live=1")
-    expect(page.locator(".pulse:not(.off)")).to_be_visible()
-    console.ask("DELETE", f"/api/v1/topics/{topic}")
-    expect(page.get_by_text("Not found").or_(page.get_by_text("Ended:")).first).to_be_visible()

@@ -100,6 +100,23 @@ export function socketAddress(path) {
   return `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}${root}${path}`;
 }
 
+// Why the node refuses a live stream, or "" if it does not, or may not for long. A browser keeps from a page
+// what a handshake was answered with; a GET of the same address is answered alike.
+export async function refusalOf(path) {
+  const enough = new AbortController();
+  const timer = setTimeout(() => enough.abort(), TIMEOUT_MS);
+  try {
+    const response = await fetch(root + path, { signal: enough.signal, cache: "no-store" });
+    if (response.status < 400 || response.status >= 500) return "";
+    return (await response.json()).error?.message ?? `the broker answered ${response.status}`;
+  } catch {
+    return ""; // no answer at all
+  } finally {
+    clearTimeout(timer);
+    enough.abort();
+  }
+}
+
 // ---- the connection
 
 export const connection = {

@@ -2,6 +2,7 @@
 // means.
 
 import { connection } from "./api.js";
+import { useUpgrade } from "./build.js";
 import { Cluster } from "./cluster.js";
 import { Consumers } from "./consumers.js";
 import { Group } from "./group.js";
@@ -84,9 +85,13 @@ function choose({ segments, query }) {
 function Banner() {
   const [isOnline, setOnline] = useState(connection.isOnline);
   useEffect(() => connection.watch(setOnline), []);
-  if (isOnline) return null;
-  return html`<div class="banner" role="alert"><i>
+  const isOld = useUpgrade();
+  if (!isOnline)
+    return html`<div class="banner" role="alert"><i>
     </i>The broker does not answer. Trying again by itself…</div>`;
+  if (!isOld) return null;
+  return html`<div class="banner" role="status">The node has another console than this one.
+    <button type="button" class="button small" onClick=${() => location.reload()}>Load it</button></div>`;
 }
 
 function SideFoot() {

@@ -1,9 +1,9 @@
 // Fields of forms and of toolbars, each with its label.
 
 import { Icon } from "./icon.js";
-import { html, useEffect, useState } from "./vendor/htm-preact.js";
+import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
 
-const TYPING_MS = 250;
+const TYPING_MS = 500;
 
 export function Field({ label, hint, children }) {
   return html`<label class="field"><span>${label}</span>${children}${hint && html`<small>
@@ -20,13 +20,22 @@ export function Filter({ value, onChange, label }) {
 // A text that asks the broker: told when typing pauses, or at once with Enter.
 export function SearchField({ value, onChange, label, isFirst = false }) {
   const [text, setText] = useState(value);
-  useEffect(() => setText(value), [value]);
+  const told = useRef(value);
+  const tell = (wanted) => {
+    if (wanted === told.current) return;
+    told.current = wanted;
+    onChange(wanted);
+  };
   useEffect(() => {
-    if (text === value) return undefined;
-    const timer = setTimeout(() => onChange(text), TYPING_MS * 2);
+    if (value === told.current) return; // it is our own, and more may have been typed since
+    told.current = value;
+    setText(value);
+  }, [value]);
+  useEffect(() => {
+    const timer = setTimeout(() => tell(text), TYPING_MS);
     return () => clearTimeout(timer);
   }, [text]);
-  const press = (event) => event.key === "Enter" && onChange(text);
+  const press = (event) => event.key === "Enter" && tell(text);
   return html`<label class="filter ${isFirst ? "" : "narrow"}"><${Icon} name=${isFirst ? "search" : "key"} />
     <span class="off-screen">${label}</span>
     <input type="search" data-search=${isFirst ? "" : null} placeholder=${label} value=${text}

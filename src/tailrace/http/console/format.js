@@ -77,6 +77,14 @@ export function moment(value) {
   return `${day(at)} ${clock(at)}.${String(at.getMilliseconds()).padStart(3, "0")}`;
 }
 
+// UTC+01:00, as it was in this browser at that moment
+export function zone(value) {
+  const minutes = -new Date(value).getTimezoneOffset();
+  if (!minutes) return "UTC";
+  const size = Math.abs(minutes);
+  return `UTC${minutes < 0 ? "-" : "+"}${two(Math.floor(size / 60))}:${two(size % 60)}`;
+}
+
 export const isToday = (value) => day(new Date(value)) === day(new Date());
 
 // 09:00:00.123 today, else with the day

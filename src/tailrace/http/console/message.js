@@ -13,6 +13,7 @@ import * as snippet from "./snippet.js";
 import { html, useEffect, useState } from "./vendor/htm-preact.js";
 
 const PREVIEW_CHARS = 300;
+const SPOKEN_CHARS = 80;
 
 export const idOf = (record) => `${record.partition}:${record.offset}`;
 
@@ -23,23 +24,26 @@ export function MessageHead() {
 }
 
 export function MessageLine({ record, isOpen, isNew }) {
-  const key = preview(record.key, record.key_encoding);
+  const key = record.key ?? null;
   const open = () => changeQuery({ open: idOf(record) });
   return html`<button type="button" class="message ${isNew ? "is-new" : ""}" onClick=${open}
     aria-current=${isOpen ? "true" : null}
-      aria-label="Message ${record.offset} of partition ${record.partition}">
+      aria-label="Message ${record.offset} of partition ${record.partition}: ${spoken(record.value)}">
     <span class="time" title=${format.moment(record.timestamp)}>${format.shortMoment(record.timestamp)}</span>
     <span class="number partition">${record.partition}</span>
     <span class="number offset">${record.offset}</span>
-    <span class="key ${key === null ? "is-null" : ""}">${key ?? html`<span class="null">null</span>`}</span>
-    <span class="value">${preview(record.value, record.value_encoding) ?? html`<span
-      class="null">null (tombstone)</span>`}</span>
+    <span class="key ${key === null ? "is-null" : ""}">${preview(key, record.key_encoding, "null")}</span>
+    <span class="value">${preview(record.value ?? null, record.value_encoding, "null (tombstone)")}</span>
   </button>`;
 }
 
-function preview(text, encoding) {
-  if (text === null || text === undefined) return null;
-  const shown = text.slice(0, PREVIEW_CHARS).replace(/\s+/g, " ");
+const spoken = (value) => (value === null ? "tombstone" : value.slice(0, SPOKEN_CHARS));
+
+// The beginning of a text on one line; what would look like nothing is named.
+function preview(text, encoding, ifNull) {
+  const shown = text?.slice(0, PREVIEW_CHARS).replace(/\s+/g, " ");
+  const name = text === null ? ifNull : text === "" ? "empty" : shown === " " ? "blank" : null;
+  if (name) return html`<span class="null">${name}</span>`;
   return encoding === "base64" ? `base64 ${shown}` : shown;
 }
 
@@ -54,7 +58,7 @@ export function MessageDrawer({ topic, id, records, onClose }) {
       return undefined;
     }
     const running = new AbortController();
-    read(topic, partition, offset, running.signal).then(
+    readMessage(topic, partition, offset, running.signal).then(
       (record) => setState({ record, error: null }),
       (error) => !running.signal.aborted && setState({ record: undefined, error }),
     );
@@ -71,7 +75,7 @@ export function MessageDrawer({ topic, id, records, onClose }) {
   <//>`;
 }
 
-async function read(topic, partition, offset, signal) {
+export async function readMessage(topic, partition, offset, signal) {
   const found = await get(path`/api/v1/topics/${topic}/records` + query({ partition, offset, limit: 1 }), {
     signal,
   });
@@ -93,7 +97,7 @@ function Details({ record }) {
       <dt>Partition</dt><dd>${record.partition}</dd>
       <dt>Offset</dt><dd>${format.count(record.offset)}</dd>
       <dt>Time</dt><dd>${format.moment(record.timestamp)} <span class="faint">
-      ${format.ago(record.timestamp)}</span></dd>
+      ${format.zone(record.timestamp)}, ${format.ago(record.timestamp)}</span></dd>
     </dl>
     <div class="buttons" role="group" aria-label="Copy as"><span class="faint">Copy as</span>
       <${CopyButton} label="CLI" title="Copy a command that shows this message"
@@ -113,10 +117,12 @@ function Details({ record }) {
     <${Headers} headers=${record.headers ?? []} />`;
 }
 
+const word = (text) => html`<em class="faint">${text}</em>`; // and not a text that somebody wrote
+
 function Headers({ headers }) {
   if (!headers.length) return html`<p class="faint">No headers</p>`;
   return html`<section class="section"><h3>Headers</h3><div class="payload"><dl class="pairs mono">
-    ${headers.map((each) => html`<dt>${each.name}</dt><dd>
-    ${each.value ?? "null"}${each.encoding ? ` (${each.encoding})` : ""}</dd>`)}
+    ${headers.map(({ name, value, encoding }) => html`<dt>${name || word("empty")}</dt><dd>
+    ${value || word(value === "" ? "empty" : "null")}${encoding ? ` (${encoding})` : ""}</dd>`)}
   </dl></div></section>`;
 }

@@ -10,7 +10,7 @@ import { idOf, MessageDrawer, MessageHead, MessageLine } from "./message.js";
 import { Empty, Failure, Skeleton } from "./notice.js";
 import { isSearch, newerCursor, olderCursor, PARTITIONS_MAX, readPage } from "./reading.js";
 import { changeQuery } from "./router.js";
-import { RECORDS_MAX, useTail } from "./tail.js";
+import { cameCalmly, RECORDS_MAX, useTail } from "./tail.js";
 import { html, useCallback, useEffect, useMemo, useState } from "./vendor/htm-preact.js";
 
 const LISTED_PARTITIONS = 200;
@@ -234,7 +234,7 @@ function Live({ topic, query }) {
       tail.records.length
         ? html`<div class="messages ${widthOf(tail.records)}" data-live><${MessageHead} />${tail.records.map(
             (record) => html`<${MessageLine} key=${idOf(record)} record=${record}
-          isOpen=${query.open === idOf(record)} isNew=${tail.isCalm} />`,
+          isOpen=${query.open === idOf(record)} isNew=${cameCalmly(record)} />`,
           )}</div>`
         : html`<${Empty} title=${tail.state === "ended" ? "The tail has ended" : "Waiting for messages"}>
           <p>${tail.state === "ended" ? tail.reason : "What is written from now on appears here."}</p><//>`
@@ -242,10 +242,11 @@ function Live({ topic, query }) {
     <${Opened} topic=${topic} query=${query} records=${tail.records} />`;
 }
 
-function countText({ count, skipped }) {
+function countText({ count, skipped, hasGap }) {
   const seen = `${format.plural(count, "message")} seen`;
   const missed = skipped ? `, ${format.count(skipped)} skipped` : "";
-  return seen + missed + (count > RECORDS_MAX ? `; the last ${RECORDS_MAX} are shown` : "");
+  const shown = count > RECORDS_MAX ? `; the last ${RECORDS_MAX} are shown` : "";
+  return seen + missed + shown + (hasGap ? "; the connection broke, and what came meanwhile is missing" : "");
 }
 
 function liveText(tail, isPaused) {

@@ -8,7 +8,9 @@ export function Loaded({ resource, rows = 6, children }) {
   if (error && (data === undefined || error.status === 404))
     return html`<${Failure} error=${error} retry=${reload} />`;
   if (isLoading) return html`<${Skeleton} rows=${rows} />`;
-  return children(data);
+  if (!error || error.isOffline) return children(data); // that the broker is away is said above every page
+  return html`<p class="form-error" role="alert">This is how it was. ${sentence(error.message)}</p>
+    ${children(data)}`;
 }
 
 export function Skeleton({ rows = 6 }) {

@@ -32,8 +32,9 @@ export function Overview() {
 
 function Health({ health, cluster }) {
   const { data, error } = health;
-  const summary = data?.summary ?? (error ? unknownHealth(error) : "Looking…");
-  return html`<header class="health ${data ? toneOf(data.status) : ""}">
+  const isKnown = data && !error; // how the node was before it fell silent is no news of how it is
+  const summary = isKnown ? data.summary : error ? unknownHealth(error) : "Looking…";
+  return html`<header class="health ${isKnown ? toneOf(data.status) : ""}">
     <i aria-hidden="true"></i>
     <div><h1>${summary}</h1>${cluster && html`<p>${facts(cluster)}</p>`}</div>
   </header>`;

@@ -11,6 +11,7 @@ const HEX_BYTES_MAX = 16_384;
 const TREE_CHARS_MAX = 400_000;
 const OPEN_DEPTH = 2;
 const FOLD_OVER = 60;
+const CHILDREN_MAX = 1_000;
 
 export function bytesOf(text, encoding) {
   if (text === null || text === undefined) return null;
@@ -78,7 +79,9 @@ function exactly(_key, value, context) {
     : value;
 }
 
+// What is folded is not drawn: a list of a hundred thousand numbers would hold up the page.
 function Node({ name, value, depth }) {
+  const [isOpen, setOpen] = useState(null);
   const label = name === undefined ? "" : html`<span class="name">${name}</span>${": "}`;
   if (value === null || typeof value !== "object" || value instanceof Exact) {
     return html`<div class="leaf">${label}${leaf(value)}</div>`;
@@ -87,12 +90,15 @@ function Node({ name, value, depth }) {
   const entries = Object.entries(value);
   const [open, close] = isList ? "[]" : "{}";
   if (!entries.length) return html`<div class="leaf">${label}${open}${close}</div>`;
-  const isOpen = depth < OPEN_DEPTH && entries.length <= FOLD_OVER;
-  return html`<details open=${isOpen}>
+  const isUnfolded = isOpen ?? (depth < OPEN_DEPTH && entries.length <= FOLD_OVER);
+  const left = entries.length - CHILDREN_MAX;
+  return html`<details open=${isUnfolded} onToggle=${(event) => setOpen(event.currentTarget.open)}>
     <summary>${label}${open}<span
       class="folded"> ${entries.length} ${isList ? "items" : "fields"} ${close}</span></summary>
-    <div>${entries.map(([each, inner]) => html`<${Node} key=${each} name=${isList ? undefined : each}
-      value=${inner} depth=${depth + 1} />`)}</div>
+    <div>${isUnfolded && entries.slice(0, CHILDREN_MAX).map(([each, inner]) => html`<${Node} key=${each}
+      name=${isList ? undefined : each} value=${inner} depth=${depth + 1} />`)}
+      ${isUnfolded && left > 0 && html`<div class="leaf faint">… and ${format.count(left)} more, in the
+        text</div>`}</div>
     <span class="leaf">${close}</span>
   </details>`;
 }

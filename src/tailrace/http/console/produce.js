@@ -1,9 +1,10 @@
 // The form that sends a message, and where it went. It stays open: one message is seldom the last.
 
-import { get, path, post, query as queryText } from "./api.js";
+import { path, post } from "./api.js";
 import { Dialog } from "./dialog.js";
 import { Choice, Field } from "./field.js";
 import { Icon } from "./icon.js";
+import { readMessage } from "./message.js";
 import { FormError } from "./notice.js";
 import { href, useRoute } from "./router.js";
 import { html, useEffect, useState } from "./vendor/htm-preact.js";
@@ -14,7 +15,7 @@ const ENCODINGS = [
   ["base64", "Base64"],
   ["null", "Tombstone"],
 ];
-const BLANK = { key: "", value: "", encoding: "text", partition: "", headers: [] };
+const BLANK = { key: "", hasKey: false, value: "", encoding: "text", partition: "", headers: [] };
 
 export function Produce({ topic, onClose }) {
   const { query } = useRoute();
@@ -28,6 +29,7 @@ export function Produce({ topic, onClose }) {
   }, [query.like]);
   const submit = async (event) => {
     event.preventDefault();
+    if (isBusy) return; // Ctrl+Enter asks no button whether it may
     setBusy(true);
     setError(null);
     try {
@@ -41,12 +43,18 @@ export function Produce({ topic, onClose }) {
     setBusy(false);
   };
   const press = (event) =>
-    event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.currentTarget.requestSubmit();
+    event.key === "Enter" &&
+    (event.ctrlKey || event.metaKey) &&
+    !event.repeat &&
+    event.currentTarget.requestSubmit();
+  const typeKey = (event) =>
+    change({ key: event.target.value, hasKey: event.target.value !== "", keyEncoding: undefined });
   return html`<${Dialog} title="Produce to ${topic.name}" onClose=${onClose}><form onSubmit=${submit}
     onKeyDown=${press}>
     <div class="fields">
-      <${Field} label="Key"><input data-first placeholder="none" spellcheck="false" autocomplete="off"
-        value=${values.key} onInput=${(event) => change({ key: event.target.value })} /><//>
+      <${Field} label=${values.keyEncoding ? "Key, as base64" : "Key"}><input data-first
+        placeholder=${values.hasKey ? "empty" : "none"} spellcheck="false" autocomplete="off"
+        value=${values.key} onInput=${typeKey} /><//>
       <${Field} label="Partition"><input type="number" min="0" max=${topic.partitions - 1}
         placeholder="by key" value=${values.partition}
         onInput=${(event) => change({ partition: event.target.value })} /><//>
@@ -81,25 +89,25 @@ function HeaderFields({ headers, onChange }) {
       <input aria-label="Name of header ${at + 1}" placeholder="name" value=${header.name}
         onInput=${(event) => set(at, { name: event.target.value })} />
       <input aria-label="Value of header ${at + 1}" placeholder="value" value=${header.value}
-        onInput=${(event) => set(at, { value: event.target.value })} />
+        onInput=${(event) => set(at, { value: event.target.value, encoding: undefined })} />
       <button type="button" class="button ghost square" aria-label="Remove header ${at + 1}"
         onClick=${() => onChange(headers.filter((_, number) => number !== at))}><${Icon} name="close" />
           </button>
     </div>`,
     )}
     <div><button type="button" class="button small"
-      onClick=${() => onChange([...headers, { name: "", value: "" }])}><${Icon} name="plus" />Header</button>
+      onClick=${() => onChange([...headers, { name: "", value: "", isAdded: true }])}><${Icon} name="plus" />Header</button>
         </div>
   </div>`;
 }
 
 // What the form says as a record of the API; throws what is wrong with it.
-function recordOf({ key, value, encoding, partition, headers, keyEncoding }) {
+function recordOf({ key, hasKey, value, encoding, partition, headers, keyEncoding }) {
   const record = {
-    key: key === "" ? null : key,
+    key: hasKey ? key : null,
     value: encoding === "null" ? null : value,
     headers: headers
-      .filter((each) => each.name !== "")
+      .filter((each) => !each.isAdded || each.name !== "" || each.value !== "") // a row that was left blank
       .map(({ name, value: text, encoding: kind }) => ({
         name,
         value: text,
@@ -123,12 +131,11 @@ function checkJson(text) {
 
 // The fields of a message that is sent again: its bytes as they are.
 async function readLike(topic, id) {
-  const [partition, offset] = id.split(":");
-  const found = await get(path`/api/v1/topics/${topic}/records` + queryText({ partition, offset, limit: 1 }));
-  const record = found.records[0];
-  if (!record) throw new Error("The message is gone.");
+  const [partition, offset] = id.split(":").map(Number);
+  const record = await readMessage(topic, partition, offset);
   return {
     key: record.key ?? "",
+    hasKey: record.key !== null,
     keyEncoding: record.key_encoding,
     value: record.value ?? "",
     encoding: record.value === null ? "null" : (record.value_encoding ?? "text"),

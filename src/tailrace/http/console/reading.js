@@ -1,9 +1,10 @@
 // Reading a page of a topic's messages: from an end, a place, a time, or before and after what is shown.
 //
 // A place in several partitions is a cursor, "0:120,1:98": an offset for each, as the API's `offsets`. The
-// API reads forward; going back reads each partition before its offset and merges them by time, so that
-// nothing is shown twice or left out. Past PARTITIONS_MAX that would be too many requests, and a partition
-// has to be chosen first.
+// API reads forward, and no more bytes at once than the node allows; going back reads each partition before
+// its offset and merges them by time, so that nothing is shown twice or left out, whatever compaction has
+// taken out and however large the messages are. Past PARTITIONS_MAX that would be too many requests, and a
+// partition has to be chosen first.
 
 import { get, path, query } from "./api.js";
 
@@ -17,7 +18,7 @@ export async function readPage(topic, place, signal) {
   if (place.before) return readBefore(read, topic, cursorOf(place.before));
   const filters = { contains: place.contains, key: place.key };
   const start = place.after ? { offsets: place.after } : { partition: place.partition, ...startOf(place) };
-  const found = await read({ ...start, limit: PAGE, ...filters });
+  const found = await readWhole(read, { ...start, limit: PAGE, ...filters });
   const next = found.next_offsets;
   return {
     records: found.records,
@@ -26,6 +27,22 @@ export async function readPage(topic, place, signal) {
     scanned: found.scanned,
   };
 }
+
+// The newest messages, or as many of them as are answered at once: of large ones the answer stops before the
+// end, and then it is asked for no more than it had.
+async function readWhole(read, values) {
+  let found = await read(values);
+  for (let count = PAGE; values.offset === -PAGE && isCut(found, count); ) {
+    count = Math.max(1, Math.min(found.records.length, count - 1));
+    found = await read({ ...values, offset: -count, limit: count });
+  }
+  return found;
+}
+
+const isCut = ({ records, next_offsets, high_watermarks }, count) =>
+  count > 1 &&
+  records.length < count &&
+  Object.entries(next_offsets).some(([partition, offset]) => offset < high_watermarks[partition]);
 
 export const isSearch = (place) => Boolean(place.contains || place.key);
 
@@ -37,15 +54,53 @@ function startOf(place) {
 }
 
 async function readBefore(read, topic, cursor) {
+  const places = { ...cursor };
   const reads = Object.entries(cursor).map(async ([partition, end]) => {
     const start = topic.partition_details[partition]?.start_offset ?? 0;
-    const offset = Math.max(start, end - PAGE);
-    if (offset >= end) return [];
-    const found = await read({ partition, offset, limit: end - offset });
-    return found.records.filter((record) => record.offset < end);
+    let found = await readLast(read, partition, { start, end });
+    if (!found.length && end - PAGE > start) {
+      const gap = await endOfRecords(read, partition, { start, end });
+      found = await readLast(read, partition, { start, end: gap });
+    }
+    if (!found.length) places[partition] = start; // nothing is left before it
+    return found;
   });
   const records = merge(await Promise.all(reads)).slice(-PAGE);
-  return { records, first: firstOf(records, cursor), next: cursor, scanned: null };
+  return { records, first: firstOf(records, places), next: cursor, scanned: null };
+}
+
+// The messages at the last offsets before `end`: fewer of them if so many are not answered at once.
+async function readLast(read, partition, { start, end }) {
+  let width = Math.min(PAGE, end - start);
+  while (width > 0) {
+    const found = await read({ partition, offset: end - width, limit: width });
+    const records = found.records.filter((record) => record.offset < end);
+    if (width === 1 || found.next_offsets[partition] >= end) return records;
+    width = Math.max(1, Math.min(records.length, width - 1));
+  }
+  return [];
+}
+
+// Where the gap before `end` begins, to a page: by steps of 1, 2, 4, ... pages back, then by halves.
+async function endOfRecords(read, partition, { start, end }) {
+  const isEmptyFrom = async (offset) => {
+    const { records } = await read({ partition, offset, limit: 1 });
+    return !records.length || records[0].offset >= end;
+  };
+  let empty = end;
+  let held = Math.max(start, end - PAGE);
+  for (let width = PAGE; await isEmptyFrom(held); ) {
+    if (held === start) return start;
+    empty = held;
+    width *= 2;
+    held = Math.max(start, end - width);
+  }
+  while (empty - held > PAGE) {
+    const middle = Math.floor((held + empty) / 2);
+    if (await isEmptyFrom(middle)) empty = middle;
+    else held = middle;
+  }
+  return empty;
 }
 
 // By time, and always in the order of each partition, whatever the clocks of producers say.

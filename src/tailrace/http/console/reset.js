@@ -1,5 +1,5 @@
 // Moving a group: where to, what that would mean for each partition, and then, when its name is typed,
-// doing it.
+// doing it. A preview that is not true any more is shown anew instead of being done.
 
 import { path, put } from "./api.js";
 import { Dialog } from "./dialog.js";
@@ -31,17 +31,27 @@ export function Reset({ group, onClose, onDone }) {
     setPreview(null);
     setTyped("");
   };
-  const run = async (isDry) => {
+  const ask = (isDry) => put(path`/api/v1/consumer-groups/${group.group}/offsets`, bodyOf(goal, isDry));
+  const run = async (work) => {
     setBusy(true);
     setError(null);
     try {
-      const answer = await put(path`/api/v1/consumer-groups/${group.group}/offsets`, bodyOf(goal, isDry));
-      if (isDry) setPreview(answer.offsets);
-      else finish(answer);
+      await work();
     } catch (failure) {
       setError(failure);
     }
     setBusy(false);
+  };
+  const look = async () => setPreview((await ask(true)).offsets);
+  const perform = async () => {
+    const { offsets } = await ask(true);
+    if (!isStale(preview, offsets, goal)) {
+      finish(await ask(false));
+      return;
+    }
+    setPreview(offsets);
+    setTyped("");
+    throw new Error("The group or its topics have moved since you looked. This is what would be done now.");
   };
   const finish = (answer) => {
     tellUser(`${group.group} goes on elsewhere in ${format.plural(answer.offsets.length, "partition")}`);
@@ -50,8 +60,9 @@ export function Reset({ group, onClose, onDone }) {
   };
   const submit = (event) => {
     event.preventDefault();
-    if (preview === null) run(true);
-    else if (typed === group.group) run(false);
+    if (isBusy) return;
+    if (preview === null) run(look);
+    else if (typed === group.group) run(perform);
   };
   return html`<${Dialog} kind="wide" title="Reset offsets" onClose=${onClose}><form onSubmit=${submit}>
     ${
@@ -112,6 +123,16 @@ function bodyOf({ kind, value, topic }, dry_run) {
     shift: () => ({ shift: Number(value) }),
   };
   return { to: goals[kind]?.() ?? kind, ...(topic ? { topics: [topic] } : {}), dry_run };
+}
+
+// Whether other moves would be made than those that were shown. The end of a log moves all the time, and who
+// goes to the end wants to be at it.
+function isStale(shown, now, { kind }) {
+  const textOf = (moves) =>
+    JSON.stringify(
+      moves.map((move) => [move.topic, move.partition, move.before, kind === "latest" || move.after]),
+    );
+  return textOf(shown) !== textOf(now);
 }
 
 const COLUMNS = [

@@ -82,6 +82,7 @@ document.addEventListener("click", (event) => {
   }
   const link = event.target.closest?.("a[href]");
   if (!link || link.target || link.hasAttribute("download") || !isPage(new URL(link.href))) return;
+  if (link.hash) return; // a place on this page: the browser goes there, and takes the focus along
   event.preventDefault();
   if (link.href !== location.href) go(link.href);
 });

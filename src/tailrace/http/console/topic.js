@@ -47,7 +47,7 @@ export function Topic({ name, tab = "messages", query }) {
       tabs=${TABS.map(([text, each]) => [text, href(["topics", name, each]), each === tab])} />
     ${topic.data ? chosen(tab, { name, topic, query }) : html`<${Skeleton} rows=${8} />`}
     ${query.produce && topic.data && html`<${Produce} topic=${topic.data}
-      onClose=${() => changeQuery({ produce: null }, { replace: true })} />`}
+      onClose=${() => changeQuery({ produce: null, like: null }, { replace: true })} />`}
     ${isDeleting && html`<${DeleteTopic} name=${name} onClose=${() => setDeleting(false)} />`}`;
 }
 
