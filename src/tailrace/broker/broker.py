@@ -21,7 +21,7 @@ from tailrace.broker.ports import MetadataStore
 from tailrace.broker.producer_ids import ProducerIds
 from tailrace.broker.publishing import Publisher
 from tailrace.broker.subscriptions import CURSORS_TOPIC, Subscriptions
-from tailrace.broker.topic import unknown_topic
+from tailrace.broker.topic import unknown_partition, unknown_topic
 from tailrace.broker.topics import Topics
 from tailrace.model import BrokerError, BrokerId, ErrorCode, StorageError
 from tailrace.runtime import Clock, Supervisor
@@ -140,10 +140,7 @@ class Broker:
         if known is None:
             raise unknown_topic(topic)
         if not 0 <= partition < len(known.partitions):
-            raise BrokerError(
-                f"{topic} has {len(known.partitions)} partitions; there is no {partition}",
-                code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            )
+            raise unknown_partition(known, partition)
         found = known.partitions[partition]
         if not found.is_led_here:
             raise BrokerError(

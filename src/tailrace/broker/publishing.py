@@ -222,9 +222,14 @@ class Publisher:
         )
 
 
+def topic_mark(topic_id: UUID) -> str:
+    """What tells a topic from others that had its name before, or have it later."""
+    return topic_id.hex[:_ID_DIGITS]
+
+
 def id_prefix(topic_id: UUID, partition: int) -> str:
     """What the ids of a partition's messages begin with; their offset follows."""
-    return f"{topic_id.hex[:_ID_DIGITS]}-{partition}-"
+    return f"{topic_mark(topic_id)}-{partition}-"
 
 
 def count_known(partition: Partition, *, producer_id: int, sequence: int) -> int:

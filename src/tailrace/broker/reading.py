@@ -9,7 +9,8 @@ the end one goes on, has nothing twice and misses nothing.
 - Only what is looked at is decoded. What the cursors hold, decompressed, is bounded: over `held_bytes_max` a
   cursor forgets its bytes and keeps the time of its next record alone.
 - What cannot be read is told with its place (`Unreadable`), after everything before it: a page ends there,
-  and the error comes when nothing else is left to show.
+  and the error comes when nothing else is left to show. A page also ends where its next records were deleted
+  while it was read.
 - The loop is given to others every thousand records.
 """
 
@@ -22,7 +23,7 @@ from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 from tailrace.broker.partition import Partition
-from tailrace.model import LogDamaged, Offset
+from tailrace.model import LogDamaged, Offset, OffsetOutOfRange
 from tailrace.records import (
     COMPRESSION_MASK,
     DECOMPRESSED_BYTES_MAX,
@@ -74,6 +75,14 @@ class PageLimits:
     scanned_max: int  # records that are looked at, whether they are wanted or not
     scanned_bytes_max: int
     held_bytes_max: int
+
+    def are_reached_by(self, page: Page) -> bool:
+        """Whether nothing more is looked at, although there may be more."""
+        return (
+            len(page.records) >= self.records_max
+            or page.scanned >= self.scanned_max
+            or page.scanned_bytes >= self.scanned_bytes_max
+        )
 
 
 @dataclass(slots=True)
@@ -167,6 +176,12 @@ class Cursor:
         self.head = None
         self.position = head.offset + 1
 
+    def take_failure(self) -> Unreadable:
+        """What cannot be read, to be raised: its traceback knows the cursor, which must not know it."""
+        failure, self.failure = self.failure, None
+        assert failure is not None
+        return failure
+
     def drop(self) -> None:
         """Forget the bytes; the next `look` reads them again."""
         self.head, self._batch = None, None
@@ -212,10 +227,24 @@ class Cursor:
 
 
 async def read_page(cursors: Sequence[Cursor], limits: PageLimits, *, accept: Accept | None = None) -> Page:
-    """The next records of all cursors by time, as far as a page goes; Unreadable if that is all there is."""
+    """The next records of all cursors by time, as far as a page goes.
+
+    Unreadable if nothing else is left to show; OffsetOutOfRange if a cursor stands outside its log.
+    """
     merge = _Merge(cursors, limits)
     page = Page()
     await merge.start()
+    try:
+        await _fill(page, merge, limits, accept)
+    except OffsetOutOfRange:  # deleted meanwhile, which is told to whoever goes on from there
+        if not page.scanned:
+            raise
+    if merge.is_empty and not page.records:
+        _check_readable(cursors)
+    return page
+
+
+async def _fill(page: Page, merge: _Merge, limits: PageLimits, accept: Accept | None) -> None:
     while (cursor := merge.front_nowait() or await merge.front()) is not None:
         record = cursor.head
         assert record is not None
@@ -229,13 +258,15 @@ async def read_page(cursors: Sequence[Cursor], limits: PageLimits, *, accept: Ac
             cursor.skip()
         page.scanned += 1
         page.scanned_bytes += size
-        if _is_full(page, limits):
+        if limits.are_reached_by(page):
             break
-    if not page.records:
-        for each in cursors:
-            if each.failure is not None:
-                raise each.failure
-    return page
+
+
+def _check_readable(cursors: Sequence[Cursor]) -> None:
+    """Raise what keeps a cursor from its end, if there is something."""
+    for each in cursors:
+        if each.failure is not None:
+            raise each.take_failure()
 
 
 class _Merge:
@@ -252,6 +283,11 @@ class _Merge:
         self._held_bytes = 0
         self._steps = 0  # since others had the loop
         self._taken: Cursor | None = None  # whose front was given out, and may be gone by now
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no cursor has anything left that can be read."""
+        return not self._heap
 
     async def start(self) -> None:
         for cursor in self._cursors:
@@ -316,14 +352,6 @@ class _Merge:
         if self._held_bytes > self._limits.held_bytes_max:
             self._held_bytes -= cursor.held_bytes
             cursor.drop()
-
-
-def _is_full(page: Page, limits: PageLimits) -> bool:
-    return (
-        len(page.records) >= limits.records_max
-        or page.scanned >= limits.scanned_max
-        or page.scanned_bytes >= limits.scanned_bytes_max
-    )
 
 
 def record_bytes(record: Record) -> int:

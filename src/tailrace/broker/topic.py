@@ -115,3 +115,11 @@ def check_records_deletable(topic: Topic) -> None:
 
 def unknown_topic(name: str) -> BrokerError:
     return BrokerError(f"topic {name!r} does not exist", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def unknown_partition(topic: Topic, index: int) -> BrokerError:
+    count = len(topic.partitions)
+    return BrokerError(
+        f"{topic.name} has {count} partition{'' if count == 1 else 's'}; there is no {index}",
+        code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )

@@ -3,6 +3,7 @@
 `operation`    one thing that REST offers; the table of them is the only description there is
 `rest/`        the operations, by noun
 `live/`        streams that do not end: tails, WebSocket
+`search`       which records a read or a tail is looking for
 `body`         request bodies, bounded
 `error`        exceptions to answers: the one border
 `app`          the ASGI application, mountable anywhere

@@ -9,6 +9,7 @@ another site from using a broker on this machine.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -79,16 +80,24 @@ def _route(door: Door, operation: Operation) -> Route:
             )
             found = await operation.handler(call)
         except Exception as error:
-            known = failure_of(error, door, what=f"{request.method} {request.url.path}")
-            tally.fail(known.code)
-            return error_response(known)
+            return answer_failed(error, request)  # no name here for what it says: it knows this frame
         return found if isinstance(found, Response) else json_response(found, status=operation.status)
 
-    return _OneMethod(operation.path, endpoint, methods=[operation.method], name=operation.name)
+    def answer_failed(error: Exception, request: Request) -> Response:
+        known = failure_of(error, door, what=f"{request.method} {request.url.path}")
+        tally.fail(known.code)
+        return error_response(known)
+
+    return OneMethod(operation.path, endpoint, methods=[operation.method], name=operation.name)
 
 
-class _OneMethod(Route):
-    """A route whose wrong method is answered as every error is."""
+class OneMethod(Route):
+    """A route that answers a wrong method as every error is, and takes its path to the last letter."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        # `$` lets a newline follow, and `.` is none: DELETE .../consumer-groups/a%0A would delete group a.
+        self.path_regex = re.compile(self.path_regex.pattern.removesuffix("$") + r"\Z", re.DOTALL)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.methods and scope["method"] not in self.methods:

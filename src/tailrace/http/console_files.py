@@ -7,7 +7,8 @@
 one build: a browser never mixes files of two versions, and nothing has to be rewritten. Everything is read
 and compressed once, when the app is made; a request touches no disk.
 
-An app that is mounted somewhere tells the page its prefix (`data-root`), and all links start with it.
+An app that is mounted somewhere tells the page its prefix (`data-root`), and all links start with it. That
+page is written anew each time, since who mounts may do so under any number of prefixes; it is small.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
-from tailrace.http.app import error_response
+from tailrace.http.app import OneMethod, error_response
 from tailrace.http.error import Code, HttpError
 
 _DIRECTORY: Final = Path(__file__).parent / "console"
@@ -86,8 +87,8 @@ class Console:
 
     def routes(self) -> list[BaseRoute]:
         paths = ["/", *(f"/{name}" for name in PAGES), *(f"/{name}/{{rest:path}}" for name in PAGES)]
-        pages = [Route(path, self._serve_page, methods=["GET"], name="console") for path in paths]
-        assets = Route("/assets/{build}/{name:path}", self._serve_asset, methods=["GET"], name="assets")
+        pages = [OneMethod(path, self._serve_page, methods=["GET"], name="console") for path in paths]
+        assets = OneMethod("/assets/{build}/{name:path}", self._serve_asset, methods=["GET"], name="assets")
         return [assets, *pages]
 
     async def _serve_page(self, request: Request) -> Response:

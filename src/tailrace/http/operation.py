@@ -31,6 +31,9 @@ NDJSON = "application/x-ndjson"
 EVENT_STREAM = "text/event-stream"
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 
+TEXT_END = r"$(?!\n)"
+"""The end of a pattern. `$` alone is also before a last newline in Python, and not in JSON Schema."""
+
 
 class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An operation that takes no parameters."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from tailrace.broker import Broker
 from tailrace.http import live, rest
-from tailrace.http.app import HttpApp
+from tailrace.http.app import HttpApp, OneMethod
 from tailrace.http.config import HttpConfig
 from tailrace.http.console_files import console_routes
 from tailrace.http.door import Door, NodeFacts
@@ -31,4 +31,4 @@ def _openapi_route(facts: NodeFacts) -> BaseRoute:
         document = write_openapi(OPERATIONS, version=facts.version, prefix=prefix)
         return Response(msgspec.json.encode(document), media_type=JSON)
 
-    return Route("/openapi.json", serve, methods=["GET"], name="openapi")
+    return OneMethod("/openapi.json", serve, methods=["GET"], name="openapi")

@@ -264,6 +264,8 @@ class WebSocketShell:
             self._end = _End(_TOO_SLOW, "nothing was read for too long")
         except ConnectionError:
             self._end = None  # there is nobody to tell
+        except Exception as error:
+            self.failed(error)
         finally:
             self._moved.set()
 
@@ -278,7 +280,7 @@ class WebSocketShell:
         if not self._outbox:
             self._has_output.clear()
         if not self._speaks_text:
-            return size, [data]
+            return size, [data] if data else []  # a mistake may have emptied the outbox
         reader = FrameReader(FRAME_BYTES_MAX)
         reader.feed(data)
         texts: list[str] = []

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tailrace.model import TailraceError
@@ -34,6 +35,8 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 Serve: TypeAlias = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
 
 _CANCEL_DEADLINE_S = 5.0
+_LOOK_S = 5.0
+"""How often a request that crossed over looks whether there still is a loop that answers it."""
 
 
 class Closed(TailraceError):
@@ -135,10 +138,10 @@ async def _cross(
     here = asyncio.get_running_loop()
 
     async def receive_here() -> Message:
-        return await _call(receive(), here)
+        return await _call(receive, here)
 
     async def send_here(message: Message) -> None:
-        await _call(send(message), here)
+        await _call(lambda: send(message), here)
 
     def begin() -> None:
         task = loop.create_task(serve(dict(scope), receive_here, send_here))
@@ -151,19 +154,37 @@ async def _cross(
         await refuse_closed(scope, receive, send)
         return
     waiting = asyncio.wrap_future(outcome)
+    waiting.add_done_callback(_retrieve)
     try:
-        await asyncio.shield(waiting)
+        await _wait_settled(waiting, loop)
     except asyncio.CancelledError:
-        loop.call_soon_threadsafe(lambda: begun[0].cancel())
-        await asyncio.wait({waiting}, timeout=_CANCEL_DEADLINE_S)
+        with suppress(RuntimeError):  # it closed meanwhile, and the task is gone with it
+            loop.call_soon_threadsafe(lambda: begun[0].cancel())
+            await asyncio.wait({waiting}, timeout=_CANCEL_DEADLINE_S)
         raise
+    except Closed:
+        if begun:
+            raise
+        await refuse_closed(scope, receive, send)
 
 
-async def _call(work: Awaitable[_T], loop: asyncio.AbstractEventLoop) -> _T:
+async def _wait_settled(waiting: asyncio.Future[None], loop: asyncio.AbstractEventLoop) -> None:
+    """What came of the task in the other loop; Closed if that loop closed without a word.
+
+    A loop that takes a callback and closes before its turn tells nobody, so it is looked at now and then.
+    """
+    while not waiting.done():
+        if loop.is_closed():
+            raise Closed("the broker was closed in the middle of a request")
+        await asyncio.wait({waiting}, timeout=_LOOK_S)
+    waiting.result()
+
+
+async def _call(work: Callable[[], Awaitable[_T]], loop: asyncio.AbstractEventLoop) -> _T:
     """What `work` gives in another loop; it is cancelled there if we are cancelled here."""
 
     async def run() -> _T:
-        return await work
+        return await work()
 
     running = run()
     try:
@@ -172,6 +193,12 @@ async def _call(work: Awaitable[_T], loop: asyncio.AbstractEventLoop) -> _T:
         running.close()
         raise Closed("the loop of the request is closed") from error
     return await asyncio.wrap_future(future)
+
+
+def _retrieve(waiting: asyncio.Future[None]) -> None:
+    """A caller who is gone does not ask how it ended, and that is no error to be logged."""
+    if not waiting.cancelled():
+        waiting.exception()
 
 
 def _settle(done: asyncio.Task[None], outcome: Future[None]) -> None:

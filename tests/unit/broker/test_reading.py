@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Sequence
 
 import pytest
@@ -123,7 +125,7 @@ def test_pages_together_are_every_record_once_and_in_the_order_of_its_partition(
             for index, offsets in enumerate(expected):
                 assert [offset for partition, offset in found if partition == index] == offsets
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    asyncio.run(asyncio.wait_for(main(), 120))
 
 
 def test_records_of_several_partitions_come_by_time(play: Play) -> None:
@@ -225,6 +227,32 @@ def test_the_time_is_said_to_be_the_brokers_where_it_is(play: Play) -> None:
     play(scenario)
 
 
+def test_a_page_ends_where_the_rest_was_deleted_meanwhile(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was found is shown; the next read says that its place is gone."""
+    read = Partition.read
+
+    async def read_and_delete(self: Partition, offset: Offset, *, bytes_max: int) -> Slice:
+        if offset == 500:
+            await self.delete_records(1000)
+        return await read(self, offset, bytes_max=bytes_max)
+
+    async def scenario(rig: Rig) -> None:
+        (partition,) = await partitions_of(rig)
+        for _ in range(4):
+            put(partition, range(500))
+        monkeypatch.setattr(Partition, "read", read_and_delete)
+        cursor = Cursor(partition, 0)
+        small = limits(size=4096)  # a batch at a time is read
+        assert len((await read_page([cursor], small)).records) == 500
+        assert cursor.position == 500
+        with pytest.raises(OffsetOutOfRange, match="offset 500 is not in the log, which holds 1000 to 2000"):
+            await read_page([Cursor(partition, cursor.position)], small)
+
+    play(scenario)
+
+
 # ---- damage
 
 
@@ -242,6 +270,26 @@ def test_what_is_no_record_is_told_with_its_place_after_what_is_before_it(play: 
         assert places((await read_page([Cursor(partition, 3)], limits())).records) == [(0, 3)]
 
     play(scenario)
+
+
+def test_what_was_read_is_let_go_with_an_error(play: Play) -> None:
+    """Not when the collector comes: an error knows the frames that it came through, and those the cursors."""
+
+    async def scenario(rig: Rig) -> None:
+        (partition,) = await partitions_of(rig)
+        put_garbage(partition)
+        errors = []
+        try:
+            await read_page([Cursor(partition, 0)], limits())
+        except Unreadable as error:
+            errors.append(weakref.ref(error))
+        assert [each() for each in errors] == [None]
+
+    gc.disable()
+    try:
+        play(scenario)
+    finally:
+        gc.enable()
 
 
 def test_a_bad_partition_does_not_keep_the_others_from_being_read(play: Play) -> None:

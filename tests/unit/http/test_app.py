@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -11,10 +14,12 @@ import pytest
 from tests.unit.http.conftest import Run, Serve, check_error
 from tests.unit.http.rig import listening
 
-from tailrace.http import HttpConfig
+from tailrace.http import HttpApp, HttpConfig
 from tailrace.http.app import read_json
-from tailrace.http.error import Code, HttpError
+from tailrace.http.error import Code, HttpError, invalid
+from tailrace.http.operation import Call, NoBody, NoQuery, Operation
 from tailrace.http.rest.topic import TopicBody
+from tailrace.model import BrokerError, ErrorCode
 from tailrace.server.node import Node
 
 TOPICS = "/api/v1/topics"
@@ -25,13 +30,28 @@ INVALID = Code.INVALID_REQUEST
 
 
 @pytest.mark.parametrize(
-    "path", ["/nothing", "/api/v1", "/api/v2/topics", "/api/v1/topics/", "/health/", "/api/v1/topics/a/b/c"]
+    "path",
+    [
+        "/nothing",
+        "/api/v1",
+        "/api/v2/topics",
+        "/api/v1/topics/",
+        "/health/",
+        "/api/v1/topics/a/b/c",
+    ],
 )
 def test_a_path_that_is_not_served_says_where_the_list_is(
     run: Run, client: httpx.AsyncClient, path: str
 ) -> None:
     answer = run(client.put(path))
     check_error(answer, INVALID, path, "/openapi.json", status=404)
+
+
+@pytest.mark.parametrize("path", ["/", "/health", TOPICS, f"{TOPICS}/t/records"])
+def test_a_newline_at_the_end_of_a_path_is_a_part_of_it(
+    run: Run, client: httpx.AsyncClient, path: str
+) -> None:
+    check_error(run(client.get(f"{path}%0A")), INVALID, "/openapi.json", status=404)
 
 
 def test_what_is_repeated_of_a_path_is_short(run: Run, client: httpx.AsyncClient) -> None:
@@ -46,6 +66,10 @@ def test_what_is_repeated_of_a_path_is_short(run: Run, client: httpx.AsyncClient
         ("DELETE", "/health", "GET, HEAD"),
         ("OPTIONS", "/health", "GET, HEAD"),
         ("TRACE", "/health", "GET, HEAD"),
+        ("POST", "/", "GET, HEAD"),
+        ("PUT", "/topics/x/messages", "GET, HEAD"),
+        ("DELETE", "/assets/0/app.js", "GET, HEAD"),
+        ("POST", "/openapi.json", "GET, HEAD"),
     ],
 )
 def test_a_method_that_is_not_taken_names_those_that_are(
@@ -230,3 +254,38 @@ def test_a_node_that_failed_is_not_ready(
 ) -> None:
     monkeypatch.setattr(type(node.broker), "failure", OSError("the disk is gone"))
     check_error(run(client.get("/health/ready")), Code.CLUSTER_UNHEALTHY, "the disk is gone")
+
+
+class Ballast:
+    """What a request holds while it is answered."""
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: invalid("no"), lambda: BrokerError("no", code=ErrorCode.INVALID_REQUEST)]
+)
+def test_a_request_that_failed_leaves_nothing_for_the_collector(
+    run: Run, node: Node, make: Callable[[], Exception]
+) -> None:
+    """An error knows the frames that it came through, and with them the body and all that was read."""
+    held: list[weakref.ref[Ballast]] = []
+
+    async def fail(call: Call[NoQuery, NoBody]) -> None:
+        ballast = Ballast()
+        held.append(weakref.ref(ballast))
+        raise make()
+
+    operation = Operation(
+        method="GET", path="/fail", name="fail", tag="", summary="", handler=fail, answer=None
+    )
+
+    async def scenario() -> None:
+        app = HttpApp(node.http_app().door, [operation])
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://node") as client:
+            assert (await client.get("/fail")).status_code >= 400
+        assert [each() for each in held] == [None]
+
+    gc.disable()
+    try:
+        run(scenario())
+    finally:
+        gc.enable()

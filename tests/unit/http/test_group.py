@@ -231,7 +231,23 @@ def test_a_partition_that_is_gone_has_no_end(run: Run, node: Node, client: httpx
     run(scenario())
 
 
-@pytest.mark.parametrize("name", ["with space", "ümlaut", "a%2Cb", "dots.and-dashes", "q?uestion", "h#ash"])
+ODD_NAMES = ["with space", "ümlaut", "a%2Cb", "dots.and-dashes", "q?uestion", "h#ash", "slash/es"]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_the_lag_of_a_group_with_an_odd_name_is_told(
+    run: Run, node: Node, client: httpx.AsyncClient, name: str
+) -> None:
+    async def scenario() -> None:
+        await fill(node)
+        await commit(node, name, {("t", 0): 1})
+        found = await client.get(f"/api/v1/metrics/groups/{quote(name, safe='')}")
+        assert (found.status_code, found.json().keys()) == (200, {"interval_ms", "end_ms", "lag"})
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
 def test_a_group_may_have_an_odd_name(run: Run, node: Node, client: httpx.AsyncClient, name: str) -> None:
     async def scenario() -> None:
         await fill(node)
@@ -267,6 +283,22 @@ def test_a_group_is_deleted_once_its_members_have_left(
         assert (await client.delete(f"{GROUPS}/g")).status_code == 204
         check_error(await client.get(f"{GROUPS}/g"), Code.GROUP_NOT_FOUND)
         assert (await client.get(GROUPS)).json() == {"groups": []}
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("name", ["g\n", "\ng", "a\nb"])
+def test_a_newline_is_a_part_of_a_group_s_name(
+    run: Run, node: Node, client: httpx.AsyncClient, name: str
+) -> None:
+    async def scenario() -> None:
+        await fill(node)
+        await commit(node, "g", {("t", 0): 1})
+        check_error(await client.delete(f"{GROUPS}/{quote(name, safe='')}"), Code.GROUP_NOT_FOUND)
+        assert await committed(client, "g") == {("t", 0): 1}
+        await commit(node, name, {("t", 0): 2})
+        assert (await client.delete(f"{GROUPS}/{quote(name, safe='')}")).status_code == 204
+        assert [each["group"] for each in (await client.get(GROUPS)).json()["groups"]] == ["g"]
 
     run(scenario())
 
@@ -474,6 +506,16 @@ def test_what_is_not_there_cannot_be_moved(
         await commit(node, "g", {("t", 0): 4})
         check_error(await reset(client, **body), code, *words)
         assert await committed(client, "g") == {("t", 0): 4}
+
+    run(scenario())
+
+
+def test_a_group_without_a_name_is_not_made(run: Run, node: Node, client: httpx.AsyncClient) -> None:
+    async def scenario() -> None:
+        await fill(node)
+        answer = await reset(client, group="", to="earliest", topics=["t"])
+        check_error(answer, Code.INVALID_REQUEST, "name of the group is empty")
+        assert (await client.get(GROUPS)).json() == {"groups": []}
 
     run(scenario())
 

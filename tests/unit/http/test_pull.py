@@ -599,6 +599,63 @@ def test_a_seek_makes_void_what_is_kept(
     run(scenario())
 
 
+def test_a_seek_in_one_partition_leaves_what_is_kept_of_the_others(
+    run: Run, node: Node, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        subscription = await prepare(node, client, partitions=2, delivery="at_most_once")
+        puller = await keep(node, subscription, b"x", monkeypatch)
+        to_latest = {"to": "latest", "partition": 1}
+        assert (await client.post(f"{ALL}/work/seek", json=to_latest)).status_code == 200
+        assert len(await puller.pull(Line().request, count=1, wait_ms=0)) == 1
+
+    run(scenario())
+
+
+def test_the_door_stays_with_what_it_keeps_for_the_next_pull(
+    run: Run, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, client = serve(HttpConfig(pull_idle_s=0.01))
+
+    async def scenario() -> None:
+        subscription = await prepare(node, client, delivery="at_most_once")
+        puller = await keep(node, subscription, b"x", monkeypatch)
+        await asyncio.sleep(0.1)  # some idle times
+        assert find_puller(node.http_app().door, subscription) is puller
+        assert len(await puller.pull(Line().request, count=1, wait_ms=0)) == 1
+        await wait_until(lambda: not subscription.members)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("mode", ["exclusive", "failover", "key_shared"])
+def test_the_door_gives_up_a_place_that_keeps_others_from_theirs(
+    run: Run, serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
+    node, client = serve(HttpConfig(pull_idle_s=0.01))
+
+    async def scenario() -> None:
+        subscription = await prepare(node, client, delivery="at_most_once", mode=mode)
+        await keep(node, subscription, b"x", monkeypatch)
+        await wait_until(lambda: not subscription.members)
+        assert "subscription=work count=1" in caplog.text
+
+    run(scenario())
+
+
+async def keep(
+    node: Node, subscription: Subscription, value: bytes, monkeypatch: pytest.MonkeyPatch
+) -> Puller:
+    """Have the door keep a message of partition 0, whose client is gone."""
+    puller, line = join_pulls(node.http_app().door, subscription), Line()
+    waiting = asyncio.create_task(puller.pull(line.request, count=1, wait_ms=LONG_MS))
+    await wait_until(lambda: wanted(subscription) == 1)
+    gone_with_delivery(puller, line, monkeypatch)
+    publish(node, value)
+    assert await waiting == []
+    return puller
+
+
 def pull_request(body: Mapping[str, object]) -> bytes:
     text = json.dumps(body).encode()
     return (

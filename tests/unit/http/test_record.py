@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tailrace.broker import Partition
 from tailrace.broker.reading import Page, read_page
 from tailrace.http import HttpConfig
 from tailrace.http.error import Code
@@ -16,6 +17,7 @@ from tailrace.http.rest.reading import read_moment
 from tailrace.model import LogDamaged, Offset
 from tailrace.records import Compression, NewRecord, build_batch, crc32c, read_batch
 from tailrace.server.node import Node
+from tailrace.storage.api import Slice, TimestampedOffset
 
 from .conftest import Run, Serve, Wire, check_error, wait_until
 from .test_produce import RECORDS, create, post
@@ -239,6 +241,34 @@ def test_a_search_goes_on_after_its_bound(run: Run, serve: Serve) -> None:
     run(scenario())
 
 
+def test_a_search_is_not_ended_by_what_cannot_be_read_elsewhere(run: Run, serve: Serve) -> None:
+    node, client = serve(HttpConfig(records_max=10))
+
+    async def scenario() -> None:
+        await create(node, partitions=2)
+        put_garbage(node)
+        put(node, range(150), partition=1)
+        page = await get(client, contains="149", limit=10)
+        assert (page["records"], page["scanned"], page["next_offsets"]) == ([], 100, {"0": 0, "1": 100})
+        assert values(await get(client, contains="149", limit=10, offsets="0:0,1:100")) == ["149"]
+        answer = await client.get(RECORDS, params={"limit": 10, "offsets": "0:0,1:150"})
+        check_error(answer, Code.INTERNAL, "t-0", "offset 0")
+
+    run(scenario())
+
+
+def test_a_search_that_ends_at_a_bound_of_bytes_does_not_wait(run: Run, serve: Serve) -> None:
+    node, client = serve(HttpConfig(read_bytes_max=100))
+
+    async def scenario() -> None:
+        await create(node)
+        put(node, ["x" * 500] * 5)
+        page = await get(client, contains="y", timeout=60_000)
+        assert (page["records"], page["scanned"], page["next_offset"]) == ([], 2, 2)
+
+    run(scenario())
+
+
 # ---- waiting
 
 
@@ -331,6 +361,45 @@ def test_a_wait_ends_with_the_topic(run: Run, node: Node, client: httpx.AsyncCli
     run(scenario())
 
 
+def test_a_topic_that_was_made_anew_is_not_read_at_offsets_of_the_old_one(
+    run: Run, node: Node, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = Partition.find_timestamp
+
+    async def find_and_make_anew(self: Partition, timestamp_ms: int) -> TimestampedOffset | None:
+        found = await find(self, timestamp_ms)
+        await node.broker.delete_topic("t")
+        await create(node)
+        put(node, ["new"] * 5)
+        return found
+
+    async def scenario() -> None:
+        await create(node)
+        put(node, range(5))
+        monkeypatch.setattr(Partition, "find_timestamp", find_and_make_anew)
+        check_error(await client.get(RECORDS, params={"ts": T0 + 3}), Code.TOPIC_NOT_FOUND)
+
+    run(scenario())
+
+
+def test_a_topic_that_goes_while_it_is_read_is_not_found(
+    run: Run, node: Node, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Partition.read
+
+    async def read_too_late(self: Partition, offset: Offset, *, bytes_max: int) -> Slice:
+        await node.broker.delete_topic("t")
+        return await read(self, offset, bytes_max=bytes_max)
+
+    async def scenario() -> None:
+        await create(node)
+        put(node, range(5))
+        monkeypatch.setattr(Partition, "read", read_too_late)
+        check_error(await client.get(RECORDS), Code.TOPIC_NOT_FOUND, "'t' does not exist")
+
+    run(scenario())
+
+
 # ---- refusals
 
 
@@ -342,6 +411,9 @@ def test_a_wait_ends_with_the_topic(run: Run, node: Node, client: httpx.AsyncCli
         ("offset=+1", "offset"),
         ("offset=1_0", "offset"),
         ("offset=-10001", "10000"),
+        ("offset=latest%0A", "offset"),
+        ("partition=0&offset=0%0A", "offset"),
+        ("offsets=0:0%0A", "offsets"),
         ("offset=earliest&ts=1h", "offset and ts"),
         ("offset=0&offsets=0:0&partition=0", "offset and offsets"),
         ("offsets=0:0&partition=0", "Leave partition out"),
@@ -443,7 +515,15 @@ def test_records_below_an_offset_are_deleted(run: Run, node: Node, client: httpx
 
 @pytest.mark.parametrize(
     "query",
-    ["", "partition=0", "before=1", "partition=0&before=-1", "partition=0&before=x", "partition=x&before=1"],
+    [
+        "",
+        "partition=0",
+        "before=1",
+        "partition=0&before=-1",
+        "partition=0&before=x",
+        "partition=x&before=1",
+        "partition=0&before=latest%0A",
+    ],
 )
 def test_a_wrong_deletion_is_refused(run: Run, node: Node, client: httpx.AsyncClient, query: str) -> None:
     async def scenario() -> None:

@@ -303,6 +303,35 @@ def test_a_mistake_of_ours_costs_this_socket_alone(
     assert "request failed" in caplog.text
 
 
+def test_a_mistake_while_sending_is_told_too(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        client = WebClient(rig)
+        with monkeypatch.context() as patch:
+            patch.setattr("tailrace.native.websocket.write_json_frame", lambda _: 1 / 0)
+            client.say("describe", what="topics")
+            await client.serving
+        assert client.socket.closed is not None and client.socket.closed[0] == 1011
+        assert rig.listener.door.counters.failures == 1
+
+    play(scenario)
+    assert "request failed" in caplog.text
+
+
+def test_nothing_is_sent_after_a_mistake() -> None:
+    async def scenario(rig: Rig) -> None:
+        client = WebClient(rig)
+        client.frames(publish(1, b"x"))
+        await client.frame()
+        client.shell.send(publish(2, b"y"))
+        client.shell.failed(ZeroDivisionError("a mistake"))
+        await client.serving
+        assert client.socket.sent.empty()
+
+    play(scenario)
+
+
 # ---- bounds
 
 

@@ -389,6 +389,62 @@ def test_an_error_of_the_server_comes_back_to_it(kind: str) -> None:
     play(main)
 
 
+def test_a_loop_that_closes_before_its_turn_answers_nobody_and_the_caller_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tailrace.server.mounted._LOOK_S", 0.01)
+
+    async def never(*_: object) -> None:
+        raise AssertionError("this loop does not run")
+
+    async def main() -> None:
+        loop = asyncio.new_event_loop()
+        caller = Caller(MountedApp(lambda: (loop, never)), "/health")
+        await asyncio.sleep(0)  # the request has crossed over
+        assert not caller.task.done()
+        loop.close()
+        await caller.task
+        assert caller.sent[0]["status"] == 503
+
+    play(main)
+
+
+def test_a_caller_is_cancelled_although_the_other_loop_is_closed() -> None:
+    async def never(*_: object) -> None:
+        raise AssertionError("this loop does not run")
+
+    async def main() -> None:
+        loop = asyncio.new_event_loop()
+        caller = Caller(MountedApp(lambda: (loop, never)), "/health")
+        await asyncio.sleep(0)
+        loop.close()
+        caller.task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller.task
+
+    play(main)
+
+
+def test_what_a_server_gives_is_called_in_its_own_thread(threaded: tailrace.Broker) -> None:
+    """A `receive` or `send` that is no coroutine function works when it is called, not when it is awaited."""
+
+    async def main() -> None:
+        threads: set[threading.Thread] = set()
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        def send(_: Message) -> Awaitable[None]:
+            threads.add(threading.current_thread())
+            return asyncio.sleep(0)
+
+        scope = {"type": "http", "method": "GET", "path": "/health", "query_string": b"", "headers": []}
+        await threaded.asgi()(scope, receive, send)
+        assert threads == {threading.current_thread()}
+
+    play(main)
+
+
 def test_a_loop_that_ends_with_a_request_open_leaves_nothing_behind(threaded: tailrace.Broker) -> None:
     """A server that is stopped in the middle: asyncio cancels what is left, and closes the loop."""
 

@@ -29,7 +29,7 @@ from tailrace.broker.publishing import (
     check_producer,
     count_known,
 )
-from tailrace.broker.topic import unknown_topic
+from tailrace.broker.topic import unknown_partition, unknown_topic
 from tailrace.broker.topics import Topics
 from tailrace.model import NO_PRODUCER, BrokerError, ErrorCode, Offset, PartitionId
 from tailrace.records import build_batch, read_batch
@@ -217,10 +217,7 @@ class Delayed:
                 f"{name} is internal: nobody but the broker writes it", code=ErrorCode.INVALID_TOPIC_EXCEPTION
             )
         if partition is not None and not 0 <= partition < len(topic.partitions):
-            raise BrokerError(
-                f"{name} has {len(topic.partitions)} partitions; there is no {partition}",
-                code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            )
+            raise unknown_partition(topic, partition)
         kept = message._replace(headers=without_delay(message.headers))
         check_message(delivered(kept, _ID_LONGEST), topic.settings)
         return PartitionId(topic.id, CHOSEN_WHEN_DUE if partition is None else partition), kept

@@ -1,10 +1,12 @@
 """What a tail shows: a record, or offsets that are passed over, and where one goes on after it.
 
 An entry is made once, however many tails show it: the record as JSON, its key and value for tails that look
-for something, and its event id. The id is what `Last-Event-ID` brings back:
+for something, and what was shown up to it. That makes the event id, which `Last-Event-ID` brings back:
 
-    2:41             partition 2, offset 41: all there is to say of a topic with one partition
-    2:41,0:17,1:8    and the offsets that were last shown of the other partitions; -1: none
+    c53e3dad062d/2:41             partition 2, offset 41: all there is to say of a topic with one partition
+    c53e3dad062d/2:41,0:17,1:8    and the offsets that were last shown of the other partitions; -1: none
+
+In front is which topic that was: of one that was made later under the same name, nothing was shown.
 
 A tail of more than `NAMED_PARTITIONS_MAX` partitions has no ids. They would be longer than the records, and
 nothing shorter is true: the time of a record does not tell what was shown of other partitions.
@@ -15,18 +17,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from tailrace.client.record_json import view_record
 from tailrace.http.error import HttpError, invalid
+from tailrace.http.search import Search
 from tailrace.records import Record
 
 NAMED_PARTITIONS_MAX: Final = 64
 """How many partitions an id names at most: it comes with every record."""
 
-_ID = re.compile(r"(\d{1,10}):(\d{1,19})((?:,\d{1,10}:(?:-1|\d{1,19}))*)")
+_ID = re.compile(r"([0-9a-f]{12})/(\d{1,10}:\d{1,19}(?:,\d{1,10}:(?:-1|\d{1,19}))*)", re.ASCII)
 _ID_LENGTH_MAX = 32 * NAMED_PARTITIONS_MAX
 _OVERHEAD_BYTES = 300  # of an entry in memory, beside its bytes
 
@@ -36,7 +39,7 @@ _encode = msgspec.json.Encoder().encode
 class Entry:
     """One record of a partition; or a gap, which has no `json`, from `offset` up to `end`."""
 
-    __slots__ = ("end", "id", "json", "key", "offset", "partition", "size", "timestamp", "value")
+    __slots__ = ("end", "json", "key", "offset", "partition", "shown", "size", "timestamp", "value")
 
     def __init__(
         self,
@@ -45,7 +48,7 @@ class Entry:
         end: int,
         *,
         json: bytes | None = None,
-        id: bytes = b"",
+        shown: bytes = b"",
         timestamp: int = 0,
         key: bytes | None = None,
         value: bytes | None = None,
@@ -54,11 +57,11 @@ class Entry:
         self.offset = offset
         self.end = end  # the offset after it
         self.json = json
-        self.id = id
+        self.shown = shown  # up to it, of every partition; nothing if that would be too much
         self.timestamp = timestamp
         self.key = key
         self.value = value
-        self.size = _OVERHEAD_BYTES + len(json or b"") + len(id) + len(key or b"") + len(value or b"")
+        self.size = _OVERHEAD_BYTES + len(json or b"") + len(shown) + len(key or b"") + len(value or b"")
 
     def __repr__(self) -> str:
         kind = "gap" if self.json is None else "record"
@@ -69,19 +72,21 @@ class Entry:
         """How many records it stands for."""
         return 1 if self.json is not None else self.end - self.offset
 
-    def with_id(self, id: bytes) -> Entry:
+    def with_shown(self, shown: bytes) -> Entry:
         """The same, for a tail that came another way."""
-        return Entry(self.partition, self.offset, self.end, json=self.json, id=id, timestamp=self.timestamp)
+        return Entry(
+            self.partition, self.offset, self.end, json=self.json, shown=shown, timestamp=self.timestamp
+        )
 
 
-def record_entry(topic: str, partition: int, record: Record, *, id: bytes = b"") -> Entry:
+def record_entry(topic: str, partition: int, record: Record, *, shown: bytes = b"") -> Entry:
     """The entry of a record."""
     return Entry(
         partition,
         record.offset,
         record.offset + 1,
         json=_encode(view_record(topic, partition, record)),
-        id=id,
+        shown=shown,
         timestamp=record.timestamp,
         key=record.key,
         value=record.value,
@@ -89,28 +94,26 @@ def record_entry(topic: str, partition: int, record: Record, *, id: bytes = b"")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class Filter(Search):
     """Which records a tail shows."""
 
     partition: int | None = None
-    key: bytes | None = None  # exactly this one
-    text: bytes | None = None  # somewhere in key or value
 
     @property
     def is_open(self) -> bool:
         """Whether it lets everything through."""
-        return self.partition is None and self.key is None and self.text is None
-
-    def admits(self, record: Entry | Record) -> bool:
-        """Whether a record of the right partition is shown."""
-        key, value, text = record.key, record.value, self.text
-        if self.key is not None and key != self.key:
-            return False
-        return text is None or (key is not None and text in key) or (value is not None and text in value)
+        return self.partition is None and self.key is None and not self.text
 
 
-def write_event_id(partition: int, offset: int, last: Mapping[int, int]) -> bytes:
-    """The id of a record, where `last` are the offsets that were shown last, by partition; or none."""
+class Resumption(NamedTuple):
+    """What an event id says."""
+
+    mark: str  # of the topic
+    shown: Mapping[int, int]  # by partition: the offset that was shown last
+
+
+def write_shown(partition: int, offset: int, last: Mapping[int, int]) -> bytes:
+    """What is shown with a record, where `last` are the offsets that were last, by partition; or nothing."""
     if len(last) <= 1:
         return b"%d:%d" % (partition, offset)
     if len(last) > NAMED_PARTITIONS_MAX:
@@ -119,16 +122,16 @@ def write_event_id(partition: int, offset: int, last: Mapping[int, int]) -> byte
     return f"{partition}:{offset}{''.join(others)}".encode()
 
 
-def read_event_id(text: str) -> dict[int, int]:
-    """The offsets that were shown last, by partition; INVALID_REQUEST if it is none of our ids."""
+def read_event_id(text: str) -> Resumption:
+    """What an id says; INVALID_REQUEST if it is none of ours."""
     found = _ID.fullmatch(text) if len(text) <= _ID_LENGTH_MAX else None
     if found is None:
         raise _not_an_id(text)
-    pairs = [pair.split(":") for pair in text.split(",")]
+    pairs = [pair.split(":") for pair in found[2].split(",")]
     shown = {int(partition): int(offset) for partition, offset in pairs}
     if len(shown) != len(pairs):
         raise _not_an_id(text)
-    return shown
+    return Resumption(found[1], shown)
 
 
 def _not_an_id(text: str) -> HttpError:

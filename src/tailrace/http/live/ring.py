@@ -21,7 +21,7 @@ from typing import Final, Protocol
 from tailrace.broker import Topic
 from tailrace.broker.subscriptions.feed import Feed
 from tailrace.http.config import HttpConfig
-from tailrace.http.live.entry import Entry, record_entry, write_event_id
+from tailrace.http.live.entry import Entry, record_entry, write_shown
 from tailrace.model import BrokerError
 from tailrace.records import Record
 from tailrace.runtime import Supervisor
@@ -72,6 +72,7 @@ class Ring:
     ) -> None:
         self.topic = topic
         self.ended = ""  # why there will be no more
+        self.is_broken = False  # by a mistake of ours
         self.first = 0  # index of the oldest entry
         self.passed = 0  # records up to the newest entry, those in gaps included
         self.dropped = 0  # of them, those before the oldest entry
@@ -162,6 +163,8 @@ class Ring:
 
     def grow(self) -> None:
         """The topic may have more partitions than before: everything in those is new."""
+        if self.is_broken:
+            return
         for partition in self.topic.partitions[len(self._feeds) :]:
             self._watch(partition.index, 0)
             self._move(partition.index)
@@ -171,8 +174,20 @@ class Ring:
         self.ended = reason
         self._wake_all()
 
+    def fail(self, reason: str) -> None:
+        """A mistake of ours was met: nothing more is taken, or every commit would meet it again."""
+        self.is_broken = True
+        self._unwatch()
+        self.finish(reason)
+
     def close(self) -> None:
         """Nobody reads it any more."""
+        self._unwatch()
+        self._entries.clear()
+
+    # ---- inside
+
+    def _unwatch(self) -> None:
         for partition, callback, feed in zip(
             self.topic.partitions, self._callbacks, self._feeds, strict=False
         ):
@@ -180,9 +195,6 @@ class Ring:
             feed.close()
         self._callbacks.clear()
         self._moved.clear()
-        self._entries.clear()
-
-    # ---- inside
 
     def _watch(self, index: int, position: int) -> None:
         """Follow a partition from an offset on."""
@@ -205,8 +217,8 @@ class Ring:
         """Records of one partition, and their bytes; it comes again if it has more."""
         feed = self._feeds[index]
         self._leap(index, feed)
-        size = 0
-        for count in range(_SHARE_RECORDS):
+        count = size = 0
+        while count < _SHARE_RECORDS and size < _TURN_BYTES:
             record = feed.take_nowait()
             if feed.skipped:
                 skipped, feed.skipped = feed.skipped, 0
@@ -216,8 +228,9 @@ class Ring:
                 self._last[index] = feed.position - 1
                 return count, size
             size += self._put_record(index, record)
+            count += 1
         self._moved[index] = None
-        return _SHARE_RECORDS, size
+        return count, size
 
     def _leap(self, index: int, feed: Feed) -> None:
         """Go on with the newest where too much is waiting."""
@@ -233,8 +246,8 @@ class Ring:
 
     def _put_record(self, index: int, record: Record) -> int:
         self._last[index] = record.offset
-        id = write_event_id(index, record.offset, self._last)
-        entry = record_entry(self.topic.name, index, record, id=id)
+        shown = write_shown(index, record.offset, self._last)
+        entry = record_entry(self.topic.name, index, record, shown=shown)
         self._put(entry)
         return entry.size
 

@@ -1,6 +1,6 @@
 """GET /api/v1/topics/{topic}/tail: records as they come, as server-sent events.
 
-    id: 0:41
+    id: c53e3dad062d/0:41
     event: record
     data: {"topic": "orders", "partition": 0, "offset": 41, ...}
 
@@ -53,6 +53,7 @@ class EventStream(Response):
         self._keepalive_s = door.config.keepalive_s
         self._stream = stream
         self._tail = tail
+        self._mark = tail.mark.encode()
         self._name = name
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -84,7 +85,7 @@ class EventStream(Response):
         try:
             while True:
                 portion = await self._tail.wait_portion(self._keepalive_s)
-                data = b"" if portion is None else write_events(portion)
+                data = b"" if portion is None else write_events(portion, mark=self._mark)
                 if data or loop.time() - sent_at >= self._keepalive_s:
                     await write(data or _KEEP_ALIVE)
                     sent_at = loop.time()
@@ -94,11 +95,11 @@ class EventStream(Response):
             await write(write_end(str(end)) if str(end) else b"", more=False)
 
 
-def write_events(portion: Portion) -> bytes:
-    """What a client is told next; what all tails show alike is written once."""
+def write_events(portion: Portion, *, mark: bytes) -> bytes:
+    """What a client is told next, of a topic with this mark; what all tails show alike is written once."""
     run = portion.run
     if run.events is None:
-        run.events = b"".join([_event(run, entry) for entry in run.entries])
+        run.events = b"".join([_event(run, entry, mark) for entry in run.entries])
     return _skipped(portion.skipped) + run.events if portion.skipped else run.events
 
 
@@ -106,11 +107,11 @@ def write_end(reason: str) -> bytes:
     return b"event: end\ndata: %b\n\n" % msgspec.json.encode({"reason": reason})
 
 
-def _event(run: Run, entry: Entry) -> bytes:
+def _event(run: Run, entry: Entry, mark: bytes) -> bytes:
     if entry.json is None:
         return _skipped(entry.weight)
-    id = b"%d:%d" % (entry.partition, entry.offset) if run.plain else entry.id
-    head = b"id: %b\n" % id if id else b""
+    shown = b"%d:%d" % (entry.partition, entry.offset) if run.plain else entry.shown
+    head = b"id: %b/%b\n" % (mark, shown) if shown else b""
     return b"%bevent: record\ndata: %b\n\n" % (head, entry.json)
 
 

@@ -8,13 +8,15 @@ from typing import Annotated, Final
 import msgspec
 
 from tailrace.broker import Partition, Topic
+from tailrace.broker.publishing import topic_mark
+from tailrace.broker.topic import unknown_partition, unknown_topic
 from tailrace.http.door import Door, Stream
 from tailrace.http.error import invalid
-from tailrace.http.live.entry import Filter, read_event_id
+from tailrace.http.live.entry import Filter, Resumption, read_event_id
 from tailrace.http.live.tail import Tail
-from tailrace.http.rest.reading import encode_text, offset_at, read_moment
+from tailrace.http.rest.reading import encode_text, offset_at, plan_last, read_moment
 from tailrace.http.rest.topic import known_topic
-from tailrace.model import BrokerError, ErrorCode, Offset, OffsetOutOfRange
+from tailrace.model import Offset, OffsetOutOfRange
 
 LATEST: Final = "latest"
 _EARLIEST = "earliest"
@@ -25,7 +27,7 @@ class TailQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which records are shown, and from where on."""
 
     partition: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None  # all of them
-    offset: str | None = None  # latest, earliest, -10: the last ten of each, or with a partition its offset
+    offset: str | None = None  # latest, earliest, -10: the last ten of all, or with a partition its offset
     ts: str | None = None  # ms since 1970, 10m ago, or 2026-11-16T09:00
     contains: str | None = None  # text in key or value
     key: str | None = None  # exactly this one
@@ -45,7 +47,17 @@ async def open_tail(
     topic = known_topic(door.broker, name)
     now_ms = door.broker.clock.now_ms()
     filter = query.filter()
-    positions = await door.in_time(plan_start(topic, query, last_event_id=last_event_id, now_ms=now_ms))
+    positions = await door.in_time(
+        plan_start(
+            topic,
+            query,
+            last_event_id=last_event_id,
+            now_ms=now_ms,
+            records_max=door.config.records_max,
+        )
+    )
+    if door.broker.topics.by_id(topic.id) is None:  # it was deleted meanwhile
+        raise unknown_topic(name)
     stream = door.open_stream()
     try:
         return stream, door.tails.open(topic, filter=filter, positions=positions)
@@ -55,27 +67,27 @@ async def open_tail(
 
 
 async def plan_start(
-    topic: Topic, query: TailQuery, *, last_event_id: str | None, now_ms: int
+    topic: Topic, query: TailQuery, *, last_event_id: str | None, now_ms: int, records_max: int
 ) -> dict[int, int] | None:
     """The offset of each wanted partition to begin with; None: the newest that come from now on."""
     wanted = [_partition(topic, query.partition)] if query.partition is not None else list(topic.partitions)
     if query.offset is not None and query.ts is not None:
         raise invalid("offset and ts both say where to begin. Leave one out")
     if last_event_id:
-        return _resumed(wanted, read_event_id(last_event_id))
+        return _resumed(wanted, read_event_id(last_event_id), mark=topic_mark(topic.id))
     if query.ts is not None:
         return {each.index: await offset_at(each, read_moment(query.ts, now_ms=now_ms)) for each in wanted}
     if query.offset in (None, LATEST):
         return None
-    return _offsets(wanted, query.offset or "", names_one=query.partition is not None)
+    offset = query.offset or ""
+    if offset.startswith("-") and _NUMBER.fullmatch(offset):
+        return await plan_last(wanted, -int(offset), records_max=records_max)
+    return _offsets(wanted, offset, names_one=query.partition is not None)
 
 
 def _partition(topic: Topic, index: int) -> Partition:
     if index >= len(topic.partitions):
-        raise BrokerError(
-            f"{topic.name} has {len(topic.partitions)} partitions; there is no {index}",
-            code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        )
+        raise unknown_partition(topic, index)
     return topic.partitions[index]
 
 
@@ -87,8 +99,6 @@ def _offsets(wanted: list[Partition], offset: str, *, names_one: bool) -> dict[i
             f"offset {offset[:60]!r} is not earliest, latest, a number, or a negative one: the last so many"
         )
     number = int(offset)
-    if offset.startswith("-"):
-        return {each.index: max(each.high_watermark + number, each.start_offset) for each in wanted}
     if not names_one:
         raise invalid(f"offset {number} is one of a partition. Say which: &partition=0")
     (partition,) = wanted
@@ -98,8 +108,9 @@ def _offsets(wanted: list[Partition], offset: str, *, names_one: bool) -> dict[i
     return {partition.index: number}
 
 
-def _resumed(wanted: list[Partition], shown: dict[int, int]) -> dict[int, int]:
-    """Behind what was shown; a partition that is not named is newer than the id."""
+def _resumed(wanted: list[Partition], resumption: Resumption, *, mark: str) -> dict[int, int]:
+    """Behind what was shown; a partition that is not named is newer than the id, and so is another topic."""
+    shown = resumption.shown if resumption.mark == mark else {}
     return {
         each.index: min(shown[each.index] + 1, each.high_watermark)
         if each.index in shown

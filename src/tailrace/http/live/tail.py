@@ -19,7 +19,8 @@ import asyncio
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tailrace.http.live.entry import Entry, Filter, write_event_id
+from tailrace.broker.publishing import topic_mark
+from tailrace.http.live.entry import Entry, Filter, write_shown
 from tailrace.http.live.history import History
 from tailrace.http.live.ring import Ring, Run
 from tailrace.model import BrokerError, StorageError, TailraceError
@@ -38,6 +39,10 @@ BYTE_S: Final = 2e-9
 
 class TailEnded(TailraceError):
     """There is nothing more to come; the message is the reason, and empty if the client left."""
+
+
+class TailFailed(TailEnded):
+    """It is our fault."""
 
 
 class Portion(NamedTuple):
@@ -86,6 +91,11 @@ class Tail:
     ) -> None:
         self.close()
 
+    @property
+    def mark(self) -> str:
+        """Which topic it shows, whatever others have its name."""
+        return topic_mark(self._ring.topic.id)
+
     # ---- for the shell
 
     async def wait_portion(self, timeout_s: float, *, records_max: int = _SCAN_RECORDS_MAX) -> Portion | None:
@@ -100,7 +110,8 @@ class Tail:
         found = self._take_nowait(records_max)
         if found is None and (self._history is None or self._is_paused):
             await self._wait_changed(timeout_s)
-            found = self._take_nowait(records_max)
+            if self._history is None:  # else its pause is over, and it goes on in the log
+                found = self._take_nowait(records_max)
         return found
 
     async def rest(self, portion: Portion, *, messages: int) -> None:
@@ -206,7 +217,7 @@ class Tail:
         self._floors[index] = entry.end
         if entry.json is None:
             return Entry(index, max(entry.offset, floor), entry.end)
-        return entry.with_id(self._id(entry))
+        return entry.with_shown(self._shown(entry))
 
     def _goes_back(self, gap: Entry) -> bool:
         """Whether a gap is in the way of one that wants everything."""
@@ -233,8 +244,9 @@ class Tail:
         if floors is None:
             self._skipped += dropped - self._passed
         else:
-            self._skipped += sum([max(ring.kept_from[each] - at, 0) for each, at in floors.items()])
-            self._floors = {each: max(ring.kept_from[each], at) for each, at in floors.items()}
+            wanted = [each for each in ring.kept_from if self._wants(each)]  # new partitions among them
+            self._floors = {each: max(ring.kept_from[each], floors.get(each, 0)) for each in wanted}
+            self._skipped += sum([at - floors.get(each, 0) for each, at in self._floors.items()])
         self._index, self._passed = ring.first, dropped
 
     def _pass_everything(self) -> None:
@@ -282,8 +294,8 @@ class Tail:
         try:
             skipped, entries, scanned = await history.next_round(ring.kept_from)
         except (BrokerError, StorageError) as error:
-            raise TailEnded(ring.ended or str(error)) from error
-        self._number(entries, history)
+            raise (self._ended() if ring.ended else TailFailed(str(error))) from error
+        self._tell_shown(entries, history)
         return Portion(skipped, Run(entries, plain=self._filter.partition is not None), scanned)
 
     def _join(self, positions: dict[int, int]) -> None:
@@ -295,18 +307,18 @@ class Tail:
         self._floors = positions
         self._end_catching_up()
 
-    def _number(self, entries: list[Entry], history: History) -> None:
-        """Give entries of the log their ids: they say what else was shown before each."""
+    def _tell_shown(self, entries: list[Entry], history: History) -> None:
+        """Say with each entry of the log what else was shown before it."""
         last = {index: at - 1 for index, at in history.positions.items()}
         for entry in reversed(entries):
             last[entry.partition] = entry.offset
-            entry.id = write_event_id(entry.partition, entry.offset, last)
+            entry.shown = write_shown(entry.partition, entry.offset, last)
             last[entry.partition] = entry.offset - 1
 
-    def _id(self, entry: Entry) -> bytes:
+    def _shown(self, entry: Entry) -> bytes:
         assert self._floors is not None
         last = {index: at - 1 for index, at in self._floors.items()}
-        return write_event_id(entry.partition, entry.offset, last)
+        return write_shown(entry.partition, entry.offset, last)
 
     # ---- inside: waiting and ending
 
@@ -314,11 +326,14 @@ class Tail:
         return self._filter.partition is None or self._filter.partition == partition
 
     async def _wait_changed(self, timeout_s: float) -> None:
-        if self._ring.ended and not self._is_paused:
-            raise TailEnded(self._ring.ended)
+        if self._ring.is_broken or (self._ring.ended and not self._is_paused):
+            raise self._ended()
         self._ring.wait(self)
         await _wait_at_most(self._changed, timeout_s)
         self._check_stopped()
+
+    def _ended(self) -> TailEnded:
+        return (TailFailed if self._ring.is_broken else TailEnded)(self._ring.ended)
 
     def _check_stopped(self) -> None:
         if self._reason is not None:

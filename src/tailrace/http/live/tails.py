@@ -136,7 +136,7 @@ class Tails:
         except Exception as error:
             _failed(error)
             has_more = False
-            ring.finish("this tail ended by a mistake of the broker, whose log has the details")
+            ring.fail("this tail ended by a mistake of the broker, whose log has the details")
         spent_s = time.perf_counter() - began
         self._rest_until = asyncio.get_running_loop().time() + spent_s * _RESTS_PER_TURN
         if has_more:

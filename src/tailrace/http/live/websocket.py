@@ -21,11 +21,12 @@ from tailrace.http.door import Door
 from tailrace.http.error import Code, HttpError
 from tailrace.http.live.ring import Run
 from tailrace.http.live.start import TailQuery, open_tail
-from tailrace.http.live.tail import Portion, Tail, TailEnded
+from tailrace.http.live.tail import Portion, Tail, TailEnded, TailFailed
 
 _DONE = 1000
 _GOING_AWAY = 1001
 _POLICY = 1008
+_MISTAKE = 1011
 _MESSAGES_MAX = 4_000  # that all tails together send before they rest
 _MESSAGES_MIN = 8  # of one tail
 
@@ -114,7 +115,12 @@ class TailSocket:
                 await close(self._websocket, _POLICY, self._refusal)
             elif str(end):
                 await self._websocket.send_text(_write_text({"end": str(end)}).decode())
-                await close(self._websocket, _GOING_AWAY if door.is_stopping else _DONE, str(end))
+                await close(self._websocket, self._code_of(end), str(end))
+
+    def _code_of(self, end: TailEnded) -> int:
+        if self._door.is_stopping:
+            return _GOING_AWAY
+        return _MISTAKE if isinstance(end, TailFailed) else _DONE
 
     async def _send(self, portion: Portion) -> int:
         """Send a portion; how many messages it took."""

@@ -90,6 +90,8 @@ class ResetView(msgspec.Struct, frozen=True):
 
 async def reset_offsets(call: Call[NoQuery, ResetBody]) -> ResetView:
     group, body = call.params["group"], call.body
+    if not group:  # Kafka's consumers without a group have such a one; here it is a name that was forgotten
+        raise invalid("the name of the group is empty")
     moves = await call.door.in_time(_plan(call.broker, group, body))
     if not body.dry_run:
         _check_empty(call.broker, group)

@@ -12,11 +12,11 @@ import msgspec
 from starlette.responses import Response
 
 from tailrace.broker import Topic
-from tailrace.broker.groups.state import GroupState
 from tailrace.broker.topic import unknown_topic
 from tailrace.http.door import Door
-from tailrace.http.error import Code, HttpError
+from tailrace.http.error import Code
 from tailrace.http.operation import Call, NoBody, NoQuery, Operation
+from tailrace.http.rest.group import known_group
 from tailrace.metrics.history import Figure
 from tailrace.metrics.sampler import Sample
 from tailrace.metrics.topic_rates import COLUMNS
@@ -146,9 +146,7 @@ async def get_topic(call: Call[NoQuery, NoBody]) -> TopicHistory:
 
 
 async def get_group(call: Call[NoQuery, NoBody]) -> LagHistory:
-    group = call.params["group"]
-    if call.broker.groups.describe(group).state == GroupState.DEAD:
-        raise HttpError(Code.GROUP_NOT_FOUND, f"group {group!r} does not exist")
+    group = known_group(call.broker, call.params["group"]).group_id
     return _lag_history(call.door, call.door.sampler.group_lag(group))
 
 
@@ -279,7 +277,7 @@ OPERATIONS = (
     ),
     Operation(
         method="GET",
-        path=f"{_METRICS}/groups/{{group}}",
+        path=f"{_METRICS}/groups/{{group:path}}",  # a name may have slashes in it
         name="getGroupMetrics",
         tag="metrics",
         summary="How far behind a consumer group was",

@@ -12,7 +12,8 @@
 What is answered is durable. Of lines no more is read than what is stored next, so a client that sends faster
 than the disk writes is slowed down by its own socket. The answer to lines begins when the first of them are
 durable: what is wrong with those has a status of its own, and what comes later is a last line with the error,
-whose `line` is the first that is not stored.
+whose `line` is the first that is not stored. A node that refuses (it is full, busy or slow) may do so when
+part of a batch is stored, or will be: then some of the lines from there on may be found in the topic.
 """
 
 from __future__ import annotations
@@ -136,13 +137,20 @@ async def _produce_lines(call: Call[Any, Any]) -> Response:
         first = await anext(rows, None)
     except Exception as error:
         await rows.aclose()
-        if (known := answer_to(error)) is None:
+        if answer_to(error) is None:
             raise
-        known.details.setdefault("line", 1)
-        raise known from error
+        raise _told_with(error, line=1) from None
     if first is None:
         raise invalid("the body has no line. Send a record on each")
     return _LinesAnswer(call, storing, first, rows)
+
+
+def _told_with(error: Exception, *, line: int) -> HttpError:
+    """What a client is told of an error that is no bug, with the first line that is not stored."""
+    known = answer_to(error)
+    assert known is not None
+    known.details.setdefault("line", line)
+    return known
 
 
 class _Storing:
@@ -271,11 +279,9 @@ class _LinesAnswer(Response):
             raise _NotRead from error
 
     def _error_line(self, error: Exception) -> bytes:
-        known = answer_to(error)
-        if known is None:
+        if answer_to(error) is None:
             return bytes(failure_response(error, self._call.request, self._call.door).body)
-        known.details.setdefault("line", self._storing.lines + 1)
-        return msgspec.json.encode(known.body())
+        return msgspec.json.encode(_told_with(error, line=self._storing.lines + 1).body())
 
 
 class _NotRead(Exception):

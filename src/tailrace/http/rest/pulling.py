@@ -14,7 +14,8 @@ gone before its answer gives back what was meant for it:
       nothing then leaves, too
     the next pull, whenever it comes      at_most_once: nobody else may have it any more
 
-None of that counts as a delivery that failed: the message never left the door.
+None of that counts as a delivery that failed: the message never left the door. A place that keeps others from
+theirs, as in every mode but shared, is given up all the same, and the log says what was lost with it.
 
 Only one may be in an exclusive subscription, and be first in one with failover. A door that nobody may be
 asking any more must not stand in line there, so a pull is refused while somebody else is in.
@@ -127,13 +128,18 @@ class Puller:
     def notice(self, notice: Notice) -> None:
         """Nobody listens; but what a seek makes void, and the end, change what is answered."""
         if notice.event == "seek":
-            self._kept.clear()
+            self._kept = [each for each in self._kept if not self._is_void(each, notice)]
         elif notice.event == "deleted":
             name = self.subscription.config.name
             self._deleted = f"subscription {name!r} does not exist any more: {notice.reason}"
             self._end()
 
     # ---- inside
+
+    def _is_void(self, kept: Delivery, seek: Notice) -> bool:
+        """Whether it is of a partition that goes on from elsewhere; dead letters are never moved."""
+        is_own = kept.source.topic == self.subscription.config.topic
+        return is_own and seek.partition in (-1, kept.source.partition)
 
     def _end(self) -> None:
         self._pulls.end_all()
@@ -196,6 +202,8 @@ class Puller:
 
     def _is_idle(self) -> bool:
         if len(self._pulls) or self.member.held > 0:
+            return False
+        if self._kept and self.subscription.config.mode is Mode.SHARED:
             return False
         return self._loop.time() - self._used_at >= self.door.config.pull_idle_s
 

@@ -20,23 +20,25 @@ import msgspec
 
 from tailrace.broker import Broker, Partition, Topic
 from tailrace.broker.newest import plan_newest
-from tailrace.broker.reading import Accept, Cursor, Page, PageLimits, read_page
+from tailrace.broker.reading import Cursor, Page, PageLimits, read_page
 from tailrace.broker.topic import unknown_topic
 from tailrace.client.moment import parse_moment
 from tailrace.http.config import HttpConfig
 from tailrace.http.disconnect import wait_over
 from tailrace.http.error import invalid
-from tailrace.http.operation import Call
-from tailrace.model import ConfigError
-from tailrace.records import Record
+from tailrace.http.operation import TEXT_END, Call
+from tailrace.http.search import Search
+from tailrace.model import ConfigError, TailraceError
 
 LIMIT = 100
 _SCANNED_PAGES = 10  # as many full pages are looked through for what a filter wants
 _HELD_PAGES = 4  # and as many bytes are held at most while partitions are merged
 
 _Partition = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
-_Offset = Annotated[str, msgspec.Meta(pattern="^(earliest|latest|-?[0-9]{1,19})$")]
-_Offsets = Annotated[str, msgspec.Meta(pattern="^[0-9]{1,10}:[0-9]{1,19}(,[0-9]{1,10}:[0-9]{1,19})*$")]
+_Offset = Annotated[str, msgspec.Meta(pattern=f"^(earliest|latest|-?[0-9]{{1,19}}){TEXT_END}")]
+_Offsets = Annotated[
+    str, msgspec.Meta(pattern=f"^[0-9]{{1,10}}:[0-9]{{1,19}}(,[0-9]{{1,10}}:[0-9]{{1,19}})*{TEXT_END}")
+]
 _Moment = Annotated[str, msgspec.Meta(min_length=1, max_length=40)]
 
 
@@ -72,10 +74,21 @@ class Reading:
 
 async def read_records(call: Call[ReadQuery, Any], topic: Topic) -> Reading:
     """Read once, or until there is something to show or the time is up."""
+    try:
+        return await _read(call, topic)
+    except TailraceError as error:
+        if call.broker.topics.get(topic.name) is topic:
+            raise
+        raise unknown_topic(topic.name) from error  # which is why its logs could not be read
+
+
+async def _read(call: Call[ReadQuery, Any], topic: Topic) -> Reading:
     query, door = call.query, call.door
     limits = plan_limits(query, door.config)
-    accept = _filter(query)
+    search = Search(key=encode_text("key", query.key), text=encode_text("contains", query.contains))
+    accept = None if search.is_open else search.admits
     starts = await door.in_time(plan_starts(call.broker, topic, query, records_max=door.config.records_max))
+    _check_same(call.broker, topic)
     cursors = [Cursor(call.broker.leader(topic.name, index), at) for index, at in starts.items()]
     reading = Reading(cursors)
     deadline = asyncio.get_running_loop().time() + query.timeout / 1000
@@ -83,11 +96,17 @@ async def read_records(call: Call[ReadQuery, Any], topic: Topic) -> Reading:
         while True:
             page = await door.in_time(read_page(cursors, limits, accept=accept))
             page.scanned += reading.page.scanned
+            page.scanned_bytes += reading.page.scanned_bytes
             reading.page = page
-            if page.records or page.scanned >= limits.scanned_max or not await watch.wait_moved(deadline):
+            if page.records or limits.are_reached_by(page) or not await watch.wait_moved(deadline):
                 return reading
-            if call.broker.topics.get(topic.name) is not topic:
-                raise unknown_topic(topic.name)
+            _check_same(call.broker, topic)
+
+
+def _check_same(broker: Broker, topic: Topic) -> None:
+    """One of the same name that was made meanwhile is another: offsets of this one mean nothing there."""
+    if broker.topics.get(topic.name) is not topic:
+        raise unknown_topic(topic.name)
 
 
 def plan_limits(query: ReadQuery, config: HttpConfig) -> PageLimits:
@@ -136,14 +155,19 @@ async def _starts_at(
         return {each.index: each.high_watermark for each in partitions}
     number = int(query.offset or "")
     if query.offset is not None and query.offset.startswith("-"):
-        if -number > records_max:
-            raise invalid(f"offset may go {records_max} records back, and not {-number}", max=records_max)
-        return await plan_newest(partitions, -number)
+        return await plan_last(partitions, -number, records_max=records_max)
     if query.partition is None:
         raise invalid(
             f"offset {number} is one of a partition. Say which: &partition=0, or &offsets=0:{number}"
         )
     return {query.partition: number}
+
+
+async def plan_last(partitions: Sequence[Partition], count: int, *, records_max: int) -> dict[int, int]:
+    """Where the last so many records of all these partitions together begin, in each of them."""
+    if count > records_max:
+        raise invalid(f"offset may go {records_max} records back, and not {count}", max=records_max)
+    return await plan_newest(partitions, count)
 
 
 def _named_starts(query: ReadQuery) -> dict[int, int]:
@@ -170,20 +194,6 @@ def read_moment(text: str, *, now_ms: int) -> int:
         return max(parse_moment(text, now_ms=now_ms), 0)
     except ConfigError as error:
         raise invalid(f"ts: {error}") from error
-
-
-def _filter(query: ReadQuery) -> Accept | None:
-    """Whether a record is looked for; None: all are."""
-    key, text = encode_text("key", query.key), encode_text("contains", query.contains)
-    if key is None and text is None:
-        return None
-
-    def accept(record: Record) -> bool:
-        if key is not None and record.key != key:
-            return False
-        return text is None or text in (record.value or b"") or text in (record.key or b"")
-
-    return accept
 
 
 def encode_text(name: str, text: str | None) -> bytes | None:

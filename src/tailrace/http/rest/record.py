@@ -15,7 +15,7 @@ from tailrace.broker.reading import Unreadable, record_bytes
 from tailrace.broker.topic import check_records_deletable
 from tailrace.client.record_json import RecordRow, view_record
 from tailrace.http.error import Code, HttpError
-from tailrace.http.operation import ARROW_STREAM, NDJSON, Call, NoBody, Operation
+from tailrace.http.operation import ARROW_STREAM, NDJSON, TEXT_END, Call, NoBody, Operation
 from tailrace.http.rest.arrow import arrow_response
 from tailrace.http.rest.produce import BINARY, ProduceBody, Produced, ProduceQuery, produce
 from tailrace.http.rest.reading import Reading, ReadQuery, read_records
@@ -37,7 +37,7 @@ class DeleteQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which records shall be gone."""
 
     partition: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
-    before: Annotated[str, msgspec.Meta(pattern="^(latest|[0-9]{1,19})$")]
+    before: Annotated[str, msgspec.Meta(pattern=f"^(latest|[0-9]{{1,19}}){TEXT_END}")]
 
 
 class StartView(msgspec.Struct, frozen=True):
@@ -110,7 +110,8 @@ OPERATIONS = (
             "goes to the partition that it names, else by its key as Kafka's producers choose, else with "
             "the others of the request to one partition in turn. A topic that does not exist is made, "
             "where the node allows that. Of JSON, a request is stored whole or, if one of its records "
-            "cannot be stored, not at all. There is no idempotence here: a request whose answer was lost "
+            "cannot be stored, not at all; after BROKER_NOT_AVAILABLE some of it may be stored. There is no "
+            "idempotence here: a request whose answer was lost "
             "may have been stored, and is stored again when it is sent again. `key` and `partition` are "
             "for records that have none of their own, as a body of plain bytes."
         ),
@@ -140,8 +141,10 @@ OPERATIONS = (
         summary="Read records",
         doc=(
             "Of one partition in the order of their offsets, of several by time. `offset` is earliest, "
-            "latest, a number in one partition, or negative: the last so many. `offsets` names several "
-            "partitions, as in 0:17,1:8. `next_offset` and `next_offsets` are where to go on. `timeout` "
+            "latest, a number in one partition, or negative: the last so many of all together. `offsets` "
+            "names several "
+            "partitions, as in 0:17,1:8. `next_offset` and `next_offsets` are where to go on, in the "
+            "partitions that were read; one that was added since must be named as well. `timeout` "
             "waits so many milliseconds for the first record. With `key` or `contains` a read may end "
             "without a record after many that do not match: `scanned` says how many, and the next offsets"
             " go on behind them."

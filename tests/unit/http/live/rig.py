@@ -13,7 +13,7 @@ from typing import Any, cast
 from websockets.asyncio.client import ClientConnection, connect
 
 from tailrace.broker import NewTopic
-from tailrace.broker.publishing import NewMessage
+from tailrace.broker.publishing import NewMessage, topic_mark
 from tailrace.http import Door, HttpApp, HttpConfig, HttpListener, NodeFacts
 from tailrace.http.live import OPERATIONS, Tails, routes
 from tailrace.native import NativeConfig, NativeListener
@@ -70,7 +70,8 @@ class EventReader:
             block, _, self._text = self._text.partition(b"\n\n")
             event = Event()
             for line in block.decode().split("\n"):
-                name, _, value = line.partition(": ")
+                name, _, value = line.partition(":")
+                value = value.removeprefix(" ")
                 if not name:
                     self.comments.append(value)
                 elif name == "id":
@@ -141,6 +142,10 @@ class Rig:
 
     async def create(self, partitions: int = 1, name: str = TOPIC, **configs: str) -> None:
         await self.broker.topics.create(NewTopic(name=name, partitions=partitions, configs=configs))
+
+    def event_id(self, shown: str, topic: str = TOPIC) -> str:
+        """The id of an event of a topic, as it is now."""
+        return f"{topic_mark(self.broker.leader(topic, 0).id.topic_id)}/{shown}"
 
     def publish(self, *values: bytes | NewMessage, partition: int = 0, topic: str = TOPIC) -> None:
         """Store one batch."""

@@ -177,6 +177,18 @@ def test_deleting_the_topic_ends_its_tails() -> None:
     play(scenario)
 
 
+def test_a_mistake_of_ours_has_a_code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create()
+        async with rig.socket(PATH) as websocket:
+            monkeypatch.setattr("tailrace.http.live.ring.record_entry", lambda *_, **__: 1 / 0)
+            rig.publish(b"x")
+            assert "mistake" in (await receive(websocket))["end"]
+            assert (await end_of(websocket))[0] == 1011
+
+    play(scenario)
+
+
 def test_the_end_of_the_node_ends_every_tail() -> None:
     async def scenario(rig: Rig) -> None:
         await rig.create()
