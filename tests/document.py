@@ -17,11 +17,13 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from tempfile import TemporaryFile
+from typing import IO, Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
-DEADLINE_S = 60
+DEADLINE_S = 120
 _PAUSE_S = 0.1
+_FREE_PORTS = [word for door in ("kafka", "native", "http") for word in (f"--{door}-port", "0")]
 _EVENT_LINES = 5  # with which a tail shows its first record
 
 VOLATILE = frozenset(
@@ -123,36 +125,48 @@ def examples(document: str) -> list[Example]:
 
 
 @contextmanager
-def running_node(directory: Path) -> Iterator[Mapping[str, int]]:
+def running_node(directory: Path, *options: str) -> Iterator[Mapping[str, int]]:
     """`tailrace up` in a directory, on free ports; its ports by name."""
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "tailrace",
-            "up",
-            "--kafka-port",
-            "0",
-            "--native-port",
-            "0",
-            "--http-port",
-            "0",
-        ],
-        cwd=directory,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        assert any(line == "ready\n" for line in process.stdout), "the broker did not start"
-        yield json.loads((directory / "tailrace-data" / "tailrace.ports.json").read_text())
-    finally:
-        process.terminate()
-        process.communicate(timeout=DEADLINE_S)
+    with node_screen(directory, *options):
+        yield node_ports(directory)
+
+
+@contextmanager
+def node_screen(directory: Path, *options: str) -> Iterator[str]:
+    """`tailrace up` in a directory, on free ports; what it shows until it is ready."""
+    with TemporaryFile("w+") as errors:  # and no pipe, which nobody would empty
+        process = subprocess.Popen(
+            [*(sys.executable, "-m", "tailrace", "up"), *_FREE_PORTS, *options],
+            cwd=directory,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+        try:
+            yield _read_until_ready(process, errors)
+        finally:
+            process.terminate()
+            process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0
+
+
+def _read_until_ready(process: subprocess.Popen[str], errors: IO[str]) -> str:
+    assert process.stdout is not None
+    screen = []
+    for line in process.stdout:
+        screen.append(line)
+        if line == "ready\n":
+            return "".join(screen)
+    errors.seek(0)
+    raise AssertionError(f"the node did not start:\n{''.join(screen)}{errors.read()}")
+
+
+def node_ports(directory: Path) -> dict[str, int]:
+    """The ports of the node that runs in a directory, by name."""
+    found: dict[str, int] = json.loads((directory / "tailrace-data" / "tailrace.ports.json").read_text())
+    return found
 
 
 class Caller:

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tests.document import DEADLINE_S, ROOT, running_node
 
-ROOT = Path(__file__).parents[1]
 GUIDE_PATH = ROOT / "docs" / "guide" / "subscriptions.md"
 GUIDE = GUIDE_PATH.read_text(encoding="utf-8")
-_DEADLINE_S = 60
 _PAUSE_S = 0.05
 
 
@@ -49,9 +48,9 @@ def saved_programs() -> dict[str, str]:
 
 def wait_until(true: Callable[[], bool], what: Callable[[], object]) -> None:
     """Ask until it is so; what another process did cannot wake us."""
-    end = time.monotonic() + _DEADLINE_S
+    end = time.monotonic() + DEADLINE_S
     while not true():
-        assert time.monotonic() < end, f"not within {_DEADLINE_S} s: {what()}"
+        assert time.monotonic() < end, f"not within {DEADLINE_S} s: {what()}"
         time.sleep(_PAUSE_S)
 
 
@@ -96,7 +95,7 @@ class Reader:
     def run(self, line: str) -> str:
         """Type a command, and what it prints until it ends well."""
         process = self.start(line)
-        printed, _ = process.communicate(timeout=_DEADLINE_S)
+        printed, _ = process.communicate(timeout=DEADLINE_S)
         assert process.returncode == 0, f"{line}\n{printed}"
         return printed
 
@@ -122,15 +121,15 @@ class Terminal:
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.close()
-        code = self._process.wait(_DEADLINE_S)
-        self._reading.join(_DEADLINE_S)
+        code = self._process.wait(DEADLINE_S)
+        self._reading.join(DEADLINE_S)
         assert code == 0, "\n".join(self.lines)
 
     def end(self) -> None:
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
-        self._reading.join(_DEADLINE_S)
+        self._reading.join(DEADLINE_S)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
@@ -140,35 +139,8 @@ class Terminal:
 def reader(tmp_path: Path) -> Iterator[Reader]:
     """The guide's broker on free ports."""
     assert ".venv/bin/tailrace up" in commands()
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "tailrace",
-            "up",
-            "--kafka-port",
-            "0",
-            "--native-port",
-            "0",
-            "--http-port",
-            "0",
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        assert any(line == "ready\n" for line in process.stdout), "the broker did not start"
-        ports = json.loads((tmp_path / "tailrace-data" / "tailrace.ports.json").read_text())
+    with running_node(tmp_path) as ports:
         yield Reader(tmp_path, kafka_port=ports["kafka"], native_port=ports["native"])
-    finally:
-        process.terminate()
-        process.communicate(timeout=_DEADLINE_S)
-    assert process.returncode == 0
 
 
 @pytest.fixture

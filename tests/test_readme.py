@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -13,9 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.document import Caller, broken_links, examples
+from tests.document import ROOT, Caller, broken_links, examples, node_ports, node_screen
 
-ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 
@@ -83,41 +81,9 @@ def test_the_test_that_readme_shows_passes(tmp_path: Path) -> None:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """What `make up` runs, on a free port; the directory it runs in."""
     cwd = tmp_path_factory.mktemp("up")
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "tailrace",
-            "up",
-            "--demo",
-            "--kafka-port",
-            "0",
-            "--native-port",
-            "0",
-            "--http-port",
-            "0",
-        ],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        screen = []
-        for line in process.stdout:
-            screen.append(line)
-            if line == "ready\n":
-                break
-        assert screen[-1:] == ["ready\n"], "".join(screen)
-        (cwd / "screen").write_text("".join(screen), encoding="utf-8")
+    with node_screen(cwd, "--demo") as screen:
+        (cwd / "screen").write_text(screen, encoding="utf-8")
         yield cwd
-    finally:
-        process.terminate()
-        process.communicate(timeout=60)
-    assert process.returncode == 0
 
 
 def test_the_screen_is_the_one_that_readme_shows(server: Path) -> None:
@@ -134,7 +100,7 @@ def test_the_screen_is_the_one_that_readme_shows(server: Path) -> None:
 
 
 def test_the_commands_work_on_the_server(server: Path) -> None:
-    ports = json.loads((server / "tailrace-data" / "tailrace.ports.json").read_text())
+    ports = node_ports(server)
     (server / "worker.py").write_text(example("worker.py").replace("9999", str(ports["native"])))
     assert run_python("-W", "error", "worker.py", cwd=server) == "resize picture 7 {'kind': 'photo'}\n"
     addresses = {
@@ -156,7 +122,7 @@ def test_the_commands_work_on_the_server(server: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_calls_by_http_work_on_the_server(server: Path) -> None:
-    ports = json.loads((server / "tailrace-data" / "tailrace.ports.json").read_text())
+    ports = node_ports(server)
     caller = Caller(server, ports)
     calls = [each for each in examples(README) if each.language == "sh" and "curl" in each.text]
     assert len(calls) == 3
@@ -176,7 +142,7 @@ def test_the_log_commands_work_on_a_servers_data(server: Path) -> None:
 
 @pytest.mark.slow
 def test_the_benchmark_commands_work(server: Path, tmp_path: Path) -> None:
-    port = json.loads((server / "tailrace-data" / "tailrace.ports.json").read_text())["kafka"]
+    port = node_ports(server)["kafka"]
     arguments = [args for args in tailrace_arguments() if args[0] == "bench"]
     assert [args[1:] for args in arguments] == [["--quick"], ["log", "--quick"]]
     for args in arguments:

@@ -10,7 +10,7 @@ import socket
 import struct
 from typing import NamedTuple
 
-_TIMEOUT_S = 15
+_TIMEOUT_S = 60
 _CODECS = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH, API_VERSIONS = 1, 2, 3, 9, 18
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-_READY_S = 20
-_STOP_S = 20
+_READY_S = 120
+_STOP_S = 120
 
 
 class ServerProcess:

@@ -31,7 +31,7 @@ from tailrace.client import BrokerClient
 from tailrace.client.native.blocking import Message as NativeMessage
 
 _LIBRARIES = ("confluent", "kafka_python", "aiokafka")
-_RECEIVE_S = 20
+_RECEIVE_S = 60
 
 ODD_HEADERS: Headers = (
     ("text", "žluťoučký 馬".encode()),
@@ -135,6 +135,7 @@ def test_a_delayed_message_is_a_record_when_it_is_due(
 ) -> None:
     consumer = library.open(Reading(assign={TopicPartition(topic, 0): "earliest"}))
     try:
+        before_ms = int(time.time() * 1000)
         delayed = native.publish(topic, "later", delay_ms=1_500, properties={"colour": "red"})
         native.publish(topic, "now")
         assert (delayed.partition, delayed.offset) == (-1, -1)
@@ -143,7 +144,7 @@ def test_a_delayed_message_is_a_record_when_it_is_due(
         consumer.close()
     assert [now.value, later.value] == [b"now", b"later"]
     assert dict(later.headers)["colour"] == b"red"
-    assert later.timestamp_ms - delayed.timestamp >= 1_500 - 20  # clocks tick in milliseconds
+    assert later.timestamp_ms - before_ms >= 1_500 - 20  # clocks tick in milliseconds
 
 
 def test_a_batch_of_many_publishers_comes_in_the_order_of_its_offsets(

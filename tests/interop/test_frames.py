@@ -26,7 +26,7 @@ from tailrace.wire.kafka import APIS, FETCH, PRODUCE, encode, request_type, writ
 _GROWTH_BYTES_MAX = 64 * 1024 * 1024
 _AT_ONCE = 32
 _CASE_S = 0.25  # a broken request may still be one that waits: nobody has to answer it
-_NEIGHBOUR_S = 10
+_NEIGHBOUR_S = 60
 _BESIDE = "beside"
 _GIVEN = os.environ.get("TAILRACE_INTEROP_BOOTSTRAP", "")
 

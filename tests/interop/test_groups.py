@@ -18,7 +18,7 @@ from tests.interop.clients.port import (
 from tests.interop.deadline import wait_until
 from tests.interop.raw import committed
 
-_REBALANCE_S = 25
+_REBALANCE_S = 90
 _SESSION_MS = 6000  # the shortest that a broker takes by default
 _FENCED_INSTANCE = 82
 

@@ -9,7 +9,7 @@ import pytest
 from tests.interop.clients.cache import need_program
 from tests.interop.clients.port import Client, Message
 
-_RUN_S = 40
+_RUN_S = 120
 
 
 def kcat(bootstrap: str, *words: str, data: bytes = b"") -> str:

@@ -51,7 +51,7 @@ def run_kills(server: ServerProcess, rng: random.Random, *, kills: int) -> None:
                     lambda before=before: all(  # type: ignore[misc]
                         writer.acknowledged > count for writer, count in zip(writers, before, strict=True)
                     ),
-                    within_s=30,
+                    within_s=90,
                     what=lambda: f"acknowledged {[writer.acknowledged for writer in writers]}",
                 )
                 time.sleep(rng.random() * 0.3)  # the moment of the kill is anywhere in the traffic
@@ -61,7 +61,7 @@ def run_kills(server: ServerProcess, rng: random.Random, *, kills: int) -> None:
         everything = {(index, offset) for index, rows in final.items() for offset, _ in rows}
         wait_until(
             lambda: everything <= set().union(*(reader.seen for reader in readers)),
-            within_s=60,
+            within_s=120,
             what=lambda: (
                 f"the group has seen {[len(reader.seen) for reader in readers]} of {len(everything)}"
             ),

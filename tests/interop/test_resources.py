@@ -46,7 +46,7 @@ def test_deleted_topics_give_their_descriptors_back(own_server: ServerProcess, a
     admin.admin.delete_topic("never-used")
     wait_until(
         lambda: own_server.descriptors() < before + 20,
-        within_s=15,
+        within_s=60,
         what=lambda: f"{before} were open, and now {own_server.descriptors()}",
     )
 

@@ -68,12 +68,12 @@ def test_an_idempotent_producer_writes_each_record_once_across_a_restart(
 ) -> None:
     visitor.produce("log", [Message(value=b"first", partition=0)], Producing(idempotent=True))
     sent = [Message(value=b"%d" % n, partition=0) for n in range(_MESSAGES)]
-    pace = Producing(idempotent=True, every_ms=5, linger_ms=0, timeout_ms=30_000)
+    pace = Producing(idempotent=True, every_ms=5, linger_ms=0, timeout_ms=90_000)
     producing = Background(lambda: visitor.produce("log", sent, pace))
     wait_for_records(own_server, 50)
     own_server.stop() if how == "stopped" else own_server.kill()
     own_server.start()
-    placed = producing.result(within_s=40)
+    placed = producing.result(within_s=120)
     consumer = visitor.open(Reading(assign={TopicPartition("log", 0): 1}))
     records = consumer.take(_MESSAGES)
     consumer.close()
@@ -94,9 +94,9 @@ def test_a_group_resumes_after_a_restart(visitor: Client, own_server: ServerProc
     member.commit({where: 6})
     own_server.kill()
     own_server.start()
-    visitor.produce("log", [Message(value=b"10", partition=0)], Producing(timeout_ms=30_000))
+    visitor.produce("log", [Message(value=b"10", partition=0)], Producing(timeout_ms=90_000))
     # It goes on from where it was, or from what its group has committed: never from before that.
-    offsets = [member.take(1, within_s=30)[0].offset]
+    offsets = [member.take(1, within_s=90)[0].offset]
     while offsets[-1] < 10:
         offsets.append(member.take(1)[0].offset)
     assert offsets in ([10], [6, 7, 8, 9, 10])
@@ -123,4 +123,4 @@ def wait_for_records(server: ServerProcess, count: int) -> None:
     def written() -> bool:
         return sum(batch.records for batch in read_batches(server.bootstrap, "log")) >= count
 
-    wait_until(written, within_s=20, what=f"fewer than {count} records")
+    wait_until(written, within_s=60, what=f"fewer than {count} records")

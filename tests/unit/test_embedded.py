@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import textwrap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from pathlib import Path
 import pytest
 
 import tailrace
+from tailrace.client import admin
+from tailrace.client.kafka import KafkaClient
 from tailrace.model import BrokerError, ConfigError, ErrorCode, OffsetOutOfRange, StorageError, TailraceError
 
 
@@ -121,6 +124,12 @@ def test_topic_settings_are_obeyed(broker: tailrace.Broker) -> None:
     assert caught.value.code == ErrorCode.MESSAGE_TOO_LARGE
 
 
+def test_topic_settings_may_be_numbers_and_truths(broker: tailrace.Broker) -> None:
+    broker.create_topic("small", configs={"max.message.bytes": 200, "unclean.leader.election.enable": False})
+    with pytest.raises(BrokerError):
+        broker.produce("small", b"x" * 300)
+
+
 def test_a_topic_is_made_once(broker: tailrace.Broker) -> None:
     broker.create_topic("t")
     with pytest.raises(BrokerError) as caught:
@@ -151,6 +160,34 @@ def test_text_must_be_encoded_first(broker: tailrace.Broker, bad: dict[str, obje
         broker.produce("t", **bad)  # type: ignore[arg-type]
 
 
+def test_a_header_must_be_encoded_first(broker: tailrace.Broker) -> None:
+    with pytest.raises(TypeError, match="header 'colour' must be bytes or None, not str"):
+        broker.produce("t", b"v", headers={"colour": "red"})  # type: ignore[dict-item]
+
+
+def test_seconds_are_no_timestamp(broker: tailrace.Broker) -> None:
+    with pytest.raises(TypeError, match="milliseconds since 1970 as an int, not float"):
+        broker.produce("t", b"v", timestamp=1_794_859_372.4)  # type: ignore[arg-type]
+
+
+def test_a_topic_made_anew_is_not_what_is_being_read(broker: tailrace.Broker) -> None:
+    for _ in range(3):
+        broker.produce("t", b"v" * 700_000)  # one in a piece
+    reading = broker.read("t")
+    assert next(reading).offset == 0
+    asyncio.run(delete_topic(broker, "t"))
+    for _ in range(3):
+        broker.produce("t", b"of another topic")
+    with pytest.raises(BrokerError, match="deleted and made anew while it was read") as refused:
+        list(reading)
+    assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def delete_topic(broker: tailrace.Broker, name: str) -> None:
+    async with KafkaClient(broker.bootstrap_servers) as client:
+        await admin.delete_topic(client, name)
+
+
 def test_topics_come_by_themselves_only_where_they_may() -> None:
     with tailrace.Broker(configs={"auto.create.topics.enable": False}) as broker:
         with pytest.raises(BrokerError):
@@ -175,8 +212,20 @@ def test_a_wrong_setting_is_refused(configs: dict[str, object]) -> None:
 
 
 def test_other_machines_are_not_served() -> None:
-    with pytest.raises(ConfigError, match="without encryption"):
+    with pytest.raises(ConfigError, match=r"without encryption.* run a server: tailrace up"):
         tailrace.Broker(host="0.0.0.0")
+
+
+@pytest.mark.parametrize("door", ["port", "native_port", "http_port"])
+@pytest.mark.parametrize("port", [-1, 65_536, "9092"])
+def test_a_port_that_is_none_is_refused(door: str, port: object) -> None:
+    with pytest.raises(ConfigError, match=f"^{door} = .* must be a whole number from 0 to 65535"):
+        tailrace.Broker(**{door: port})  # type: ignore[arg-type]
+
+
+def test_a_value_that_is_none_is_refused_with_its_name() -> None:
+    with pytest.raises(ConfigError, match=r"retention.ms = None must be a text"):
+        tailrace.Broker(configs={"retention.ms": None})
 
 
 # ---- life
@@ -229,7 +278,7 @@ def test_many_threads_may_use_it(broker: tailrace.Broker) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=30)
+        thread.join(timeout=120)
     assert len(values(broker, "t")) == 100
 
 
@@ -283,20 +332,92 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         tailrace.Broker(data_dir=tmp_path / "file" / "data").start()
 
 
-def test_a_program_that_forgets_to_close_still_ends(tmp_path: Path) -> None:
-    code = "import tailrace; b = tailrace.Broker(data_dir='d'); b.start(); b.produce('t', b'v'); print(1)"
+def test_a_file_is_no_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match=r"open .*file: it is a file, and not a directory"):
+        tailrace.Broker(data_dir=tmp_path / "file").start()
+
+
+def python(code: str, *, cwd: Path) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a program."""
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(code)],
+        cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(Path(tailrace.__file__).parents[1])},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=50,
         check=False,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
+    return done.returncode, done.stdout, done.stderr
+
+
+FORGETFUL = """
+    import gc
+    import tailrace
+
+    def serve():
+        broker = tailrace.Broker(data_dir="d")
+        broker.start()
+        broker.produce("t", b"v")
+        return broker
+
+    broker = serve()
+    print(1)
+"""
+
+
+@pytest.mark.parametrize("then", ["", "    del broker\n    gc.collect()\n"], ids=["kept", "collected"])
+def test_a_program_that_forgets_to_close_still_ends_and_the_broker_cleanly(tmp_path: Path, then: str) -> None:
+    assert python(FORGETFUL + then, cwd=tmp_path) == (0, "1\n", "")
+    assert not list((tmp_path / "d").glob("*-wal")), "the metadata was not closed"
     with tailrace.Broker(data_dir=tmp_path / "d") as broker:
         assert values(broker, "t") == [b"v"]
+
+
+FORKING = """
+    import multiprocessing
+    import tailrace
+    from tailrace.model import TailraceError
+
+    def child():
+        for attempt in (lambda: broker.produce("t", b"child"), broker.close):
+            try:
+                print(attempt(), flush=True)
+            except TailraceError as error:
+                print(error, flush=True)
+
+    with tailrace.Broker() as broker:
+        broker.produce("t", b"parent")
+        process = multiprocessing.get_context("fork").Process(target=child)
+        process.start()
+        process.join()
+        print([record.value for record in broker.read("t")], process.exitcode)
+"""
+
+
+def test_a_forked_child_hears_whose_broker_it_is_and_ends_at_once(tmp_path: Path) -> None:
+    code, shown, errors = python(FORKING, cwd=tmp_path)
+    assert (code, errors) == (0, "")
+    refused, closed, parent = shown.splitlines()
+    assert "of which this is a fork. Connect a client to its bootstrap_servers" in refused
+    assert (closed, parent) == ("None", "[b'parent'] 0")
+
+
+IDLE_CHILD = """
+    import multiprocessing
+    import tailrace
+
+    with tailrace.Broker() as broker:
+        process = multiprocessing.get_context("fork").Process(target=print, args=("child",))
+        process.start()
+        process.join()
+        print(process.exitcode)
+"""
+
+
+def test_a_forked_child_that_knows_nothing_of_the_broker_ends_at_once(tmp_path: Path) -> None:
+    assert python(IDLE_CHILD, cwd=tmp_path) == (0, "child\n0\n", "")
 
 
 # ---- on disk
@@ -363,6 +484,6 @@ def test_the_asynchronous_broker_says_that_it_is_not_started() -> None:
 
 
 def test_names_are_found_when_they_are_used() -> None:
-    assert set(dir(tailrace)) == {"AsyncBroker", "Broker", "__version__"}
+    assert set(dir(tailrace)) == {"AsyncBroker", "Broker", "TailraceError", "__version__"}
     with pytest.raises(AttributeError, match="has no attribute 'Brokr'"):
         _ = tailrace.Brokr

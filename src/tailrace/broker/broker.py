@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from uuid import UUID
 
 from tailrace.broker.config import BrokerConfig
 from tailrace.broker.counters import Counters
@@ -98,6 +99,7 @@ class Broker:
         self._metadata = metadata
         self._producer_ids = ProducerIds(metadata)
         self._tasks = Supervisor(self._fail)
+        self._deletions: set[asyncio.Task[None]] = set()  # of topics, under way
         self._failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
 
     def __repr__(self) -> str:
@@ -108,7 +110,7 @@ class Broker:
         image = await self._metadata.begin(self.node_id)
         self.cluster_id = image.cluster_id
         await self.topics.load(image.topics)
-        await self.groups.start()
+        await self.groups.start(topics={topic.name for topic in self.topics})
         self.subscriptions.start()
         await self.delayed.start()
         self._tasks.start("storage", self._watch_storage())
@@ -116,6 +118,8 @@ class Broker:
 
     async def close(self) -> None:
         """Stop what runs by itself; what is stored stays."""
+        if self._deletions:
+            await asyncio.wait(self._deletions)  # each tells its own caller how it went
         await self.delayed.close()
         await self.subscriptions.close()
         await self.groups.close()
@@ -148,11 +152,17 @@ class Broker:
             )
         return found
 
-    async def delete_topic(self, name: str) -> None:
-        """Remove a topic, the offsets that groups committed for it, and its subscriptions."""
-        await self.topics.delete(name)
-        await self.groups.topic_deleted(name)
-        await self.subscriptions.topic_deleted(name)
+    async def delete_topic(self, name: str, *, topic_id: UUID | None = None) -> None:
+        """Remove a topic, the offsets that groups committed for it, and its subscriptions.
+
+        With `topic_id` only the topic of this id is meant, and not one that has got its name since. A caller
+        who is cancelled leaves it running: offsets that stayed would be those of the next topic of that name.
+        """
+        work = self._delete_topic(name, topic_id)
+        task = asyncio.get_running_loop().create_task(work, name="topic-deletion")
+        self._deletions.add(task)
+        task.add_done_callback(self._deletions.discard)
+        await asyncio.shield(task)
 
     async def next_producer_id(self) -> int:
         """An id that no producer had before."""
@@ -163,6 +173,11 @@ class Broker:
             raise
 
     # ---- inside
+
+    async def _delete_topic(self, name: str, topic_id: UUID | None) -> None:
+        await self.topics.delete(name, topic_id=topic_id)
+        await self.groups.topic_deleted(name)
+        await self.subscriptions.topic_deleted(name)
 
     async def _watch_storage(self) -> None:
         raise await self.storage.wait_failed()

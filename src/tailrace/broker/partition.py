@@ -223,10 +223,17 @@ class Partition:
         return await self._led_log().find_timestamp(timestamp_ms)
 
     def end_of_epoch(self, epoch: int) -> tuple[Epoch, Offset] | None:
-        """The greatest epoch up to this one that wrote anything, and where it ended."""
+        """The greatest epoch up to this one that wrote anything, and where it ended.
+
+        An epoch that passed without a record ended at the end of the log: who heard of it from `epoch_at` and
+        is told now that nobody knows it takes its position for lost, and goes on from another one.
+        """
         log = self._led_log()
         if epoch == self.leader_epoch:
             return self.leader_epoch, log.end_offset
+        newest = log.epochs.latest
+        if 0 <= epoch < self.leader_epoch and (newest is None or epoch > newest):
+            return Epoch(epoch) if newest is None else newest, log.end_offset
         return log.epochs.end_of(epoch, log_end=log.end_offset)
 
     def epoch_at(self, offset: int) -> Epoch:

@@ -101,9 +101,9 @@ class Topics:
             raise unknown_topic(name)
         return await self._change(self._get_or_create(name))
 
-    async def delete(self, name: str) -> None:
-        """Remove a topic; who reads or writes it is told."""
-        await self._change(self._delete(name))
+    async def delete(self, name: str, *, topic_id: UUID | None = None) -> None:
+        """Remove a topic, only the one of this id if one is given; who reads or writes it is told."""
+        await self._change(self._delete(name, topic_id))
 
     async def add_partitions(
         self,
@@ -218,7 +218,9 @@ class Topics:
     async def _get_or_create(self, name: str) -> Topic:
         return self._by_name.get(name) or await self._create(NewTopic(name=name))
 
-    async def _delete(self, name: str) -> None:
+    async def _delete(self, name: str, topic_id: UUID | None) -> None:
+        if topic_id is not None and topic_id not in self._by_id:  # whoever else has the name by now
+            raise BrokerError(f"no topic has the id {topic_id}", code=ErrorCode.UNKNOWN_TOPIC_ID)
         topic = self._known(name)
         if topic.internal and name not in CLIENT_WRITTEN:
             raise BrokerError(f"{name} is internal and stays", code=ErrorCode.INVALID_TOPIC_EXCEPTION)

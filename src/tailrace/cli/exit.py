@@ -36,8 +36,11 @@ class CommandFailed(TailraceError):
         self.exit_code = exit_code
 
 
-Failure = TailraceError | click.ClickException | OSError
-"""What a command may let through: our errors, click's, and the operating system's (timeouts among them)."""
+_SHOWN_MAX = 60
+
+Failure = TailraceError | click.ClickException | OSError | UnicodeEncodeError
+"""What a command may let through: our errors, click's, the operating system's (timeouts among them), and a
+name on the command line that is no text."""
 
 
 def report_failure(error: Failure) -> ExitCode:
@@ -50,7 +53,7 @@ def exit_code_of(error: Failure) -> ExitCode:
     match error:
         case CommandFailed():
             return error.exit_code
-        case click.UsageError() | ConfigError():
+        case click.UsageError() | ConfigError() | UnicodeEncodeError():
             return ExitCode.USAGE
         case FileNotFoundError() | OffsetOutOfRange():
             return ExitCode.NOT_FOUND
@@ -65,8 +68,9 @@ def exit_code_of(error: Failure) -> ExitCode:
 def _message(error: Failure) -> str:
     match error:
         case click.UsageError():
-            way_out = f" Try: {error.ctx.command_path} --help" if error.ctx else ""
-            return error.format_message() + way_out
+            return _sentence(error.format_message()) + (
+                f" Try: {error.ctx.command_path} --help" if error.ctx else ""
+            )
         case click.ClickException():
             return error.format_message()
         case OSError(strerror=str(reason), filename=filename) if filename is not None:
@@ -75,5 +79,12 @@ def _message(error: Failure) -> str:
             return reason
         case TimeoutError():
             return str(error) or "timed out"
+        case UnicodeEncodeError():
+            return f"{error.object[:_SHOWN_MAX]!a} is not UTF-8, and names are"
         case _:
             return str(error) or type(error).__name__
+
+
+def _sentence(text: str) -> str:
+    """With a full stop, unless it ends by itself: something follows."""
+    return text if text.endswith((".", "?", "!")) else f"{text}."

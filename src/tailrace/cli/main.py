@@ -8,6 +8,7 @@ nouns do, and are shown below them.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -106,6 +107,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def run(root: click.Command, args: Sequence[str] | None = None, *, program: str = "tailrace") -> int:
     """Run a command and return its exit code: what it returned if that is a number, else how it failed."""
+    _prepare_streams()
     try:
         result = root.main(args, prog_name=program, standalone_mode=False)
         sys.stdout.flush()
@@ -115,6 +117,17 @@ def run(root: click.Command, args: Sequence[str] | None = None, *, program: str 
         # The reader has seen enough (`| head`). Python flushes stdout again at exit, and must not fail then.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.ERROR
-    except (TailraceError, click.ClickException, OSError) as error:
+    except (TailraceError, click.ClickException, OSError, UnicodeEncodeError) as error:
         return report_failure(error)
     return result if isinstance(result, int) else ExitCode.OK
+
+
+def _prepare_streams() -> None:
+    """Output that cannot fail for what it says: a closed stream (`>&-`) swallows it, and a character that the
+    terminal's encoding does not have is written out."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - until the end
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

@@ -7,6 +7,7 @@ that.
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import sys
 import threading
@@ -24,6 +25,7 @@ from tailrace.cli.connection import Cluster, connection_option
 from tailrace.cli.exit import CommandFailed
 from tailrace.cli.native import DEFAULT_NODE, NODE_VARIABLE, NativeNode, NodeType
 from tailrace.cli.output import Output, examples, output_option
+from tailrace.cli.publish import Outgoing, argument_bytes, parse_properties, publish_all
 from tailrace.model import escape
 
 if TYPE_CHECKING:
@@ -100,7 +102,13 @@ class _Tally:
 @click.option(
     "-z", "--compression", type=click.Choice(_CODECS), default="none", show_default=True, help="Codec."
 )
-@click.option("--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True)
+@click.option(
+    "--acks",
+    type=click.Choice(["all", "1", "0"]),
+    default="all",
+    show_default=True,
+    help="Whose acknowledgement to wait for: that of all replicas, of the leader, or nobody's.",
+)
 @click.option("--destination", metavar="NAME", help="Publish to this topic through the native door.")
 @click.option("--message", "messages", multiple=True, metavar="TEXT", help="With --destination; repeatable.")
 @click.option(
@@ -144,8 +152,9 @@ def command(
         return
     if topic is None:
         raise click.UsageError("Missing argument 'TOPIC'.")
+    topic.encode()  # a name that is no text is refused before anything is read or sent
     shape = _Shape(
-        key=None if key is None else key.encode(),
+        key=None if key is None else argument_bytes(key),
         delimiter=_delimiter(key_delimiter, key=key),
         headers=[_header(each) for each in headers],
         partition=partition,
@@ -204,8 +213,6 @@ def _publish(
     partition: int | None,
     output: Output,
 ) -> None:
-    from tailrace.cli.publish import Outgoing, argument_bytes, parse_properties, publish_all
-
     outgoing = Outgoing(
         key=None if key is None else argument_bytes(key),
         partition=partition,
@@ -226,12 +233,14 @@ def _source(
     elif values:
         yield lambda shape: _given(values, shape)
     elif path is not None:
-        with path.open("rb") as stream:
+        with path.open("rb", buffering=0) as stream:
             yield lambda shape: _read(stream, shape)
     else:
         if sys.stdin.isatty():
             click.echo("one record per line; Ctrl-D ends", err=True)
-        yield lambda shape: _read(sys.stdin.buffer, shape)
+        # Below the buffer: Python aborts at its end if a thread still waits for input inside of that.
+        unbuffered = getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
+        yield lambda shape: _read(unbuffered, shape)
 
 
 async def _tombstone(shape: _Shape) -> AsyncIterator[ParsedRecord]:
@@ -242,10 +251,10 @@ async def _tombstone(shape: _Shape) -> AsyncIterator[ParsedRecord]:
 
 async def _given(values: tuple[str, ...], shape: _Shape) -> AsyncIterator[ParsedRecord]:
     for value in values:
-        yield _record(value.encode("utf-8", "surrogateescape"), shape, where="")
+        yield _record(argument_bytes(value), shape, where="")
 
 
-async def _read(stream: BinaryIO, shape: _Shape) -> AsyncIterator[ParsedRecord]:
+async def _read(stream: io.RawIOBase | BinaryIO, shape: _Shape) -> AsyncIterator[ParsedRecord]:
     number = 0
     async for line in _lines(stream):
         number += 1
@@ -269,13 +278,13 @@ def _record(line: bytes, shape: _Shape, *, where: str) -> ParsedRecord:
     if shape.delimiter is not None:
         before, found, value = line.partition(shape.delimiter)
         if not found:
-            shown = shape.delimiter.decode()
+            shown = shape.delimiter.decode("utf-8", "backslashreplace")
             raise CommandFailed(f"{where}there is no {shown!r} between key and value")
         key = before
     return ParsedRecord(value=value, key=key, partition=shape.partition, headers=shape.headers)
 
 
-async def _lines(stream: BinaryIO) -> AsyncIterator[bytes]:
+async def _lines(stream: io.RawIOBase | BinaryIO) -> AsyncIterator[bytes]:
     """Lines as they come, read by a thread of its own: Ctrl-C must not wait for somebody to press enter."""
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue(_CHUNKS_AHEAD)
@@ -284,9 +293,11 @@ async def _lines(stream: BinaryIO) -> AsyncIterator[bytes]:
         chunk: bytes | OSError = b"-"
         while chunk and not isinstance(chunk, OSError):
             try:
-                chunk = stream.read1(_READ_BYTES)  # type: ignore[attr-defined]
+                chunk = stream.read(_READ_BYTES) or b""
             except OSError as error:
                 chunk = error
+            except ValueError:
+                return  # the file is closed, by whoever has met an error in what was read of it
             try:
                 asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()
             except (RuntimeError, asyncio.CancelledError):
@@ -378,11 +389,11 @@ def _delimiter(text: str | None, *, key: str | None) -> bytes | None:
         raise click.UsageError("--key and --key-delimiter exclude each other.")
     if not text:
         raise click.BadParameter("it is empty", param_hint="--key-delimiter")
-    return text.replace("\\t", "\t").encode()
+    return argument_bytes(text.replace("\\t", "\t"))
 
 
 def _header(text: str) -> tuple[str, bytes | None]:
     name, found, value = text.partition("=")
     if not found or not name:
         raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--header")
-    return name, value.encode()
+    return name, argument_bytes(value)

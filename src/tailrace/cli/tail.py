@@ -20,6 +20,8 @@ from tailrace.cli.output import Output, examples, output_option
 from tailrace.model import escape
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from tailrace.client.consumer import Consumer
     from tailrace.client.kafka import KafkaClient
     from tailrace.model import TopicPartition
@@ -29,6 +31,7 @@ Show: TypeAlias = Callable[["TopicPartition", "Record"], None]
 
 _LAST = 10
 _POLL_S = 1.0
+_POLL_RECORDS = 500
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "\\": b"\\", "0": b"\0"}
 
 
@@ -134,18 +137,22 @@ async def _tail(client: KafkaClient, topic: str, only: Sequence[int], wanted: _R
     from tailrace.client.fetcher import FetchConfig
 
     targets = await _targets(client, topic, only)
+    topic_id = (await client.topic(topic)).topic_id
     config = ConsumerConfig(reset="earliest", fetch=FetchConfig(read_committed=True))
     async with Consumer(client, config) as consumer:
         consumer.assign(targets)
         if wanted.last is not None:
-            ends = await _show_last(client, consumer, targets, wanted, show)
+            ends = await _show_last(client, consumer, targets, topic_id, wanted, show)
             starts = ends
         else:
             starts = await _starts(client, targets, wanted)
             ends = await _ends(client, targets, wanted)
         for target, start in starts.items():
             consumer.seek(target, start)
-        await _show_on(consumer, None if wanted.follow else ends, wanted.count_max, show)
+        if wanted.follow:
+            await _follow(consumer, wanted.count_max, show)
+        else:
+            await _show_to(client, consumer, ends, topic_id, wanted.count_max, show)
 
 
 async def _targets(client: KafkaClient, topic: str, only: Sequence[int]) -> list[TopicPartition]:
@@ -164,6 +171,7 @@ async def _show_last(
     client: KafkaClient,
     consumer: Consumer,
     targets: Sequence[TopicPartition],
+    topic_id: UUID,
     wanted: _Range,
     show: Show,
 ) -> dict[TopicPartition, int]:
@@ -176,11 +184,16 @@ async def _show_last(
     for target, end in ends.items():
         consumer.seek(target, max(reach[target].start, end - wanted.last))
     found: list[tuple[int, TopicPartition, Record]] = []
+    newest: dict[TopicPartition, int] = {}
+
+    def keep(target: TopicPartition, record: Record) -> None:
+        # Times may go back within a partition, whose order is that of its offsets: what comes late is late.
+        newest[target] = max(newest.get(target, record.timestamp), record.timestamp)
+        found.append((newest[target], target, record))
+
     if wanted.last:
-        await _show_on(
-            consumer, ends, None, lambda target, record: found.append((record.timestamp, target, record))
-        )
-    found.sort(key=lambda each: each[0])  # stable: records of one partition stay in their order
+        await _show_to(client, consumer, ends, topic_id, None, keep)
+    found.sort(key=lambda each: each[0])
     for _time_ms, target, record in found[-wanted.last :] if wanted.last else []:
         show(target, record)
     return ends
@@ -227,19 +240,45 @@ async def _ends(
     return ends
 
 
-async def _show_on(
-    consumer: Consumer, ends: dict[TopicPartition, int] | None, count_max: int | None, show: Show
-) -> None:
-    """Show records from the positions on: up to the ends, or for ever, and no more than so many."""
+async def _follow(consumer: Consumer, count_max: int | None, show: Show) -> None:
+    """Show records from the positions on, for ever or until there were so many."""
     left = sys.maxsize if count_max is None else count_max
     while left > 0:
-        if ends is not None and not await _pause_finished(consumer, ends):
-            return
-        for target, records in (await consumer.poll(_POLL_S, records_max=min(left, 500))).items():
+        polled = await consumer.poll(_POLL_S, records_max=min(left, _POLL_RECORDS))
+        for target, records in polled.items():
             for record in records:
-                if ends is None or record.offset < ends[target]:
+                show(target, record)
+                left -= 1
+
+
+async def _show_to(
+    client: KafkaClient,
+    consumer: Consumer,
+    ends: dict[TopicPartition, int],
+    topic_id: UUID,
+    count_max: int | None,
+    show: Show,
+) -> None:
+    """Show records from the positions up to the ends, and no more than so many."""
+    left = sys.maxsize if count_max is None else count_max
+    while left > 0 and await _pause_finished(consumer, ends):
+        polled = await consumer.poll(_POLL_S, records_max=min(left, _POLL_RECORDS))
+        if not polled:
+            await _check_there(client, next(iter(ends)).topic, topic_id)
+        for target, records in polled.items():
+            for record in records:
+                if record.offset < ends[target]:
                     show(target, record)
                     left -= 1
+
+
+async def _check_there(client: KafkaClient, topic: str, topic_id: UUID) -> None:
+    """Nothing came: an error if nothing will, because the broker is gone, or the topic is another one."""
+    client.cluster.topics.pop(topic, None)  # what we know of it is what is in doubt
+    if (await client.topic(topic)).topic_id != topic_id:
+        raise CommandFailed(
+            f"topic {topic} was deleted and made anew meanwhile", exit_code=ExitCode.NOT_FOUND
+        )
 
 
 async def _pause_finished(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:

@@ -207,11 +207,11 @@ def purge_topic(
     rows = cluster.run(lambda client: _plan_purge(client, topic, partitions, before_offset, before))
     count = sum(each["records"] for each in rows)
     if not dry_run:
-        confirm(f"Delete {count:,} records of {topic}?", yes=yes)
+        confirm(f"Delete {_records(count)} of {topic}?", yes=yes)
         cluster.run(lambda client: _purge(client, topic, rows))
     output.rows([{**each, "deleted": not dry_run} for each in rows], columns=_PURGE_COLUMNS)
     if output.format == "table":
-        click.echo(f"{'would delete' if dry_run else 'deleted'} {count:,} records of {topic}", err=True)
+        click.echo(f"{'would delete' if dry_run else 'deleted'} {_records(count)} of {topic}", err=True)
 
 
 async def _plan_purge(
@@ -269,7 +269,11 @@ def _partitions(count: int) -> str:
 
 
 def _listed(topics: Sequence[Mapping[str, Any]]) -> str:
-    return ", ".join(f"{each['name']} ({each['records']:,} records)" for each in topics)
+    return ", ".join(f"{each['name']} ({_records(each['records'])})" for each in topics)
+
+
+def _records(count: int) -> str:
+    return "1 record" if count == 1 else f"{count:,} records"
 
 
 _PURGE_COLUMNS = (

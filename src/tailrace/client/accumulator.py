@@ -87,7 +87,7 @@ class PendingBatch:
         self.identity: Identity | None = None
         self.base_sequence = -1
         self.renewed = False  # whether a new identity was taken for it already
-        self.finished = asyncio.get_running_loop().create_future()
+        self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def append(self, record: NewRecord, future: SendFuture, *, size: int) -> None:
         self.records.append(record)
@@ -118,8 +118,20 @@ class PendingBatch:
             for record, future in zip(self.records[part], self.futures[part], strict=True):
                 half.append(record, future, size=record_bytes(record[1], record[2], record[3]))
             halves.append(half)
-        self.finished.set_result(None)
+        self._finish_with(halves)
         return halves[0], halves[1]
+
+    def _finish_with(self, halves: Sequence[PendingBatch]) -> None:
+        """Whoever waits for this one waits for all that became of it."""
+        waiting = {half.finished for half in halves}
+
+        def ended(finished: asyncio.Future[None]) -> None:
+            waiting.discard(finished)
+            if not waiting:
+                self.finished.set_result(None)
+
+        for half in halves:
+            half.finished.add_done_callback(ended)
 
 
 class Lane:

@@ -15,6 +15,7 @@ the broker leaves out what it has. All publishes of one turn of the event loop l
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -91,6 +92,7 @@ class AsyncClient:
             on_notice=on_notice,
         )
         self._parts: Parts | None = None
+        self._opened: asyncio.Event | None = None  # while somebody connects: it is over
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.client_id} {self.status} {self.address}>"
@@ -112,11 +114,18 @@ class AsyncClient:
 
         A broker that is not there yet is tried again until `request_timeout_s`; with reconnect=None once.
         """
+        while self._opened is not None:  # somebody else is at it, and may fail
+            await self._opened.wait()
         if self._parts is not None and self._parts.link.status is not Status.CLOSED:
             return
-        parts = Parts(self._config)
-        await parts.link.open()
-        self._parts = parts
+        self._opened = opened = asyncio.Event()
+        try:
+            parts = Parts(self._config)
+            await parts.link.open()
+            self._parts = parts
+        finally:
+            self._opened = None
+            opened.set()
 
     async def disconnect(self) -> None:
         """Leave all subscriptions, wait for what is unanswered, and close. A second call does nothing."""
@@ -214,15 +223,24 @@ class AsyncClient:
             if is_delayed(texts, headers):
                 return await self._publish_delayed(topic, partition, encoded, value)
         parts = self._open
-        if partition is None:
-            count = parts.catalog.partitions.get(topic) or await parts.catalog.learn(topic)
-            partition = 0 if count == 1 else parts.catalog.choose(topic, key_bytes, count)
+        catalog = parts.catalog
+        count = 0
+        chosen = partition
+        if chosen is None:
+            count = catalog.partitions.get(topic) or await catalog.learn(topic)
+            chosen = 0 if count == 1 else catalog.choose(topic, key_bytes, count)
         try:
-            return await parts.publisher.publish(topic, partition, encoded, value or b"")
+            return await parts.publisher.publish(topic, chosen, encoded, value or b"")
         except BrokerError as error:
-            if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                parts.catalog.forget(topic)
-            raise
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            catalog.forget(topic)
+            if partition is not None or not chosen or (now := await catalog.learn(topic)) == count:
+                raise
+        # The topic was made anew with another number of partitions, and the choice was ours.
+        return await parts.publisher.publish(
+            topic, catalog.choose(topic, key_bytes, now), encoded, value or b""
+        )
 
     async def publish_text(self, topic: str, text: str, **properties: Text) -> Published:
         """Publish UTF-8 text; every further keyword is a property of the message."""

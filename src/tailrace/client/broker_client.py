@@ -119,12 +119,13 @@ class BrokerClient:
 
     def disconnect(self) -> None:
         """Leave all subscriptions, wait for what is unanswered, and close. A second call does nothing."""
+        thread = self._thread
+        if thread is None or thread.is_elsewhere:
+            return
+        thread.check_caller()
         with self._lock:
-            thread = self._thread
             subscriptions = list(self._subscriptions.values())
             self._subscriptions.clear()
-        if thread is None:
-            return
         for subscription in subscriptions:
             subscription.stop_workers()
         try:
@@ -357,7 +358,7 @@ def _close_all() -> None:
     """At the end of the program: let go of what was forgotten, without waiting for long."""
     for client in list(_connected):
         thread = client._thread
-        if thread is not None and not thread.loop.is_closed():
+        if thread is not None and not thread.is_elsewhere and not thread.loop.is_closed():
             leaving = asyncio.run_coroutine_threadsafe(client._client.disconnect(), thread.loop)
             concurrent.futures.wait([leaving], timeout=_EXIT_TIMEOUT_S)
 

@@ -18,7 +18,7 @@ from tailrace.client.pool import Channel, back_off_s
 from tailrace.client.reading import RecordReader
 from tailrace.client.transfer import Fetched, fetch_from
 from tailrace.model import BrokerError, ErrorCode, ProtocolError, TopicPartition
-from tailrace.records import Record
+from tailrace.records import BatchError, Record
 
 Records: TypeAlias = dict[TopicPartition, list[Record]]
 ReadError: TypeAlias = BrokerError | ClientError | ProtocolError
@@ -95,7 +95,13 @@ class Fetcher:
             reading = self.readings[target]
             if reading.reader is None or reading.paused or count_max <= 0:
                 continue
-            taken = reading.reader.take(count_max)
+            try:
+                taken = reading.reader.take(count_max)
+            except BatchError as error:
+                # What others have is handed out all the same. This one stays here until somebody seeks.
+                reading.reader, self.failure = None, error
+                self._arrived()
+                continue
             reading.position = reading.reader.position
             if len(taken) < count_max:
                 reading.reader = None

@@ -233,7 +233,7 @@ class MessageConsumer:
 
     def close(self) -> None:
         """Commit if that is automatic, leave the group, and let go of everything."""
-        if self._closed:
+        if self._closed or self._thread.is_elsewhere:
             return
         self._closed = True
         try:

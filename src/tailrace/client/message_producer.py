@@ -112,6 +112,7 @@ class _Handed:
     record: ProducerRecord
     key: bytes | None
     value: bytes | None
+    size: int
     future: concurrent.futures.Future[RecordMetadata]
 
 
@@ -161,29 +162,22 @@ class MessageProducer:
         self, record: ProducerRecord, callback: Callback | None = None
     ) -> concurrent.futures.Future[RecordMetadata]:
         """Send a record; the future, and the callback, tell where it went or why it did not."""
-        handed = _Handed(
-            record,
-            self._key_serializer(record.key),
-            self._value_serializer(record.value),
-            concurrent.futures.Future(),
-        )
-        size = record_bytes(handed.key, handed.value, record.headers)
-        self._wait_room(size)
+        key, value = self._key_serializer(record.key), self._value_serializer(record.value)
+        size = record_bytes(key, value, record.headers)
+        handed = _Handed(record, key, value, size, concurrent.futures.Future())
 
         def done(future: concurrent.futures.Future[RecordMetadata]) -> None:
-            self._bytes_done += size
-            if self._waiting_for_room:
-                with self._room:
-                    self._room.notify_all()
-            if callback is not None:
+            error: BaseException | None
+            if future.cancelled():  # by some thread; the bytes are free when the producer's comes to it
+                error = concurrent.futures.CancelledError()
+            else:
+                self._release(size)
                 error = future.exception()
+            if callback is not None:
                 callback(None if error else future.result(), error)
 
         handed.future.add_done_callback(done)
-        self._inbox.append(handed)
-        if not self._handing_over:
-            self._handing_over = True
-            self._thread.loop.call_soon_threadsafe(self._hand_over)
+        self._hand(handed)
         return handed.future
 
     def flush(self) -> None:
@@ -200,6 +194,9 @@ class MessageProducer:
 
     def close(self, timeout_ms: int | None = None) -> None:
         """Flush, for so long at most, and let go of everything. A second call does nothing."""
+        if self._thread.is_elsewhere:
+            return  # it is not this process's to close
+        self._thread.check_caller()
         with self._room:
             if self._closed:
                 return
@@ -213,6 +210,19 @@ class MessageProducer:
 
     # ---- between the threads
 
+    def _hand(self, handed: _Handed) -> None:
+        """Wait for room, and give a record to the producer's thread. What is in before a close is sent."""
+        if self._thread.is_elsewhere:
+            self._thread.check_caller()  # which says what is wrong
+        with self._room:
+            self._wait_room(handed.size)
+            self._bytes_taken += handed.size
+            self._inbox.append(handed)
+            if self._handing_over:
+                return
+            self._handing_over = True
+        self._thread.post(self._hand_over)
+
     def _wait_room(self, size: int) -> None:
         limit = self._config.buffer_bytes_max
 
@@ -220,19 +230,24 @@ class MessageProducer:
             buffered = self._bytes_taken - self._bytes_done
             return self._closed or not buffered or buffered + size <= limit
 
-        with self._room:
-            if not fits():
-                self._waiting_for_room += 1
-                self._room.wait_for(fits, self._block_s)
-                self._waiting_for_room -= 1
-            if self._closed:
-                raise ClientClosed("the producer is closed")
-            if not fits():
-                raise BufferFull(
-                    f"{self._bytes_taken - self._bytes_done} bytes still wait after max.block.ms, and"
-                    f" buffer.memory is {limit}. Is the broker slow or gone?"
-                )
-            self._bytes_taken += size
+        if not fits():
+            self._waiting_for_room += 1
+            self._room.wait_for(fits, self._block_s)
+            self._waiting_for_room -= 1
+        if self._closed:
+            raise ClientClosed("the producer is closed")
+        if not fits():
+            raise BufferFull(
+                f"{self._bytes_taken - self._bytes_done} bytes still wait after max.block.ms, and"
+                f" buffer.memory is {limit}. Is the broker slow or gone?"
+            )
+
+    def _release(self, size: int) -> None:
+        """In the producer's thread: so much less is under way."""
+        self._bytes_done += size
+        if self._waiting_for_room:
+            with self._room:
+                self._room.notify_all()
 
     def _hand_over(self) -> None:
         """In the producer's thread: take what the other threads sent, a bounded number at a time."""
@@ -246,6 +261,7 @@ class MessageProducer:
 
     def _take(self, handed: _Handed) -> None:
         if not handed.future.set_running_or_notify_cancel():
+            self._release(handed.size)
             return
         record = handed.record
         try:

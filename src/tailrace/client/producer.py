@@ -213,6 +213,7 @@ class Producer:
                     batch.fail(error)
         self._parked.clear()
         self._active.clear()
+        self._forget(self.bytes_buffered)  # who waits for room is told that there will be none
 
     # ---- from records to lanes
 

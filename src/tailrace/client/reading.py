@@ -22,7 +22,16 @@ _LENGTH_AT = 8
 class RecordReader:
     """The records of one partition's part of a reply; `position` is the next offset to be read."""
 
-    __slots__ = ("_aborted", "_aborting", "_batches", "_check_crcs", "_records", "high_watermark", "position")
+    __slots__ = (
+        "_aborted",
+        "_aborting",
+        "_batches",
+        "_check_crcs",
+        "_damage",
+        "_records",
+        "high_watermark",
+        "position",
+    )
 
     def __init__(
         self,
@@ -37,13 +46,27 @@ class RecordReader:
         self._check_crcs = check_crcs
         self._batches = whole_batches(fetched.records)
         self._records: Iterator[Record] | None = None
+        self._damage: BatchError | None = None  # what cannot be passed
         aborted = fetched.aborted if read_committed else []
         self._aborted = sorted(aborted, key=lambda each: each[1], reverse=True)  # the earliest last
         self._aborting: set[int] = set()  # producers whose current transaction is one of the aborted
 
     def take(self, count_max: int) -> list[Record]:
-        """The next records, at most so many; fewer, or none, at the end."""
+        """The next records, at most so many; fewer, or none, at the end.
+
+        BatchError at what makes no sense, once everything before it was taken: `position` stays there.
+        """
         taken: list[Record] = []
+        if self._damage is None:
+            try:
+                self._take_into(taken, count_max)
+            except BatchError as error:
+                self._damage = error
+        if self._damage is not None and not taken:
+            raise self._damage
+        return taken
+
+    def _take_into(self, taken: list[Record], count_max: int) -> None:
         while len(taken) < count_max:
             if self._records is None and not self._next_batch():
                 break
@@ -56,7 +79,6 @@ class RecordReader:
                         break
             else:
                 self._records = None
-        return taken
 
     def _next_batch(self) -> bool:
         """Start on the next batch that has something to show."""

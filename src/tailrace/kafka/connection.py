@@ -330,7 +330,8 @@ class Connection(FramedConnection):
 
     def _wait_for_admission(self, frame: memoryview) -> None:
         self._holds |= _LARGE
-        self._waiting = frame
+        # Others receive meanwhile: a view of the buffer that all share would be written over.
+        self._waiting = frame if self._splitter.owned else memoryview(bytes(frame))
         self._admission = self.door.large.wait(len(frame), self._admit_soon)
 
     def _admit_soon(self) -> None:

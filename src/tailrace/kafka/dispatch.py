@@ -49,7 +49,7 @@ Serve = Callable[["Connection", RequestHeader, memoryview], "Reply | None"]
 Take = Callable[["Connection", int, int, memoryview, bool], "Reply | None"]
 
 _serving: dict[int, Serve] = {}  # by API key, filled as they are first asked for
-_taking: dict[int, tuple[Take, bool]] = {}  # Produce and Fetch, by key << 8 | version; whether flexible
+_taking: dict[int, tuple[Take, bool]] = {}  # Produce and Fetch, by key << 16 | version; whether flexible
 _HEAD = struct.Struct(">hhih")
 _CLIENT_ID_AT = 10
 _PARKED = frozenset({11, 14})  # JoinGroup and SyncGroup wait for the other members
@@ -59,7 +59,7 @@ def dispatch(connection: Connection, frame: memoryview, *, owned: bool) -> Reply
     """Serve one request; None if it is not answered. ProtocolError if the client is to be let go."""
     if len(frame) > _CLIENT_ID_AT:
         key, version, correlation_id, length = _HEAD.unpack_from(frame)
-        hot = _taking.get(key << 8 | version)
+        hot = _taking.get(key << 16 | version)
         if hot is not None:
             take, flexible = hot
             at = _CLIENT_ID_AT + length  # who it is does not matter to them, and is not decoded
@@ -80,7 +80,7 @@ def served_apis() -> list[Api]:
 def _load_take(header: RequestHeader) -> Take:
     take: Take = _import(header.api_key).take
     flexible = APIS[header.api_key].flexible(header.api_version)
-    _taking[header.api_key << 8 | header.api_version] = take, flexible
+    _taking[header.api_key << 16 | header.api_version] = take, flexible
     return take
 
 

@@ -172,6 +172,17 @@ class Fetch(HeldReply):
 
     async def _read_cold(self, wait_ms: int) -> None:
         """The same with the disk. What takes a disk long to find is answered without waiting for more."""
+        try:
+            answers = await self._read_each()
+            if wait_ms > 0 and not self._hurried and not self._is_enough():
+                self._wait(answers, wait_ms)
+                self._catch_up(answers)
+            else:
+                self.complete(self._encode(answers))
+        except BaseException as error:
+            self._give_up(error)
+
+    async def _read_each(self) -> list[Answer]:
         self._found_bytes, self._failed = 0, False
         answers: list[Answer] = []
         for wanted in self._context.wanted:
@@ -179,13 +190,7 @@ class Fetch(HeldReply):
                 answers.append((wanted, await self._read_one(wanted)))
             except ANSWERABLE as error:
                 answers.append((wanted, self._failure(wanted, error)))
-            except BaseException as error:
-                self._give_up(error)
-                return
-        if wait_ms > 0 and not self._hurried and not self._is_enough():
-            self._wait(answers, wait_ms)
-        else:
-            self.complete(self._encode(answers))
+        return answers
 
     async def _read_one(self, wanted: Wanted) -> FetchResult[Records]:
         door = self._connection.door
@@ -241,6 +246,13 @@ class Fetch(HeldReply):
         self._timer = door.loop.call_later(wait_ms / 1000, self.finish)
         if self._moved:
             door.loop.call_soon(self._look_again)
+
+    def _catch_up(self, answers: list[Answer]) -> None:
+        """Look again at partitions that moved while another one came from the disk, and nobody watched."""
+        seen = {(wanted.topic, wanted.index): result.high_watermark for wanted, result in answers}
+        for partition, callback in self._watched:
+            if partition.high_watermark != seen[partition.topic, partition.index]:
+                callback()
 
     def _wake(self, wanted: Wanted) -> None:
         """A partition moved. Looked at in a moment, when whoever moved it is done."""

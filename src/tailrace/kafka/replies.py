@@ -215,8 +215,9 @@ class Outbox:
                     part = known
             else:
                 break
-            out.append(part)
-            size += len(part)
+            if part:  # a silent reply is no buffer: else a crowd of them would be taken for a full piece
+                out.append(part)
+                size += len(part)
         return size
 
     def _next_piece(self, *, may_wait: bool) -> bytes | memoryview | None:

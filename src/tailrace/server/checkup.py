@@ -266,7 +266,7 @@ async def _ask(address: str) -> tuple[str, list[tuple[int, str, int]]]:
 
 
 def _existing(path: Path) -> Path:
-    """The directory itself, or the nearest above it that exists."""
-    while not path.exists() and path != path.parent:
+    """The directory itself, or the nearest above it that exists, as far as we may look."""
+    while not os.path.exists(path) and path != path.parent:  # a Path would fail where it may not look
         path = path.parent
     return path

@@ -20,10 +20,9 @@ from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakSet
 
 from tailrace.model import ConfigError, TailraceError
-from tailrace.server.config import ServerConfig
+from tailrace.server.config import ServerConfig, is_loopback
 from tailrace.server.local import (
     EmbeddedRecord,
     Headers,
@@ -31,6 +30,7 @@ from tailrace.server.local import (
     Produced,
     Span,
     check_bytes,
+    check_timestamp,
     records_in,
 )
 from tailrace.server.node import Node
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-_START_DEADLINE_S = 60.0
 _CLOSE_DEADLINE_S = 60.0
+_PORT_MAX = 65_535
 _NOT_STARTED = "the broker is not started. Use it in `with`, or call start()"
 _ONE_PARTITION = {"num.partitions": "1"}
 
@@ -59,6 +59,7 @@ def embedded_config(
 ) -> ServerConfig:
     """The configuration of an embedded node; `configs` are broker and topic settings by Kafka's names."""
     broker, topic_defaults = _sorted_settings(configs)
+    _check_address(host, port=port, native_port=native_port, http_port=http_port)
     return ServerConfig(
         host=host,
         kafka_port=port,
@@ -72,11 +73,24 @@ def embedded_config(
     )
 
 
+def _check_address(host: str, **ports: int | None) -> None:
+    """The system would take a port modulo 65536, and a broker nobody finds is worse than none."""
+    if not is_loopback(host):
+        raise ConfigError(
+            f"host = {host!r} would serve other machines without encryption, which an embedded broker does "
+            "not do. Use a loopback address such as 127.0.0.1, or run a server: tailrace up"
+        )
+    for name, port in ports.items():
+        if port is not None and not (isinstance(port, int) and 0 <= port <= _PORT_MAX):
+            raise ConfigError(f"{name} = {port!r} must be a whole number from 0 to {_PORT_MAX}")
+
+
 def _sorted_settings(configs: Mapping[str, object]) -> tuple[dict[str, str], dict[str, str]]:
     """Broker settings and topic settings, checked; Kafka has names for both, and they do not collide."""
     broker: dict[str, str] = {}
     topic_defaults: dict[str, str] = {}
     if configs:  # the table is for those who need it: most embedded brokers set nothing
+        from tailrace.server.kind import Refused
         from tailrace.server.setting import settings
 
         for name, given in configs.items():
@@ -87,8 +101,10 @@ def _sorted_settings(configs: Mapping[str, object]) -> tuple[dict[str, str], dic
                 )
             try:
                 text = str(setting.kind.read(given))
-            except ValueError as error:
+            except Refused as error:
                 raise ConfigError(str(error)) from error
+            except ValueError as error:
+                raise ConfigError(f"{name} = {given!r} must be {error}") from error
             (broker if setting.key.startswith("broker.") else topic_defaults)[name] = text
     return broker, topic_defaults
 
@@ -192,7 +208,7 @@ class AsyncBroker:
         return await self._started().wait_failed()
 
     async def create_topic(
-        self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None
+        self, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None
     ) -> None:
         """Make a topic; BrokerError if there is one already."""
         await self._access().create_topic(name, partitions=partitions, configs=configs or {})
@@ -209,6 +225,7 @@ class AsyncBroker:
         """Append one record, in process; returns where it went, once it is acknowledged."""
         check_bytes("value", value)
         check_bytes("key", key)
+        check_timestamp(timestamp)
         return await self._access().produce(
             topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
         )
@@ -256,8 +273,8 @@ class _InThread(AsyncBroker):
     async def plan_read(self, topic: str, partition: int | None, offset: int | None) -> list[Span]:
         return self._access().plan_read(topic, partition=partition, offset=offset)
 
-    async def read_piece(self, topic: str, partition: int, offset: int) -> tuple[bytes, int]:
-        return await self._access().read_piece(topic, partition=partition, offset=offset)
+    async def read_piece(self, topic: str, span: Span, offset: int) -> tuple[bytes, int]:
+        return await self._access().read_piece(topic, span, offset)
 
 
 class Broker:
@@ -325,12 +342,12 @@ class Broker:
         return self._inner.asgi()
 
     def start(self) -> None:
-        """Serve; a broker that was closed may be started again."""
+        """Serve; a broker that was closed may be started again. Recovery takes as long as it takes."""
         if self._thread is not None:
             raise TailraceError("the broker is started already")
         thread = _LoopThread()
         try:
-            thread.call(self._inner.start(), deadline_s=_START_DEADLINE_S)
+            thread.call(self._inner.start())
         except BaseException:
             thread.end()
             raise
@@ -338,16 +355,26 @@ class Broker:
         _close_at_exit(self)
 
     def close(self) -> None:
-        """Stop; everything acknowledged stays if there is a data directory. Closing twice is harmless."""
+        """Stop; everything acknowledged stays if there is a data directory. Closing twice is harmless.
+
+        In a forked child there is nothing to close: the broker is its parent's.
+        """
         thread, self._thread = self._thread, None
-        if thread is None:
+        _unclosed.discard(self)
+        if thread is None or thread.is_left_behind:
             return
         try:
             thread.call(self._inner.close(), deadline_s=_CLOSE_DEADLINE_S)
+        except TimeoutError as error:
+            raise TailraceError(
+                f"the broker did not stop within {_CLOSE_DEADLINE_S:g} s. What was acknowledged is safe"
+            ) from error
         finally:
             thread.end()
 
-    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+    def create_topic(
+        self, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None
+    ) -> None:
         """Make a topic; BrokerError if there is one already."""
         self._call(self._inner.create_topic(name, partitions, configs))
 
@@ -377,7 +404,7 @@ class Broker:
         for span in spans:
             at = span.start
             while at != span.end:
-                data, following = self._call(self._inner.read_piece(topic, span.partition, at))
+                data, following = self._call(self._inner.read_piece(topic, span, at))
                 yield from records_in(data, topic=topic, span=span)
                 at = min(following, span.end)
 
@@ -388,13 +415,14 @@ class Broker:
         return self._thread.call(work)
 
 
-_forgotten: WeakSet[Broker] = WeakSet()
+_unclosed: set[Broker] = set()
+"""Those that serve, also when nobody else knows them any more: their threads go on, and want an end."""
 
 
 def _close_at_exit(broker: Broker) -> None:
     """Close it when the program ends, if nobody does before."""
     _watch_exit()
-    _forgotten.add(broker)
+    _unclosed.add(broker)
 
 
 @cache
@@ -407,7 +435,7 @@ def _watch_exit() -> None:
 
 
 def _close_forgotten() -> None:
-    for broker in list(_forgotten):
+    for broker in list(_unclosed):
         broker.close()
 
 
@@ -417,12 +445,24 @@ class _LoopThread:
     def __init__(self) -> None:
         self._loop: Future[asyncio.AbstractEventLoop] = Future()
         self._ended: asyncio.Event | None = None
+        self._process_id = os.getpid()
         # A daemon: a program that forgets to close its broker still ends, and `_close_at_exit` closes it.
         self._thread = threading.Thread(target=self._run, name="tailrace-broker", daemon=True)
         self._thread.start()
 
+    @property
+    def is_left_behind(self) -> bool:
+        """Whether we are in a forked child: the thread is in the parent, and nobody would ever answer."""
+        return os.getpid() != self._process_id
+
     def call(self, work: Coroutine[Any, Any, _T], *, deadline_s: float | None = None) -> _T:
         """Run `work` in the loop and wait for it; from any thread but the loop's own."""
+        if self.is_left_behind:
+            work.close()
+            raise TailraceError(
+                f"the broker runs in process {self._process_id}, of which this is a fork. Connect a client "
+                "to its bootstrap_servers instead"
+            )
         if threading.current_thread() is self._thread:
             work.close()
             raise TailraceError("this would wait for itself. Use AsyncBroker inside an event loop")

@@ -129,7 +129,7 @@ class Checked:
     shape: str  # what it must be, in words
 
     def read(self, given: object) -> str:
-        text = _as_text(given)
+        text = as_text(given)
         try:
             self.check(text)
         except ValueError as error:
@@ -148,7 +148,7 @@ class Kafka:
         return " or ".join(self.key.choices) or self.key.type.name.lower()
 
     def read(self, given: object) -> str:
-        text = _as_text(given)
+        text = as_text(given)
         try:
             self.key.parse(text)
         except BrokerError as error:
@@ -156,7 +156,7 @@ class Kafka:
         return text
 
 
-def _as_text(given: object) -> str:
+def as_text(given: object) -> str:
     """A TOML value as one would have written it into the environment; lists are Kafka's comma lists."""
     match given:
         case bool():
@@ -166,6 +166,6 @@ def _as_text(given: object) -> str:
         case int() | float():
             return str(given)
         case list():
-            return ",".join(_as_text(item) for item in given)
+            return ",".join(as_text(item) for item in given)
         case _:
             raise ValueError("a text, a number, true or false, or a list of those")

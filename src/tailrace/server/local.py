@@ -40,9 +40,12 @@ class EmbeddedRecord(NamedTuple):
 
 
 class Span(NamedTuple):
-    """What one read goes through: the offsets of one partition, up to its high watermark."""
+    """What one read goes through: the offsets of one partition, up to its high watermark.
 
-    partition: int
+    The partition itself, and not its number: a topic that is made anew under the same name is another one.
+    """
+
+    partition: Partition
     start: int
     end: int
 
@@ -66,13 +69,18 @@ class LocalAccess:
         """Append one record and return when it is acknowledged."""
         gathering = Gathering(self._broker, await writable_topic(self._broker, topic))
         pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
+        for name, data in pairs:
+            check_bytes(f"header {name!r}", data)
         gathering.add(key, value, headers=pairs, partition=partition, timestamp_ms=timestamp)
         stored = gathering.append()
         await stored.wait_durable()
         return Produced(*stored.offsets()[0])
 
-    async def create_topic(self, name: str, *, partitions: int, configs: Mapping[str, str]) -> None:
-        await self._broker.topics.create(NewTopic(name=name, partitions=partitions, configs=dict(configs)))
+    async def create_topic(self, name: str, *, partitions: int, configs: Mapping[str, object]) -> None:
+        from tailrace.server.kind import as_text  # only for those who set something
+
+        texts = {key: as_text(given) for key, given in configs.items()}
+        await self._broker.topics.create(NewTopic(name=name, partitions=partitions, configs=texts))
 
     def plan_read(self, topic: str, *, partition: int | None, offset: int | None) -> list[Span]:
         """What to read; OffsetOutOfRange is told by the read itself."""
@@ -84,19 +92,24 @@ class LocalAccess:
         for index in indexes:
             found: Partition = self._broker.leader(topic, index)
             start = found.start_offset if offset is None else offset
-            spans.append(Span(index, start, found.high_watermark))
+            spans.append(Span(found, start, found.high_watermark))
         return spans
 
-    async def read_piece(self, topic: str, *, partition: int, offset: int) -> tuple[bytes, int]:
+    async def read_piece(self, topic: str, span: Span, offset: int) -> tuple[bytes, int]:
         """Whole batches from `offset` on, and where to go on."""
-        found = await self._broker.leader(topic, partition).read(Offset(offset), bytes_max=READ_BYTES)
+        if self._broker.leader(topic, span.partition.index) is not span.partition:
+            raise BrokerError(
+                f"topic {topic!r} was deleted and made anew while it was read",
+                code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            )
+        found = await span.partition.read(Offset(offset), bytes_max=READ_BYTES)
         return await found.load(), found.next_offset
 
     async def read(self, topic: str, spans: Sequence[Span]) -> AsyncIterator[EmbeddedRecord]:
         for span in spans:
             offset = span.start
             while offset != span.end:
-                data, following = await self.read_piece(topic, partition=span.partition, offset=offset)
+                data, following = await self.read_piece(topic, span, offset)
                 for record in records_in(data, topic=topic, span=span):
                     yield record
                 offset = min(following, span.end)
@@ -111,7 +124,7 @@ def records_in(data: bytes, *, topic: str, span: Span) -> Iterator[EmbeddedRecor
             record.headers,
             record.timestamp,
             topic,
-            span.partition,
+            span.partition.index,
             record.offset,
         )
 
@@ -121,4 +134,13 @@ def check_bytes(name: str, value: object) -> None:
     if value is not None and not isinstance(value, bytes | bytearray | memoryview):
         raise TypeError(
             f"{name} must be bytes or None, not {type(value).__name__}. Encode text first: .encode()"
+        )
+
+
+def check_timestamp(timestamp: object) -> None:
+    """Whole milliseconds: seconds, as `time.time()` has them, would be a day in January 1970."""
+    if timestamp is not None and not isinstance(timestamp, int):
+        raise TypeError(
+            f"timestamp must be milliseconds since 1970 as an int, not {type(timestamp).__name__}: "
+            "int(time.time() * 1000)"
         )

@@ -236,10 +236,11 @@ class Node:
 
 def cannot_use(data_dir: Path, error: OSError) -> StorageError:
     """A data directory that cannot be opened, with the way out."""
+    is_file = isinstance(error, FileExistsError)  # what making a directory says of it
     return StorageError(
         "open",
         str(data_dir),
-        error.strerror or str(error),
+        "it is a file, and not a directory" if is_file else error.strerror or str(error),
         hint="Choose a directory that you may write to with --data-dir",
     )
 

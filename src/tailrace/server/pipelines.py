@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -155,7 +156,8 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
     """After its batch if that does not take long, else at once: the next run goes on where the lake ends."""
     if process.returncode is not None:
         return
-    process.send_signal(signal.SIGINT)
+    with suppress(ProcessLookupError):  # it ended at this moment
+        process.send_signal(signal.SIGINT)
     waiting = asyncio.ensure_future(_drain(process))
     done, _ = await asyncio.wait({waiting}, timeout=STOP_DEADLINE_S)
     if not done:

@@ -1,8 +1,9 @@
 """A node as a process: event loop, signals, the ports file, the screen, and an end that is clean.
 
-The first SIGINT or SIGTERM stops cleanly: doors close, everything becomes durable, the ports file goes. The
-second ends the process at once; nothing acknowledged is lost by that either. A node that fails by itself ends
-with its error, which `tailrace` shows and turns into a non-zero exit code.
+The first SIGINT, SIGTERM or SIGHUP stops cleanly: doors close, everything becomes durable, the ports file
+goes. The second ends the process at once; nothing acknowledged is lost by that either. Under `nohup` a SIGHUP
+is ignored. A node that fails by itself ends with its error, which `tailrace` shows and turns into a non-zero
+exit code.
 """
 
 from __future__ import annotations
@@ -200,12 +201,13 @@ def _signals(stop: asyncio.Event) -> Iterator[None]:
         logger.info("stopping on %s; once more ends it at once", signal.Signals(number).name)
         stop.set()
 
-    for each in _SIGNALS:
+    obeyed = [*_SIGNALS] if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else [*_SIGNALS, signal.SIGHUP]
+    for each in obeyed:
         loop.add_signal_handler(each, caught, each)
     try:
         yield
     finally:
-        for each in _SIGNALS:
+        for each in obeyed:
             loop.remove_signal_handler(each)
 
 

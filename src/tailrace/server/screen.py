@@ -8,14 +8,17 @@
       Next:  tailrace tail orders     tailrace bench     tailrace --help
       in 512 msg/s ▁▂▅▇▇▆▇  61 KB/s | out 1.0k msg/s | lag 14 | p99 2.1 ms
 
-Without a terminal there is no colour and no live line, and a line that is exactly `ready` ends the screen.
+Without a terminal, or on one that is dumb, there is no colour and no live line, and a line that is exactly
+`ready` ends the screen. A terminal that goes away takes nothing but its lines with it.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -82,15 +85,16 @@ class Screen:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stdout
-        self.live = self._stream.isatty()
+        self.live = self._stream.isatty() and os.environ.get("TERM") != "dumb"
+        self._colours = self.live and not os.environ.get("NO_COLOR")
         self._line_shown = False
 
     def show_ready(self, facts: Facts) -> None:
         """Everything there is to say when the node serves."""
         lines = [escape(line) for line in screen_lines(facts)]
-        if self.live:
+        if self._colours:
             lines = [_coloured(number, line) for number, line in enumerate(lines)]
-        else:
+        if not self.live:
             lines.append("ready")
         self._stream.write("\n".join(lines) + "\n")
         self._stream.flush()
@@ -98,16 +102,21 @@ class Screen:
     def show_live(self, text: str) -> None:
         """Replace the live line, cut to the terminal's width so that it stays one line."""
         width = shutil.get_terminal_size().columns
-        self._stream.write(f"\r{text[: width - 1]}\x1b[K")
-        self._stream.flush()
+        encoding = self._stream.encoding or "utf-8"
+        shown = text[: width - 1].encode(encoding, "replace").decode(encoding)
         self._line_shown = True
+        self._write(f"\r{shown}\x1b[K")
 
     def clear_live(self) -> None:
         """Make room for something else; the next `show_live` draws the line below it."""
         if self._line_shown:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
             self._line_shown = False
+            self._write("\r\x1b[K")
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError):  # the terminal is gone, and the node has other things to do
+            self._stream.write(text)
+            self._stream.flush()
 
 
 def _coloured(number: int, line: str) -> str:

@@ -88,7 +88,7 @@ def read_file(settings: Mapping[str, Setting], path: Path) -> Source:
     """A TOML file. That it cannot be read, or is not TOML, is its one problem."""
     source = Source()
     try:
-        text = path.read_bytes()[: FILE_BYTES_MAX + 1].decode("utf-8")
+        text = path.read_bytes()[: FILE_BYTES_MAX + 1].decode("utf-8-sig")  # editors mark it
         if len(text) > FILE_BYTES_MAX:
             raise ConfigError(f"{path} is over {FILE_BYTES_MAX} bytes, which no configuration file is")
         document = tomllib.loads(text)
@@ -128,8 +128,14 @@ def suggest(key: str, settings: Mapping[str, Setting]) -> str:
     """The way out for a key that does not exist."""
     known = list(settings)
     name = key.partition(".")[2] or key
+    joined = [each for each in known if each.partition(".")[2] == key.replace(".", "_")]  # kafka.port
     elsewhere = [each for each in known if each.partition(".")[2] in (name, key)]
-    near = elsewhere or _by_node_wide_name(name) or difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    near = (
+        joined
+        or elsewhere
+        or _by_node_wide_name(name)
+        or difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    )
     return f". Did you mean {near[0]}?" if near else ". Try: tailrace config show"
 
 

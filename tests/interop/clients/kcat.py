@@ -40,7 +40,7 @@ from tests.interop.clients.port import (
 _KEY_END, _MESSAGE_END = b"<key|ends>", b"<message|ends>"
 _FORMAT = r"%t %p %o %T %K %S\n%h\n%k%s\n"
 _CODES = {"Message size too large": 10, "Static consumer fenced": 82}
-_RUN_S = 40
+_RUN_S = 120
 _LACKS = {
     Feature.PLACED: "it prints no offsets",
     Feature.TIMESTAMPS: "it has no option",
@@ -230,7 +230,7 @@ class KcatConsumer:
         self._threads: list[threading.Thread] = []
         self._processes = [self._start(command) for command in commands]
 
-    def take(self, count: int, *, within_s: float = 20) -> list[Record]:
+    def take(self, count: int, *, within_s: float = 60) -> list[Record]:
         records = self._take(count, within_s)
         if len(records) < count:
             raise TimeoutError(

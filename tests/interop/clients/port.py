@@ -155,7 +155,7 @@ class Group:
 class Consumer(Protocol):
     """One consumer, reading in the background from the moment it is opened."""
 
-    def take(self, count: int, *, within_s: float = 20) -> list[Record]:
+    def take(self, count: int, *, within_s: float = 60) -> list[Record]:
         """The next records in the order of arrival; TimeoutError tells how many came."""
 
     def take_all(self, *, within_s: float) -> list[Record]:

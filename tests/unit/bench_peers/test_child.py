@@ -11,7 +11,7 @@ from tailrace.bench.wire.accounting import tree_usage
 
 def test_a_child_that_fails_is_an_error_with_its_last_words() -> None:
     with pytest.raises(LoadError, match="No module named"):
-        ask_child("bench.no_such_module", {}, timeout_s=20)
+        ask_child("bench.no_such_module", {}, timeout_s=60)
 
 
 def test_a_child_that_takes_too_long_is_ended() -> None:
@@ -21,7 +21,7 @@ def test_a_child_that_takes_too_long_is_ended() -> None:
 
 def test_a_child_that_ends_early_is_an_error_with_its_last_words() -> None:
     with Child("bench.no_such_module", {}) as child, pytest.raises(LoadError, match="No module named"):
-        child.hear(timeout_s=20)
+        child.hear(timeout_s=60)
 
 
 def test_a_child_that_is_told_something_after_its_end_is_still_put_away() -> None:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import pytest
+from tests import unhurried
 
 from tailrace.broker import BrokerConfig, Counters, Topics
 from tailrace.cluster import SqliteMetadata
@@ -78,6 +79,6 @@ def play() -> Play:
             async with opened(**settings) as rig:  # type: ignore[arg-type]
                 await scenario(rig)
 
-        asyncio.run(asyncio.wait_for(main(), 30))
+        unhurried.run(asyncio.wait_for(main(), 120))
 
     return run

@@ -47,7 +47,7 @@ def play(scenario: Callable[[Broker], Awaitable[None]], **values: str) -> None:
         async with running(**values) as broker:
             await scenario(broker)
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    asyncio.run(asyncio.wait_for(main(), 120))
 
 
 async def topic_of(broker: Broker, partitions: int = 1, **configs: str) -> Topic:

@@ -107,6 +107,69 @@ def test_committed_offsets_survive_and_go_with_their_topic(tmp_path: Path) -> No
     run(scenario)
 
 
+@pytest.mark.parametrize("records", [0, 1])
+def test_a_position_stays_valid_over_restarts_in_whose_epochs_nothing_was_written(
+    tmp_path: Path, records: int
+) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as broker:
+            await broker.topics.create(NewTopic(name="orders", partitions=1))
+            partition = broker.leader("orders", 0)
+            for sequence in range(records):
+                await partition.wait_durable(partition.append(batch(sequence)).end_offset)
+            told = [partition.epoch_at(records)]
+        for _ in range(3):
+            async with running(tmp_path) as broker:
+                partition = broker.leader("orders", 0)
+                told += [partition.epoch_at(records), partition.leader_epoch]
+                ends = [partition.end_of_epoch(epoch) for epoch in told]
+                assert [end and end[1] for end in ends] == [records] * len(told)
+                assert partition.end_of_epoch(partition.leader_epoch + 1) is None
+
+    run(scenario)
+
+
+async def commit(broker: Broker, place: TopicPartition, offset: int) -> None:
+    request = CommitRequest(group_id="g", offsets={place: OffsetToCommit(offset)})
+    assert await broker.groups.commit_offsets(request) == {place: ErrorCode.NONE}
+
+
+def test_a_deletion_goes_on_to_its_end_when_nobody_waits_for_it(tmp_path: Path) -> None:
+    place = TopicPartition("orders", 0)
+
+    async def scenario() -> None:
+        async with running(tmp_path) as broker:
+            await broker.topics.create(NewTopic(name="orders", partitions=1))
+            await commit(broker, place, 7)
+            deletion = asyncio.ensure_future(broker.delete_topic("orders"))
+            while broker.topics.get("orders") is not None:  # noqa: ASYNC110 - there is no event for either
+                await asyncio.sleep(0)
+            deletion.cancel()
+            while broker.groups.fetch_offsets("g", [place])[place].offset != -1:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+    run(scenario)
+
+
+def test_a_later_topic_does_not_get_the_offsets_of_a_deletion_that_a_crash_cut_short(tmp_path: Path) -> None:
+    place, other = TopicPartition("orders", 0), TopicPartition("bills", 0)
+
+    async def scenario() -> None:
+        async with running(tmp_path) as broker:
+            for name in ("orders", "bills"):
+                await broker.topics.create(NewTopic(name=name, partitions=1))
+            await commit(broker, place, 7)
+            await commit(broker, other, 8)
+            await broker.topics.delete("orders")  # and no further
+        async with running(tmp_path) as broker:
+            await broker.topics.create(NewTopic(name="orders", partitions=1))
+            await broker.groups.wait_loaded()
+            found = broker.groups.fetch_offsets("g", [place, other])
+            assert [found[place].offset, found[other].offset] == [-1, 8]
+
+    run(scenario)
+
+
 def test_no_producer_id_is_given_twice(tmp_path: Path) -> None:
     async def scenario() -> None:
         seen: set[int] = set()

@@ -82,7 +82,7 @@ def test_the_newest_of_all_partitions_are_the_last_when_sorted_by_time(seed: int
             newest = sorted(expected)[-count:]
             assert [each for each in sorted(expected) if each[2] >= starts[each[1]]] == newest
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    asyncio.run(asyncio.wait_for(main(), 120))
 
 
 def test_a_long_log_is_not_gone_through(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,6 +117,7 @@ def test_ctx_exit_is_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
         (CommandFailed("no partition 3"), 1),
         (CommandFailed("no partition 3", exit_code=ExitCode.NOT_FOUND), 3),
         (PermissionError(13, "Permission denied", "/data"), 4),
+        (UnicodeEncodeError("utf-8", "t\udcff", 1, 2, "surrogates not allowed"), 2),
         (TimeoutError(), 5),
         (TimeoutError("no answer in 5 s"), 5),
         (OSError(28, "No space left on device"), 1),
@@ -146,6 +147,12 @@ def test_a_failure_is_one_line_and_a_code(
         ),
         (OSError(28, "No space left on device"), "error: No space left on device\n"),
         (TimeoutError(), "error: timed out\n"),
+        (click.UsageError("no number"), "error: no number. Try: tailrace thing do --help\n"),
+        (click.UsageError("Delete it?"), "error: Delete it? Try: tailrace thing do --help\n"),
+        (
+            UnicodeEncodeError("utf-8", "t\udcff", 1, 2, "surrogates not allowed"),
+            "error: 't\\udcff' is not UTF-8, and names are\n",
+        ),
         (TailraceError(), "error: TailraceError\n"),
     ],
     ids=repr,
@@ -228,7 +235,7 @@ def test_sigint_ends_a_waiting_process_with_130_and_no_traceback(tmp_path: Path)
         assert process.stdout is not None
         assert process.stdout.readline() == "waiting\n"
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert err.strip() == ""
 
@@ -254,9 +261,40 @@ def test_a_reader_who_leaves_causes_no_complaint(tmp_path: Path, lines: int) -> 
         assert process.stdout is not None
         process.stdout.close()
         process.stdout = None
-        _, err = process.communicate("go\n", timeout=30)
+        _, err = process.communicate("go\n", timeout=120)
     assert err == ""
     assert process.returncode == 1
+
+
+PRINT_A_WORD = """
+    import os, sys
+    {before}
+    import rich_click as click
+    from tailrace.cli.main import run
+    from tailrace.cli.output import Column, Output
+
+    @click.command()
+    def talk():
+        click.echo("日本")
+        Output().rows([dict(word="日本")], columns=[Column("word")])
+
+    sys.exit(run(talk, []))
+"""
+
+
+def test_closed_streams_are_no_failure(tmp_path: Path) -> None:
+    closed = PRINT_A_WORD.replace("{before}", "sys.stdout = sys.stderr = None")
+    with python(closed, cwd=tmp_path) as process:
+        process.communicate(timeout=120)
+    assert process.returncode == 0
+
+
+def test_what_the_terminal_has_no_character_for_is_written_out(tmp_path: Path) -> None:
+    western = PRINT_A_WORD.replace("{before}", "sys.stdout.reconfigure(encoding='latin-1', errors='strict')")
+    with python(western, cwd=tmp_path) as process:
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (0, "")
+    assert out.split() == [r"\u65e5\u672c", "word", r"\u65e5\u672c"]
 
 
 def test_python_m_tailrace_is_tailrace(tmp_path: Path) -> None:
@@ -266,7 +304,7 @@ def test_python_m_tailrace_is_tailrace(tmp_path: Path) -> None:
         runpy.run_module("tailrace", run_name="__main__")
     """
     with python(code, cwd=tmp_path) as process:
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
     assert (process.returncode, out, err) == (0, f"tailrace {tailrace.__version__}\n", "")
 
 
@@ -278,5 +316,5 @@ def test_importing_the_root_imports_none_of_the_engine(tmp_path: Path) -> None:
         print(sorted(heavy & set(sys.modules)))
     """
     with python(code, cwd=tmp_path) as process:
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
     assert (out, err) == ("[]\n", "")

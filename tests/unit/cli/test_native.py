@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import rich_click as click
+from tests.port import refusing_port
 
 import tailrace
 from tailrace.cli.delivery import body_line, message_row
@@ -147,8 +148,8 @@ def free_port() -> int:
 def test_nobody_listens_is_one_line_with_the_way_out(
     args: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    port = free_port()
-    assert main([*args, "--node", f"127.0.0.1:{port}"]) == 1
+    with refusing_port() as port:
+        assert main([*args, "--node", f"127.0.0.1:{port}"]) == 1
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.startswith(f"error: cannot reach 127.0.0.1:{port} (connection refused). Is the broker ")

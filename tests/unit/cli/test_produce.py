@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+import os
+import signal
+import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +20,10 @@ import pytest
 
 import tailrace
 from tailrace.cli.main import main
+from tailrace.cli.produce import _lines
+from tailrace.model import BrokerError
 
+DEADLINE_S = 120
 TIME_MS = int(time.time()) * 1000 - 60_000  # recent: retention must not take the records meanwhile
 
 
@@ -47,6 +56,84 @@ def test_values_are_records(broker: tailrace.Broker, topic: str, capsys: pytest.
     assert main(["produce", topic, "a", "ü"]) == 0
     assert values(broker, topic) == [b"a", "ü".encode()]
     assert capsys.readouterr().out == f"2 records to {topic} partition 0, offsets 0 to 1\n"
+
+
+def test_keys_and_headers_are_the_bytes_that_were_typed(broker: tailrace.Broker, topic: str) -> None:
+    assert main(["produce", topic, "-k", "k\udcff", "-H", "h=\udcfe", "v\udcfd"]) == 0
+    record = only(broker, topic)
+    assert (record.key, record.headers, record.value) == (b"k\xff", (("h", b"\xfe"),), b"v\xfd")
+
+
+def test_a_delimiter_is_the_bytes_that_were_typed(
+    broker: tailrace.Broker, topic: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    give(monkeypatch, b"k\xffv\n")
+    assert main(["produce", topic, "-K", "\udcff"]) == 0
+    assert (only(broker, topic).key, only(broker, topic).value) == (b"k", b"v")
+    give(monkeypatch, b"k:v\n")
+    assert main(["produce", topic, "-K", "\udcff"]) == 1
+    assert "there is no '\\\\xff' between key and value" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("topic")
+def test_a_topic_that_is_no_text_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["produce", "t\udcff", "v"]) == 2
+    assert capsys.readouterr().err == "error: 't\\udcff' is not UTF-8, and names are\n"
+
+
+def test_a_file_that_is_closed_while_it_is_read_ends_the_reading() -> None:
+    opened, closed = threading.Event(), threading.Event()
+
+    class Closing(io.BytesIO):
+        def read(self, count: int | None = -1) -> bytes:
+            opened.set()
+            assert closed.wait(DEADLINE_S)
+            return super().read(count)
+
+    async def read() -> None:
+        stream = Closing(b"one\n")
+        lines = asyncio.ensure_future(anext(_lines(stream)))
+        await asyncio.to_thread(opened.wait, DEADLINE_S)
+        stream.close()
+        closed.set()
+        lines.cancel()
+        for thread in threading.enumerate():
+            if thread.name == "reading input":
+                await asyncio.to_thread(thread.join, DEADLINE_S)
+
+    asyncio.run(read())  # an exception in a thread is a warning, and that an error
+
+
+def wait_arrived(broker: tailrace.Broker, topic: str) -> None:
+    """Return once the topic has a record."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        with suppress(BrokerError):  # there is no such topic yet
+            if values(broker, topic):
+                return
+        time.sleep(0.01)
+    pytest.fail("the record did not arrive")
+
+
+def test_ctrl_c_while_it_waits_for_a_line_ends_quietly(broker: tailrace.Broker, topic: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "tailrace", "produce", topic, "-o", "jsonl"],
+        env={**os.environ, "PYTHONPATH": str(Path(tailrace.__file__).parents[1])},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        try:
+            process.stdin.write(b"one\n")
+            process.stdin.flush()
+            wait_arrived(broker, topic)  # now it waits for the second
+            process.send_signal(signal.SIGINT)
+            process.wait(timeout=DEADLINE_S)
+        finally:
+            process.kill()
+        assert (process.returncode, process.stderr.read().strip()) == (130, b"")
 
 
 def test_lines_of_standard_input_are_records(

@@ -318,7 +318,7 @@ def dead(topic: str, capsys: pytest.CaptureFixture[str]) -> str:
     create(capsys, topic, topic, "--max-deliveries", "1")
     for _ in range(2):
         take(capsys, topic, 1, "--no-ack")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while run_json(capsys, "describe", topic)["dead"] < 2:
         assert time.monotonic() < deadline
     return topic

@@ -61,6 +61,14 @@ def test_the_last_ten_of_the_topic_come_in_the_order_of_their_times(
     assert numbers(tail(capfd, "t", "--no-follow")) == list(range(10, 20))
 
 
+def test_the_last_of_a_partition_are_its_last_offsets_whatever_their_times(
+    broker: tailrace.Broker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for index, seconds in enumerate([10, 20, -300]):
+        broker.produce("late", b"%d" % index, partition=0, timestamp=TIME_MS + seconds * 1000)
+    assert numbers(tail(capfd, "late", "-n", "2", "--no-follow")) == [1, 2]
+
+
 def test_so_many_of_the_last_as_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
     assert numbers(tail(capfd, "t", "--no-follow", "-n", "3")) == [17, 18, 19]
     assert numbers(tail(capfd, "t", "--no-follow", "-n", "0")) == []
@@ -190,6 +198,57 @@ def test_a_topic_or_partition_that_is_not_there_is_not_found(capfd: pytest.Captu
     assert "no partition 2, only 0 to 1" in capfd.readouterr().err
 
 
+def wide_records(broker: tailrace.Broker, topic: str) -> None:
+    """More than a pipe and a client hold, so that who does not read all of it has to ask again."""
+    broker.create_topic(topic)
+    for _ in range(24):
+        broker.produce(topic, b"x" * 1_000_000)
+
+
+def start_tail(bootstrap_servers: str, topic: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tailrace", "tail", topic, "--from-beginning", "--no-follow"],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(Path(tailrace.__file__).parents[1]),
+            "TAILRACE_BOOTSTRAP": bootstrap_servers,
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def test_an_end_that_will_not_come_is_not_waited_for_when_the_broker_goes() -> None:
+    with tailrace.Broker() as leaving:
+        wide_records(leaving, "wide")
+        process = start_tail(leaving.bootstrap_servers, "wide")
+        assert process.stdout is not None
+        process.stdout.read(1)  # it is in the middle
+    try:
+        _, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 5
+    assert b"Is the broker running?" in errors
+
+
+def test_an_end_that_will_not_come_is_not_waited_for_when_the_topic_is_made_anew(
+    broker: tailrace.Broker,
+) -> None:
+    wide_records(broker, "wide")
+    process = start_tail(broker.bootstrap_servers, "wide")
+    assert process.stdout is not None
+    process.stdout.read(1)  # it is in the middle
+    assert main(["topic", "delete", "wide", "--yes"]) == 0
+    broker.create_topic("wide")
+    try:
+        _, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 3
+    assert b"topic wide" in errors
+
+
 def test_it_follows_until_ctrl_c_and_then_says_how_many(broker: tailrace.Broker) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(tailrace.__file__).parents[1])}
     broker.produce("followed", b"old", partition=0)
@@ -206,7 +265,7 @@ def test_it_follows_until_ctrl_c_and_then_says_how_many(broker: tailrace.Broker)
         broker.produce("followed", b"new", partition=1)
         assert process.stdout.readline() == "new\n"
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=120)
     finally:
         process.kill()
     assert process.returncode == 0

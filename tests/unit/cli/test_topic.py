@@ -166,7 +166,7 @@ def test_fewer_partitions_are_refused(topic: str, capsys: pytest.CaptureFixture[
 def test_topics_are_deleted(broker: tailrace.Broker, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
     broker.produce(topic, b"v")
     assert main(["topic", "delete", topic, "--dry-run"]) == 0
-    assert capsys.readouterr().out == f"would delete {topic} (1 records)\n"
+    assert capsys.readouterr().out == f"would delete {topic} (1 record)\n"
     assert topic in names(capsys)
     assert main(["topic", "delete", topic, "--yes"]) == 0
     capsys.readouterr()

@@ -85,7 +85,7 @@ class FakeBroker:
         return f"127.0.0.1:{self.port}"
 
     def client(self, **settings: Any) -> KafkaClient:
-        return KafkaClient(self.address, **{"request_timeout_s": 5.0, **settings})
+        return KafkaClient(self.address, **{"request_timeout_s": 60.0, **settings})
 
     def drop_connections(self) -> None:
         for writer in list(self._writers):

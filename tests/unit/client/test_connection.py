@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests import unhurried
+from tests.port import refusing_port
 from tests.unit.client.conftest import METADATA, FakeBroker
 
 from tailrace.client.address import Address
@@ -22,7 +24,7 @@ SOUND = encode(MetadataResponse(), 11)
 
 
 async def connect(fake: FakeBroker, **settings: Any) -> Connection:
-    limits = {"request_timeout_s": 5.0, "connect_timeout_s": 5.0, **settings}
+    limits = {"request_timeout_s": 60.0, "connect_timeout_s": 60.0, **settings}
     return await open_connection(Address("127.0.0.1", fake.port), client_id="test", **limits)
 
 
@@ -35,7 +37,7 @@ def with_connection(test: Callable[[FakeBroker, Connection], Awaitable[None]], *
             finally:
                 await connection.close()
 
-    asyncio.run(run())
+    unhurried.run(run())
 
 
 def ask(connection: Connection, **settings: Any) -> Awaitable[Any]:
@@ -115,12 +117,12 @@ def test_a_reply_in_single_bytes_arrives_whole() -> None:
     async def run() -> None:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
-        connection = await open_connection(address, client_id="t", request_timeout_s=5, connect_timeout_s=5)
+        connection = await open_connection(address, client_id="t", request_timeout_s=60, connect_timeout_s=60)
         assert (await ask(connection)).topics == []
         await connection.close()
         server.close()
 
-    asyncio.run(run())
+    unhurried.run(run())
 
 
 def test_a_request_that_was_given_up_does_not_shift_the_others() -> None:
@@ -232,7 +234,7 @@ def test_a_reply_that_nobody_asked_for_ends_the_connection() -> None:
     async def test(fake: FakeBroker, connection: Connection) -> None:
         for writer in fake._writers:
             writer.write(struct.pack(">ii", 4, 1))
-        await asyncio.wait_for(connection._closed.wait(), 5)
+        await asyncio.wait_for(connection._closed.wait(), 60)
         with pytest.raises(ConnectionLost, match="nobody asked for"):
             await ask(connection)
 
@@ -243,19 +245,18 @@ def test_a_reply_that_nobody_asked_for_ends_the_connection() -> None:
 
 
 def test_refused_says_where_why_and_what_to_do() -> None:
-    async def run() -> None:
-        async with FakeBroker() as fake:
-            port = fake.port
+    async def run(port: int) -> None:
         expected = (
             rf"^cannot reach 127\.0\.0\.1:{port} \(connection refused\)\. "
             r"Is the broker running\? Try: tailrace up$"
         )
         with pytest.raises(CannotConnect, match=expected):
             await open_connection(
-                Address("127.0.0.1", port), client_id="t", request_timeout_s=1, connect_timeout_s=1
+                Address("127.0.0.1", port), client_id="t", request_timeout_s=60, connect_timeout_s=60
             )
 
-    asyncio.run(run())
+    with refusing_port() as port:
+        unhurried.run(run(port))
 
 
 async def open_against(greeting: bytes | None, *, timeout_s: float = 5.0) -> None:
@@ -291,12 +292,12 @@ async def open_against(greeting: bytes | None, *, timeout_s: float = 5.0) -> Non
 )
 def test_something_that_is_no_broker_is_recognised(greeting: bytes, words: str) -> None:
     with pytest.raises(CannotConnect, match=words):
-        asyncio.run(open_against(greeting))
+        unhurried.run(open_against(greeting))
 
 
 def test_something_that_says_nothing_is_a_timeout() -> None:
     with pytest.raises(ConnectTimedOut, match="said nothing"):
-        asyncio.run(open_against(None, timeout_s=0.05))
+        unhurried.run(open_against(None, timeout_s=0.05))
 
 
 # ---- versions
@@ -311,7 +312,7 @@ def test_the_newest_version_of_both_sides_is_used() -> None:
             assert (await ask(connection)).cluster_id == "fake"
             await connection.close()
 
-    asyncio.run(run())
+    unhurried.run(run())
 
 
 @pytest.mark.parametrize("versions", [None, (90, 99)])
@@ -326,7 +327,7 @@ def test_an_api_without_a_common_version_is_refused_by_name(versions: tuple[int,
                 await ask(connection)
             await connection.close()
 
-    asyncio.run(run())
+    unhurried.run(run())
 
 
 def test_a_broker_that_does_not_know_our_handshake_is_asked_in_version_0() -> None:
@@ -347,4 +348,4 @@ def test_a_broker_that_does_not_know_our_handshake_is_asked_in_version_0() -> No
             assert connection.versions == {METADATA: (0, 1)}
             await connection.close()
 
-    asyncio.run(run())
+    unhurried.run(run())

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
+from tests import unhurried
 from tests.unit.client.conftest import FakeBroker
 
 import tailrace
@@ -19,11 +20,11 @@ from tailrace.client.kafka import KafkaClient
 from tailrace.client.membership import GroupConfig
 from tailrace.client.producer import Producer
 from tailrace.model import BrokerError, TopicPartition
-from tailrace.records import build_batch
+from tailrace.records import BatchError, build_batch
 from tailrace.wire.kafka import FETCH, FetchRequest, FetchResult, write_fetch_response
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 class Piece:
@@ -41,7 +42,7 @@ def with_client(test: Callable[[KafkaClient], Awaitable[None]], *, partitions: i
             async with asyncio.timeout(2 * DEADLINE_S):
                 await test(client)
 
-    asyncio.run(run())
+    unhurried.run(run())
 
 
 async def fill(
@@ -66,6 +67,12 @@ async def read(consumer: Consumer, count: int) -> list[int]:
 def group(name: str = "g", **settings: Any) -> ConsumerConfig:
     fast = {"heartbeat_interval_s": 0.05, **settings.pop("group", {})}
     return ConsumerConfig(**{"reset": "earliest", **settings}, group=GroupConfig(group=name, **fast))
+
+
+def damaged(offset: int) -> bytes:
+    data = build_batch([(0, None, b"lost", ())], base_offset=offset)
+    data[-1] ^= 1
+    return bytes(data)
 
 
 # ---- assigned by hand
@@ -236,10 +243,40 @@ def test_a_reply_to_a_fetch_from_before_a_seek_is_dropped() -> None:
                 release.set()
                 assert await read(consumer, 5) == [5, 6, 7, 8, 9]
 
-    asyncio.run(run())
+    unhurried.run(run())
 
 
 # ---- groups
+
+
+def test_damage_in_one_partition_costs_no_record_before_it_or_beside_it() -> None:
+    async def run() -> None:
+        async with FakeBroker() as fake, fake.client() as client:
+            fake.topics["t"] = 2
+            good = bytes(build_batch([(0, None, b"0", ()), (0, None, b"1", ())]))
+            logs = {0: {0: good}, 1: {0: good + damaged(2), 2: damaged(2)}}
+
+            def fetch(version: int, request: FetchRequest) -> bytes:
+                results: list[FetchResult[Any]] = []
+                for each in request.topics[0].partitions:
+                    data = logs[each.index].get(each.fetch_offset)
+                    records = None if data is None else Piece(data)
+                    results.append(FetchResult(each.index, high_watermark=9, records=records))
+                pieces = write_fetch_response(version, topics=[("t", results)])
+                return b"".join(each.data if isinstance(each, Piece) else each for each in pieces)
+
+            fake.handlers[FETCH] = fetch
+            async with Consumer(client) as consumer:
+                consumer.assign([P0, P1])
+                consumer.seek(P0, 0)
+                consumer.seek(P1, 0)
+                assert sorted(await read(consumer, 4)) == [0, 0, 1, 1]
+                for _ in range(2):  # until somebody seeks past it
+                    with pytest.raises(BatchError, match="batch at offset 2"):
+                        await read(consumer, 1)
+                assert await consumer.position(P1) == 2
+
+    unhurried.run(run())
 
 
 def test_a_group_goes_on_where_it_stopped() -> None:

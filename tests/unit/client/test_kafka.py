@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests import unhurried
 from tests.unit.client.conftest import FIND_COORDINATOR, METADATA, NODE, FakeBroker
 
 from tailrace.client.error import CannotConnect, ClientClosed, TimedOut, UnknownTopic
@@ -38,7 +39,7 @@ def with_client(test: Callable[[FakeBroker, KafkaClient], Awaitable[None]], **se
         async with FakeBroker() as fake, fake.client(**settings) as client:
             await test(fake, client)
 
-    asyncio.run(run())
+    unhurried.run(run())
 
 
 def codes(*given: int) -> Callable[[], int]:
@@ -152,7 +153,7 @@ def test_the_next_bootstrap_server_is_tried() -> None:
         async with FakeBroker() as fake, KafkaClient(f"{dead},{fake.address}") as client:
             assert await client.metadata()
 
-    asyncio.run(run())
+    unhurried.run(run())
 
 
 def test_no_bootstrap_server_at_all_names_them_all() -> None:
@@ -163,7 +164,7 @@ def test_no_bootstrap_server_at_all_names_them_all() -> None:
             await KafkaClient(",".join(addresses)).connect()
         assert all(each in str(caught.value) for each in addresses)
 
-    asyncio.run(run())
+    unhurried.run(run())
 
 
 def test_a_closed_client_says_so() -> None:
@@ -174,7 +175,7 @@ def test_a_closed_client_says_so() -> None:
             with pytest.raises(ClientClosed):
                 await client.metadata()
 
-    asyncio.run(run())
+    unhurried.run(run())
 
 
 # ---- records and offsets

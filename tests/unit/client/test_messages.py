@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import os
 import re
 import threading
 import time
@@ -90,7 +91,7 @@ def test_a_future_and_a_callback_tell_where_a_record_went(broker: tailrace.Broke
         future = producer.send(
             ProducerRecord("told", 0, TIME_MS, b"k", b"v"), lambda done, error: heard.append((done, error))
         )
-        place = future.result(timeout=10)
+        place = future.result(timeout=60)
         producer.flush()
     assert (place.topic, place.partition, place.offset, place.timestamp) == ("told", 0, 0, TIME_MS)
     assert heard == [(place, None)]
@@ -103,7 +104,7 @@ def test_an_error_reaches_future_and_callback(broker: tailrace.Broker) -> None:
             ProducerRecord("told", 99, None, "v"), lambda done, error: heard.append((done, error))
         )
         with pytest.raises(BrokerError, match="no partition 99"):
-            future.result(timeout=10)
+            future.result(timeout=60)
     assert heard[0][0] is None
     assert isinstance(heard[0][1], BrokerError)
 
@@ -149,16 +150,64 @@ def test_sending_waits_for_room_and_then_gives_up(broker: tailrace.Broker) -> No
 
 def test_a_send_can_be_cancelled_until_it_is_on_its_way(broker: tailrace.Broker) -> None:
     with MessageProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
-        producer.send(ProducerRecord("cancelled", "first")).result(timeout=10)
+        producer.send(ProducerRecord("cancelled", "first")).result(timeout=60)
         held = threading.Event()
         producer._thread.loop.call_soon_threadsafe(held.wait, 10)
         future = producer.send(ProducerRecord("cancelled", "second"))
         assert future.cancel()
         held.set()
         last = producer.send(ProducerRecord("cancelled", "third"))
-        last.result(timeout=10)
+        last.result(timeout=60)
         assert not last.cancel()
     assert [record.value for record in broker.read("cancelled")] == [b"first", b"third"]
+
+
+def test_a_cancelled_send_is_told_to_its_callback_and_makes_room(broker: tailrace.Broker) -> None:
+    heard: list[tuple[RecordMetadata | None, BaseException | None]] = []
+    props = {"bootstrap.servers": broker.bootstrap_servers, "buffer.memory": 1000}
+    with MessageProducer(props) as producer:
+        begun, go_on = threading.Event(), threading.Event()
+
+        def hold(_done: RecordMetadata | None, _error: BaseException | None) -> None:
+            begun.set()
+            go_on.wait(60)
+
+        producer.send(ProducerRecord("held", b"v"), hold)
+        assert begun.wait(60)
+        future = producer.send(
+            ProducerRecord("held", bytes(900)), lambda done, error: heard.append((done, error))
+        )
+        assert future.cancel()
+        go_on.set()
+        assert producer.send(ProducerRecord("held", bytes(900))).result(timeout=60).offset == 1
+    assert [(done, type(error)) for done, error in heard] == [(None, concurrent.futures.CancelledError)]
+
+
+def test_a_producer_cannot_be_closed_by_its_own_callback_and_goes_on(broker: tailrace.Broker) -> None:
+    heard: list[BaseException] = []
+    with MessageProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+
+        def close(_done: RecordMetadata | None, _error: BaseException | None) -> None:
+            try:
+                producer.close()
+            except ClientClosed as error:
+                heard.append(error)
+
+        producer.send(ProducerRecord("t", b"v"), close).result(timeout=60)
+        producer.send(ProducerRecord("t", b"w")).result(timeout=60)
+    assert "its own callbacks" in str(heard[0])
+
+
+def test_a_process_that_was_forked_off_cannot_use_a_producer(
+    broker: tailrace.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MessageProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+        with monkeypatch.context() as forked:
+            forked.setattr(os, "getpid", lambda: -1)
+            with pytest.raises(ClientClosed, match="Make one after the fork"):
+                producer.send(ProducerRecord("t", b"v"))
+            producer.close()
+        producer.send(ProducerRecord("t", b"v")).result(timeout=60)
 
 
 def test_a_value_that_does_not_serialize_is_refused_at_once(broker: tailrace.Broker) -> None:

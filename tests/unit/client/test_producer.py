@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import pytest
+from tests import unhurried
 from tests.unit.client.conftest import INIT_PRODUCER_ID, Answer, FakeBroker
 
 from tailrace.client.accumulator import RecordMetadata
@@ -20,6 +21,7 @@ from tailrace.wire.kafka import PRODUCE, ProduceRequest, ProduceResult
 from tailrace.wire.kafka.messages.init_producer_id import InitProducerIdResponse
 
 Test = Callable[[FakeBroker, Producer], Awaitable[None]]
+DEADLINE_S = 60.0
 
 
 def with_producer(test: Test, *, partitions: int = 1, **settings: Any) -> None:
@@ -29,7 +31,7 @@ def with_producer(test: Test, *, partitions: int = 1, **settings: Any) -> None:
             async with Producer(client, ProducerConfig(**settings)) as producer:
                 await test(fake, producer)
 
-    asyncio.run(run())
+    unhurried.run(run())
 
 
 def failing(fake: FakeBroker, codes: Iterable[int], *, keep: bool = False) -> None:
@@ -105,7 +107,7 @@ def test_a_linger_waits_and_a_flush_does_not() -> None:
 
 def test_a_linger_ends() -> None:
     async def test(fake: FakeBroker, producer: Producer) -> None:
-        assert (await asyncio.wait_for(await producer.send("t", b"a"), 5)).offset == 0
+        assert (await asyncio.wait_for(await producer.send("t", b"a"), 60)).offset == 0
 
     with_producer(test, linger_s=0.02)
 
@@ -146,7 +148,7 @@ def test_leaving_the_block_sends_everything() -> None:
             with pytest.raises(ClientClosed):
                 await producer.send("t", b"late")
 
-    asyncio.run(run())
+    unhurried.run(run())
 
 
 def test_without_acks_nothing_is_waited_for() -> None:
@@ -256,6 +258,23 @@ def test_a_batch_that_is_too_large_is_sent_in_halves() -> None:
     with_producer(test, linger_s=0.01)
 
 
+def test_a_flush_waits_for_the_halves_of_a_batch_too() -> None:
+    async def run() -> None:
+        async with FakeBroker() as fake, fake.client() as client:
+
+            def decide(topic: str, partition: int, batch: bytes) -> ProduceResult:
+                if read_batch(batch).count > 1:
+                    return ProduceResult(partition, error_code=ErrorCode.MESSAGE_TOO_LARGE)
+                return fake.keep(topic, partition, batch)
+
+            fake.handlers[PRODUCE] = lambda version, request: fake.answer_produce(version, request, decide)
+            async with Producer(client, ProducerConfig(linger_s=60.0)) as producer:
+                futures = [await producer.send("t", b"%d" % index) for index in range(4)]
+            assert [(await future).offset for future in futures] == [0, 1, 2, 3]
+
+    unhurried.run(run())
+
+
 # ---- trouble
 
 
@@ -350,7 +369,22 @@ def test_closing_in_a_hurry_fails_what_is_left() -> None:
             with pytest.raises(ClientClosed):
                 await future
 
-    asyncio.run(run())
+    unhurried.run(run())
+
+
+def test_who_waits_for_room_is_told_that_the_producer_was_closed() -> None:
+    async def run() -> None:
+        async with FakeBroker() as fake, fake.client() as client:
+            fake.handlers[PRODUCE] = lambda version, request: None
+            producer = Producer(client, ProducerConfig(buffer_bytes_max=1000))
+            await producer.send("t", bytes(900))
+            waiting = asyncio.ensure_future(producer.send("t", bytes(900)))
+            await asyncio.sleep(0)
+            await producer.close(timeout_s=0)
+            with pytest.raises(ClientClosed):
+                await asyncio.wait_for(waiting, DEADLINE_S)
+
+    unhurried.run(run())
 
 
 def test_a_producer_id_that_cannot_be_had_is_asked_for_again() -> None:
@@ -385,4 +419,4 @@ def test_the_client_is_not_the_producers_to_close() -> None:
             assert isinstance(client, KafkaClient)
             assert await client.metadata()
 
-    asyncio.run(run())
+    unhurried.run(run())

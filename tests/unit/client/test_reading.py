@@ -97,9 +97,20 @@ def test_a_first_batch_that_is_cut_off_is_an_error_and_not_an_endless_loop() -> 
 def test_a_wrong_crc_is_found() -> None:
     data = bytearray(batch(0, 2) + batch(2, 1))
     data[-1] ^= 1
-    read = reader(bytes(data))
+    read = reader(bytes(data), 2)
     with pytest.raises(BatchError, match="CRC of the batch at offset 2"):
         values(read)
+
+
+def test_what_lies_before_damage_is_read_and_the_position_stays_at_it() -> None:
+    data = bytearray(batch(0, 2) + batch(2, 1))
+    data[-1] ^= 1
+    read = reader(bytes(data) + batch(3, 1))
+    assert values(read) == [0, 1]
+    for _ in range(2):
+        with pytest.raises(BatchError, match="CRC of the batch at offset 2"):
+            values(read)
+        assert read.position == 2
 
 
 def test_a_length_that_is_negative_is_an_error() -> None:

@@ -48,7 +48,7 @@ def use(path: Path, work: Callable[[SqliteMetadata], Awaitable[object]]) -> Meta
         await store.close()
         return image
 
-    return asyncio.run(asyncio.wait_for(scenario(), 30))
+    return asyncio.run(asyncio.wait_for(scenario(), 120))
 
 
 @pytest.fixture

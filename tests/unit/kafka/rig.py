@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast
 
 import pytest
+from tests.unhurried import UnhurriedLoop
 
 from tailrace.broker import Broker, BrokerConfig, NewTopic, Node
 from tailrace.cluster import SqliteMetadata
@@ -42,7 +43,7 @@ from tailrace.wire.kafka import (
 )
 
 TOPIC = "orders"
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 NOW_MS = FakeClock().now_ms()
 
 
@@ -235,7 +236,7 @@ def play(
     async def bounded() -> None:
         await asyncio.wait_for(main(), DEADLINE_S)
 
-    factory = pytest.importorskip("uvloop").new_event_loop if uv else None
+    factory = pytest.importorskip("uvloop").new_event_loop if uv else UnhurriedLoop
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(bounded())
 

@@ -644,3 +644,19 @@ def test_a_topic_that_is_deleted_answers_the_batches_under_way() -> None:
         assert (await client.produce(batch())).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     play(scenario)
+
+
+def test_a_version_that_nobody_serves_is_not_taken_for_another_api() -> None:
+    """Both are two bytes wide: a key and a version must not run into each other where they are looked up."""
+
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        body = fetch_body({0: 0}, version=12)
+        await client.call(FETCH, 12, body)  # from now on it is known where to find it
+        frame = bytearray(write_request(FETCH, 12, 7, "tests", body))
+        struct.pack_into(">hh", frame, 4, PRODUCE, FETCH << 8 | 12)
+        client.writer.write(frame)
+        assert await client.wait_closed() == b""
+        assert rig.listener.counters.protocol_errors == 1
+
+    play(scenario)

@@ -267,6 +267,33 @@ def test_records_on_the_disk_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
     play(scenario)
 
 
+def test_what_came_while_another_partition_was_read_from_the_disk_is_not_waited_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        client, producer = await rig.connect(), await rig.connect()
+        await producer.produce(batch(b"cold"), partition=1)
+        log, asked, found = rig.log(1), asyncio.Event(), asyncio.Event()
+        warm = log.read_nowait
+
+        async def read(offset: Offset, *, bytes_max: int) -> Slice:
+            asked.set()
+            await found.wait()
+            monkeypatch.undo()
+            return warm(offset, bytes_max=bytes_max)
+
+        monkeypatch.setattr(log, "read_nowait", lambda *_, **__: None)
+        monkeypatch.setattr(log, "read", read)
+        client.send(FETCH, 12, fetch_body({0: 0, 1: 0}, max_wait_ms=300_000, min_bytes=1000))
+        await asked.wait()
+        await producer.produce(batch(b"x" * 1000))
+        found.set()
+        response = read_fetch_response((await client.receive(FETCH, 12))[1], 12)
+        assert [offsets_in(result) for result in response.topics[0][1]] == [[0], [0]]
+
+    play(scenario)
+
+
 class _Extent:
     def __init__(self, inner: Extent, *, damaged: bool) -> None:
         self.size = inner.size

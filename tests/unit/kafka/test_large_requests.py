@@ -6,7 +6,7 @@ import pytest
 from tests.unit.kafka.rig import Rig, batch, play, produce_body
 
 from tailrace.kafka import DoorConfig
-from tailrace.wire.kafka import PRODUCE, encode
+from tailrace.wire.kafka import PRODUCE, encode, read_produce_response
 from tailrace.wire.kafka.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from tailrace.wire.kafka.messages.metadata import MetadataRequest
 
@@ -63,6 +63,27 @@ def test_a_connection_that_ends_while_others_large_requests_are_served_gives_up_
         assert rig.listener.budget.used == 0
 
     play(scenario, config=ONE_LARGE)
+
+
+@both_loops
+def test_what_waits_is_not_written_over_by_what_others_send(uv: bool) -> None:
+    """Where the owner calls large what fits into the buffer that all connections receive into."""
+
+    async def scenario(rig: Rig) -> None:
+        first, second, small = [await rig.connect() for _ in range(3)]
+        rig.log(0).hold()
+        first.send(PRODUCE, 9, produce_body({0: batch(b"a" * 5000)}))
+        await rig.wait_until(lambda: rig.log(0).end_offset == 1)
+        second.send(PRODUCE, 9, produce_body({1: batch(b"b" * 5000)}))
+        await rig.wait_until(lambda: rig.connection_of(second).is_crowded_out)
+        await small.produce(batch(b"c" * 500), partition=1)
+        rig.log(0).settle()
+        await first.receive(PRODUCE, 9)
+        _, answer = await second.receive(PRODUCE, 9)
+        ((_, (result,)),) = read_produce_response(answer, 9).topics
+        assert (result.error_code, result.base_offset) == (0, 1)
+
+    play(scenario, config=DoorConfig(small_request_bytes=1000, large_requests_bytes_max=6000), uv=uv)
 
 
 def test_a_request_larger_than_the_bound_is_served_alone() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from tests.unhurried import UnhurriedLoop
 
 from tailrace.broker import Broker, BrokerConfig, Node
 from tailrace.cluster import SqliteMetadata
@@ -29,7 +30,7 @@ from tailrace.storage.segment import SegmentStorage
 from tailrace.wire.native import Frame, MessageType, read_error, read_frame, write_frame
 
 TOPIC = "events"
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 
 both_loops = pytest.mark.parametrize("uv", [False, True], ids=["asyncio", "uvloop"])
 
@@ -315,7 +316,7 @@ def play(
         for scenario in scenarios:
             await asyncio.wait_for(run_one(scenario), DEADLINE_S)
 
-    factory = pytest.importorskip("uvloop").new_event_loop if uv else None
+    factory = pytest.importorskip("uvloop").new_event_loop if uv else UnhurriedLoop
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(main())
 

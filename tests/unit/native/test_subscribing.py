@@ -290,7 +290,7 @@ def test_a_refused_message_comes_again() -> None:
 def test_a_message_that_is_not_settled_in_time_comes_again_unless_it_is_extended() -> None:
     async def scenario(rig: Rig) -> None:
         await fill(rig, b"slow", b"late")
-        client = await rig.subscriber(ack_timeout_ms=150, backoff_ms=0, backoff_ms_max=0)
+        client = await rig.subscriber(ack_timeout_ms=1_000, backoff_ms=0, backoff_ms_max=0)
         slow, late = await client.data(), await client.data()
         reply = await client.ask(EXTEND, **settling(slow), _extend_ms=60_000)
         assert reply.properties == {"_count": "1"}

@@ -7,9 +7,10 @@ import resource
 import shutil
 import socket
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+from tests.port import refusing_port
 
 import tailrace
 from tailrace.broker.health import Finding
@@ -66,6 +67,19 @@ def test_a_directory_that_is_not_there_yet_is_judged_by_its_parent(tmp_path: Pat
     assert finding.status == "ok"
     assert f"not there yet, {tmp_path} is" in finding.found
     assert os.listdir(tmp_path) == []
+
+
+def test_a_directory_that_may_not_be_looked_at_is_judged_by_its_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(path: os.PathLike[str] | str, **options: Any) -> os.stat_result:
+        if os.fspath(path) == str(tmp_path / "secret"):
+            raise PermissionError(13, "Permission denied", path)
+        return stat(path, **options)
+
+    stat = os.stat
+    monkeypatch.setattr(os, "stat", look)
+    assert f"not there yet, {tmp_path} is" in by_check(config(tmp_path / "secret"))["data directory"].found
 
 
 def test_a_directory_that_cannot_be_written_is_a_problem(tmp_path: Path) -> None:
@@ -151,7 +165,8 @@ def test_a_running_broker_is_asked_as_a_client_asks(tmp_path: Path) -> None:
 
 
 def test_an_address_that_clients_cannot_reach_is_a_problem() -> None:
-    finding = checkup._check_advertised(1, host="127.0.0.1", port=free_port())
+    with refusing_port() as port:
+        finding = checkup._check_advertised(1, host="127.0.0.1", port=port)
     assert finding.status == "problem"
     assert "server.advertised" in finding.advice
 

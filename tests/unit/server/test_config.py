@@ -63,6 +63,13 @@ def test_a_flag_that_was_not_given_changes_nothing(tmp_path: Path) -> None:
     assert configuration["server.kafka_port"] == 1
 
 
+def test_a_file_may_come_from_windows(tmp_path: Path) -> None:
+    (tmp_path / "tailrace.toml").write_bytes(b"\xef\xbb\xbf[server]\r\nkafka_port = 1\r\n")
+    given = read(tmp_path).values["server.kafka_port"]
+    assert given.value == 1
+    assert given.source.endswith("line 2")
+
+
 def test_a_named_file_is_read_instead_of_the_usual_one(tmp_path: Path) -> None:
     config_file(tmp_path, "[server]\nkafka_port = 1\n")
     other = tmp_path / "other.toml"
@@ -151,6 +158,7 @@ def test_every_setting_accepts_its_own_default_and_says_what_it_means() -> None:
         ("zzz = 1", "line 1: zzz is not a setting. Try: tailrace config show"),
         ("[storage]\nretention.ms = 1", "Did you mean topic_defaults.retention.ms?"),
         ("[broker]\nlog.retention.ms = 1", "Did you mean topic_defaults.retention.ms?"),
+        ("[kafka]\nport = 1", "kafka.port is not a setting. Did you mean server.kafka_port?"),
         ("num.partitions = 1", "num.partitions is not a setting. Did you mean broker.num.partitions?"),
         ("[server]\nkafka_port = 'x'", "line 2: server.kafka_port = 'x' must be a whole number from 0 to"),
         ("[server]\nkafka_port = 65536", "server.kafka_port = 65536 must be a whole number from 0 to 65535"),

@@ -20,7 +20,7 @@ from tailrace.http.guard import Guard
 from tailrace.model import TailraceError
 from tailrace.server.mounted import Closed, MountedApp
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 TOPICS = "/broker/api/v1/topics"
 
 

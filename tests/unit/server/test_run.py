@@ -32,7 +32,10 @@ def test_a_node_that_fails_ends_with_its_error(tmp_path: Path, monkeypatch: pyte
 
 STUCK = """
     import asyncio
+    import signal
     from tailrace.server.run import _signals
+
+    signal.signal(signal.SIGHUP, signal.SIG_{hangup})  # whatever we have inherited
 
     async def stay():
         with _signals(asyncio.Event()):
@@ -45,15 +48,22 @@ STUCK = """
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
-def test_the_second_signal_ends_a_node_that_does_not_stop(number: int) -> None:
-    code = "\n".join(line[4:] for line in STUCK.splitlines())
-    with subprocess.Popen(
+def stuck(*, hangup: str) -> subprocess.Popen[str]:
+    """A process whose node does not stop; `hangup` is what SIGHUP does before it has anything to say."""
+    code = "\n".join(line[4:] for line in STUCK.replace("{hangup}", hangup).splitlines())
+    return subprocess.Popen(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": str(Path(tailrace.__file__).parents[1])},
         stdout=subprocess.PIPE,
         text=True,
-    ) as process:
+    )
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name
+)
+def test_the_second_signal_ends_a_node_that_does_not_stop(number: int) -> None:
+    with stuck(hangup="DFL") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "there\n"
         process.send_signal(number)
@@ -63,6 +73,18 @@ def test_the_second_signal_ends_a_node_that_does_not_stop(number: int) -> None:
         process.send_signal(number)
         process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 128 + number
+
+
+def test_under_nohup_a_terminal_may_go() -> None:
+    with stuck(hangup="IGN") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "there\n"
+        for _ in range(2):
+            process.send_signal(signal.SIGHUP)
+            for _ in range(3):
+                assert process.stdout.readline() == "still there\n"
+        process.kill()
+        process.communicate(timeout=DEADLINE_S)
 
 
 def test_a_process_knows_its_age() -> None:

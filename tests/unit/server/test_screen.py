@@ -20,6 +20,12 @@ FACTS = Facts(
 )
 
 
+@pytest.fixture(autouse=True)
+def _a_usual_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -88,6 +94,43 @@ def test_on_a_terminal_there_is_colour_and_no_ready_line() -> None:
     assert screen.live
     assert "\x1b[" in stream.getvalue()
     assert "ready" not in stream.getvalue().splitlines()
+
+
+def test_without_colour_if_that_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    stream = Terminal()
+    screen = Screen(stream)
+    screen.show_ready(FACTS)
+    assert screen.live
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_a_dumb_terminal_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    stream = Terminal()
+    screen = Screen(stream)
+    screen.show_ready(FACTS)
+    assert not screen.live
+    assert "\x1b" not in stream.getvalue()
+    assert stream.getvalue().splitlines()[-1] == "ready"
+
+
+def test_the_live_line_does_without_bars_where_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    stream = io.TextIOWrapper(written, encoding="latin-1")
+    monkeypatch.setenv("COLUMNS", "80")
+    Screen(stream).show_live("in 5 msg/s ▁▄█ ü")
+    assert written.getvalue() == "\rin 5 msg/s ??? ü\x1b[K".encode("latin-1")
+
+
+def test_a_terminal_that_is_gone_stops_nothing() -> None:
+    class Gone(Terminal):
+        def write(self, text: str) -> int:
+            raise OSError(5, "Input/output error")
+
+    screen = Screen(Gone())
+    screen.show_live("x")
+    screen.clear_live()
 
 
 def test_the_live_line() -> None:

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
 from tailrace.broker.groups.api import (
@@ -62,7 +62,7 @@ class GroupCoordinator:
         self._directory = Directory(
             log, clock=clock, config=self.config, tasks=self._tasks, attend=self._perform
         )
-        self._positions = Positions(self._directory, clock=clock, config=self.config, tasks=self._tasks)
+        self._positions = Positions(self._directory, clock=clock, config=self.config)
         self._alarm: Alarm[Resident | None] = Alarm(clock, self.tick)  # None: look for what has expired
         self._tokens = itertools.count(1)
         self._parked: dict[int, asyncio.Future[JoinResult | SyncResult]] = {}
@@ -73,9 +73,13 @@ class GroupCoordinator:
 
     # Life
 
-    async def start(self) -> None:
-        """Begin to read the partitions that this node leads; their groups are answered once that is done."""
-        self._directory.start()
+    async def start(self, *, topics: Collection[str] | None = None) -> None:
+        """Begin to read the partitions that this node leads; their groups are answered once that is done.
+
+        Where it is told which topics there are, positions in all others are forgotten: a crash has cut their
+        deletion short, and a later topic of that name must not get them.
+        """
+        self._directory.start(topics)
         self._plan_expiry()
 
     def lead(self, partition: int) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from tailrace.broker.groups.committed import CommittedOffsets
 from tailrace.broker.groups.group import Group
 from tailrace.broker.groups.home import Home, HomeStatus, Resident
 from tailrace.broker.groups.limits import GroupConfig
 from tailrace.broker.groups.loading import Loaded, load_partition
+from tailrace.broker.groups.offsets import OffsetKey, write_offset_key
 from tailrace.broker.groups.state import GroupState
 from tailrace.broker.groups.topic import OFFSETS_ERRORS, OFFSETS_TOPIC
 from tailrace.broker.internal import InternalLog, StateWriter, partition_for
@@ -137,16 +138,16 @@ class Directory:
             if partition not in self._homes and not self._closed:
                 self._open(partition).become(HomeStatus.READY)
 
-    def start(self) -> None:
-        """Begin to read every partition that this node leads."""
+    def start(self, topics: Collection[str] | None = None) -> None:
+        """Begin to read every partition that this node leads; `topics` are all that there are, if known."""
         for partition in self._led():
-            self.lead(partition)
+            self.lead(partition, topics)
 
-    def lead(self, partition: int) -> None:
+    def lead(self, partition: int, topics: Collection[str] | None = None) -> None:
         """This node leads a partition from now on: read it, unless that has been done."""
         if partition not in self._homes and not self._closed:
             home = self._open(partition)
-            self._tasks.start(f"load {OFFSETS_TOPIC}-{partition}", self._load(home))
+            self._tasks.start(f"load {OFFSETS_TOPIC}-{partition}", self._load(home, topics))
 
     def resign(self, partition: int) -> None:
         """Another node leads a partition now: whoever waits here is sent there."""
@@ -184,7 +185,7 @@ class Directory:
         self._homes[partition] = home
         return home
 
-    async def _load(self, home: Home) -> None:
+    async def _load(self, home: Home, topics: Collection[str] | None) -> None:
         try:
             loaded = await load_partition(self._log, home.partition)
         except (BrokerError, StorageError) as error:
@@ -193,11 +194,26 @@ class Directory:
             )
         else:
             if self._homes.get(home.partition) is home:
+                if topics is not None:
+                    self._clear_away(home, loaded.take_offsets_beside(topics))
                 self._move_in(home, loaded)
                 home.become(HomeStatus.READY)
         finally:
             if home.status is HomeStatus.LOADING:
                 home.become(HomeStatus.FAILED)
+
+    def _clear_away(self, home: Home, gone: Sequence[OffsetKey]) -> None:
+        """Have positions forgotten whose topics are gone; if that fails the next start tries again."""
+        if gone:
+            now_ms = self._clock.steady_ms()
+            tombstones = [(now_ms, write_offset_key(*key), None, ()) for key in gone]
+            home.put(tombstones, lambda _: None)
+            _logger.info(
+                "offsets of deleted topics removed: log=%s-%d offsets=%d",
+                OFFSETS_TOPIC,
+                home.partition,
+                len(gone),
+            )
 
     def _move_in(self, home: Home, loaded: Loaded) -> None:
         now_ms = self._clock.steady_ms()

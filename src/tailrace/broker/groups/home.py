@@ -66,6 +66,13 @@ class Home:
         """Return when the loading ended, however it did."""
         await self._loaded.wait()
 
+    def put(self, records: Sequence[NewRecord], apply: Done) -> None:
+        """Append some time soon. `apply` is called when the outcome is known, at once if it is refused."""
+        try:
+            self.writer.put(records, apply)
+        except BrokerError as refused:
+            apply(refused.code)
+
     async def append(self, records: Sequence[NewRecord], apply: Done) -> ErrorCode:
         """Append and wait, but not for ever.
 
@@ -78,10 +85,7 @@ class Home:
             if not answer.done():
                 answer.set_result(error)
 
-        try:
-            self.writer.put(records, done)
-        except BrokerError as refused:
-            done(refused.code)
+        self.put(records, done)
         try:
             async with asyncio.timeout(self._append_timeout_ms / 1000):
                 return await answer

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from tailrace.broker.groups.offsets import OffsetKey, read_group, read_key, read_offset
@@ -41,6 +42,18 @@ class Loaded:
                 _logger.warning(
                     "record passed over: topic=%s offset=%d %s", OFFSETS_TOPIC, record.offset, error
                 )
+
+    def take_offsets_beside(self, topics: Collection[str]) -> list[OffsetKey]:
+        """Take out the positions in other topics than these."""
+        gone = [
+            OffsetKey(group_id, partition)
+            for group_id, offsets in self.offsets.items()
+            for partition in offsets
+            if partition.topic not in topics
+        ]
+        for group_id, partition in gone:
+            del self.offsets[group_id][partition]
+        return gone
 
     def _apply(self, record: Record) -> None:
         if record.key is None:

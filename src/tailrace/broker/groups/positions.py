@@ -19,9 +19,10 @@ from tailrace.broker.groups.offsets import write_group_key, write_offset, write_
 from tailrace.broker.groups.state import GroupState
 from tailrace.broker.groups.stored import StoredOffset
 from tailrace.broker.groups.subscription import CONSUMER_PROTOCOL
+from tailrace.broker.internal import Done
 from tailrace.model import BrokerError, ErrorCode, TopicPartition
 from tailrace.records import NewRecord
-from tailrace.runtime import Clock, Supervisor
+from tailrace.runtime import Clock
 
 _logger = logging.getLogger(__name__)
 
@@ -31,11 +32,10 @@ _TIME_MAX_MS = (1 << 63) - 1
 class Positions:
     """The positions of all groups of a directory."""
 
-    def __init__(self, directory: Directory, *, clock: Clock, config: GroupConfig, tasks: Supervisor) -> None:
+    def __init__(self, directory: Directory, *, clock: Clock, config: GroupConfig) -> None:
         self._directory = directory
         self._clock = clock
         self._config = config
-        self._tasks = tasks
 
     async def commit(self, request: CommitRequest) -> dict[TopicPartition, ErrorCode]:
         """Keep positions; answers when they are durable."""
@@ -50,6 +50,7 @@ class Positions:
         if accepted:
             error = await self._store(resident, request, accepted)
             results.update(dict.fromkeys(accepted, error))
+        self._directory.forget_if_void(resident)
         return results
 
     def fetch(
@@ -113,10 +114,13 @@ class Positions:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if resident.group.state is not GroupState.EMPTY:
             return ErrorCode.NON_EMPTY_GROUP
-        return await self._remove_group(resident)
+        return await resident.home.append(*self._leave(resident))
 
     def expire(self, now_ms: int) -> None:
-        """Begin to remove what is past its time, of groups without members only."""
+        """Begin to remove what is past its time, of groups without members only.
+
+        The tombstones are on their way when this returns: what is committed from now on comes behind them.
+        """
         for resident in self._directory.residents():
             group, offsets = resident.group, resident.offsets
             if group.state is not GroupState.EMPTY or resident.is_leaving:
@@ -127,9 +131,9 @@ class Positions:
                 unused_since_ms=group.state_since_ms,
             )
             if len(expired) == len(offsets) and not group.roster.promises:
-                self._tasks.start(f"remove group {group.group_id}", self._remove_group(resident))
+                resident.home.put(*self._leave(resident))
             elif expired:
-                self._tasks.start(f"expire offsets of {group.group_id}", self._remove(resident, expired))
+                resident.home.put(*self._forget(resident, expired))
 
     def _committer(self, request: CommitRequest) -> Resident:
         """The group that takes this commit; BrokerError if it may not."""
@@ -184,14 +188,21 @@ class Positions:
         )
 
     async def _remove(self, resident: Resident, partitions: Sequence[TopicPartition]) -> ErrorCode:
+        return await resident.home.append(*self._forget(resident, partitions))
+
+    def _forget(
+        self, resident: Resident, partitions: Sequence[TopicPartition]
+    ) -> tuple[list[NewRecord], Done]:
+        """Tombstones of some positions, and what follows once they are durable."""
+
         def apply(error: ErrorCode) -> None:
             if not error:
                 resident.offsets.remove(partitions)
 
-        return await resident.home.append(self._tombstones(resident, partitions), apply)
+        return self._tombstones(resident, partitions), apply
 
-    async def _remove_group(self, resident: Resident) -> ErrorCode:
-        """Write tombstones of a group and all its positions; it is gone when they are durable."""
+    def _leave(self, resident: Resident) -> tuple[list[NewRecord], Done]:
+        """Tombstones of a group and all its positions; it is gone when they are durable."""
         resident.is_leaving = True
         records = self._tombstones(resident, resident.offsets)
         records.append((self._clock.steady_ms(), write_group_key(resident.group.group_id), None, ()))
@@ -201,7 +212,7 @@ class Positions:
             if not error:
                 self._directory.forget(resident)
 
-        return await resident.home.append(records, apply)
+        return records, apply
 
     def _tombstones(self, resident: Resident, partitions: Iterable[TopicPartition]) -> list[NewRecord]:
         now_ms, group_id = self._clock.steady_ms(), resident.group.group_id

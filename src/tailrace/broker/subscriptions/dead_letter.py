@@ -19,7 +19,7 @@ from tailrace.broker.partition import Partition
 from tailrace.broker.subscriptions.delivery import Source
 from tailrace.broker.topic import NewTopic, Topic
 from tailrace.broker.topics import Topics
-from tailrace.model import BrokerError, ErrorCode
+from tailrace.model import BrokerError, ErrorCode, StorageError
 from tailrace.records import NewRecord, Record, build_batch, read_batch
 
 _PREFIX = "_dlq_"
@@ -89,10 +89,18 @@ class DeadLetters:
         return None if known is None else known.partitions[0]
 
     async def put(self, topic: str, letter: NewRecord) -> None:
-        """Append one; returns when it is durable."""
+        """Append one; returns when it is durable. BrokerError if it is not: try again."""
         partition = (await self._ensure(topic)).partitions[0]
-        appended = partition.append(read_batch(build_batch([letter])))
-        await partition.wait_durable(appended.end_offset)
+        try:
+            appended = partition.append(read_batch(build_batch([letter])))
+            await partition.wait_durable(appended.end_offset)
+        except StorageError as error:
+            if partition.log is not None:
+                raise
+            raise BrokerError(
+                f"topic {topic} was deleted while a dead letter was written to it",
+                code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ) from error
 
     async def _ensure(self, name: str) -> Topic:
         known = self._topics.get(name)

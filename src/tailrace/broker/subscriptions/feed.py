@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Iterator
 
 from tailrace.broker.partition import Partition
-from tailrace.model import BrokerError, Offset, OffsetOutOfRange
+from tailrace.model import BrokerError, Offset, OffsetOutOfRange, StorageError
 from tailrace.records import Batch, BatchError, Record, iter_batches
 from tailrace.runtime import Supervisor
 from tailrace.storage.api import Slice
@@ -120,7 +120,7 @@ class Feed:
                     return record if record.offset == offset else None
         except (OffsetOutOfRange, BatchError):
             self.end_fetching()
-        except BrokerError:
+        except (BrokerError, StorageError):
             if self._partition.log is not None:
                 raise
             # Else the topic is gone.
@@ -203,6 +203,11 @@ class Feed:
             pass  # trimmed meanwhile: the next look finds out
         except BrokerError as error:
             self.error = error
+        except Exception as error:
+            self._loading = None
+            if isinstance(error, StorageError) and self._partition.log is None:
+                return  # the topic was deleted while it was read
+            raise
         self._loading = None
         if self.error is None:
             self._wake()

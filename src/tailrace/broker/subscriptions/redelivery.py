@@ -114,6 +114,11 @@ class Redelivery:
         self._to_fetch.append(fetch)
         self._start_fetching()
 
+    def _fetch_again(self, fetch: _Fetch) -> None:
+        """Its turn came by time, and no other may follow that looks whether there is room."""
+        self._to_fetch.append(fetch)
+        self.go_on()
+
     def _start_fetching(self) -> None:
         if self._fetching is None and not self._is_full() and not self._closed:
             self._fetching = self._tasks.start(f"{self._config.name} refetch", self._fetch_all())
@@ -146,7 +151,7 @@ class Redelivery:
             logger.warning(
                 "message not read, tried again in %d s: %s offset=%d %s", _RETRY_S, partition, offset, error
             )
-            asyncio.get_running_loop().call_later(_RETRY_S, self._fetch_soon, fetch)
+            asyncio.get_running_loop().call_later(_RETRY_S, self._fetch_again, fetch)
             return
         if not fetch.is_due():
             return
@@ -171,6 +176,7 @@ class Redelivery:
                         self._config.dead_letter_topic,
                         error,
                     )
+                    self._to_bury.rotate(-1)  # one that cannot be written does not hold up the others
                     await asyncio.sleep(_RETRY_S)
                 else:
                     self._to_bury.popleft()

@@ -163,7 +163,11 @@ class SubscribedPartition:
 
 
 def is_expired(record: Record, now_ms: int) -> bool:
-    """Whether the time to live that a message carries is over; one that makes no sense is none."""
+    """Whether the time to live that a message carries is over; one that makes no sense is none.
+
+    Messages carry the time of day, so that is what they are measured by: a clock that was wrong when this
+    node started, and was set right since, must not cost them their lives.
+    """
     for name, value in record.headers:
         if name == TTL:
             return value is not None and value.isdigit() and record.timestamp + int(value[:18]) < now_ms

@@ -123,8 +123,12 @@ class Subscription:
             self.add_partition(partition)
 
     def add_partition(self, partition: SubscribedPartition) -> None:
+        """Deliver from this one too; it takes the place of one whose topic was deleted and made anew."""
+        name = partition.source.topic, partition.source.partition
+        if (gone := self._by_name.get(name)) is not None:  # nobody can settle what is left of it
+            self._move(gone, gone.machine.cursor.position)
         self.partitions.append(partition)
-        self._by_name[partition.source.topic, partition.source.partition] = partition
+        self._by_name[name] = partition
         partition.partition.waiters.add(self.wake)
         self.wake()
 
@@ -342,7 +346,7 @@ class Subscription:
         self._see_to_times(now_ms)
         if self._members:
             waited = len(self._dispatch)  # they took room that is free again once they are given away
-            more = self._fill(now_ms)
+            more = self._fill()
             given = self._assign(now_ms)
             if more or given >= _TURN_MESSAGES or (waited and given):
                 self.wake()
@@ -365,7 +369,7 @@ class Subscription:
             for offset in partition.machine.take_due(now_ms):
                 self._redelivery.deliver_again(partition, offset)
 
-    def _fill(self, now_ms: int) -> bool:
+    def _fill(self) -> bool:
         """Take new messages from the feeds, as many as can be given away; whether to go on next turn."""
         wanted = _LOOK_AHEAD if self._looks_ahead else sum(member.room for member in self._members.values())
         room = self.config.unacked_max - self.unacked
@@ -374,7 +378,7 @@ class Subscription:
             return False
         prioritised = self.config.priority
         messages_left, bytes_left = _TURN_MESSAGES, _TURN_BYTES
-        for partition, record in self._intake.take(min(missing, messages_left), now_ms):
+        for partition, record in self._intake.take(min(missing, messages_left), self._clock.now_ms()):
             priority = priority_of(record) if prioritised else PRIORITY_DEFAULT
             size = size_of(record)
             pending = Pending(partition, record, again=False, priority=priority, size=size)
@@ -390,6 +394,7 @@ class Subscription:
         """Give messages to members until one of them runs out; how many messages wait no longer."""
         at_once = self.config.delivery is Guarantee.AT_MOST_ONCE
         keeps_keys = self.config.mode is Mode.KEY_SHARED
+        today_ms = self._clock.now_ms()  # which is what the times of messages are; a lock's are steady
         counters, taken, sent_bytes = self.counters, 0, 0
         delivered = counters.delivered
         while taken < _TURN_MESSAGES and (pair := self._dispatch.next()) is not None:
@@ -399,7 +404,7 @@ class Subscription:
             if not pending.again:
                 self._ahead_bytes -= pending.size
             machine, offset = partition.machine, record.offset
-            if record.headers and is_expired(record, now_ms) and machine.can_deliver(offset):
+            if record.headers and is_expired(record, today_ms) and machine.can_deliver(offset):
                 self._pass_expired(partition, record)
                 continue
             count = machine.deliver(offset, member=member.id, now_ms=now_ms)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -83,6 +83,7 @@ class Subscriptions:
         self._changes: set[asyncio.Task[Any]] = set()  # under way, or waiting for their turn
         self._loaded = asyncio.Event()
         self._failed: set[int] = set()  # partitions that could not be read
+        self._first_epoch = 0  # above those of what was deleted, for which somebody may still work
         self._closed = False
 
     def __repr__(self) -> str:
@@ -200,7 +201,7 @@ class Subscriptions:
         positions = [(each, await resolve_start(start, each)) for each in list(topic.partitions)]
         subscription = self._new(config, stored.created_ms)
         partitions = [
-            self._subscribe(subscription, topic, partition, place, _fresh(position))
+            self._subscribe(subscription, topic, partition, place, _fresh(position, epoch=self._first_epoch))
             for place, (partition, position) in enumerate(positions)
         ]
         now_ms = self._clock.now_ms()
@@ -219,6 +220,7 @@ class Subscriptions:
         records = [definition_tombstone(name, time_ms=now_ms)]
         for partition in subscription.partitions:
             records.extend(partition.records.tombstones(time_ms=now_ms))
+        self._first_epoch = max(self._first_epoch, _next_epoch(subscription.partitions))
         subscription.close(notice=Notice(event="deleted", reason=reason))
         assert subscription.writer is not None
         subscription.writer.end()  # no write of its own may come after the tombstones
@@ -365,7 +367,8 @@ class Subscriptions:
         if topic is None:
             return None
         partition = topic.partitions[0]
-        start = _fresh(partition.start_offset)
+        before = [each for each in subscription.partitions if each.source.topic == topic.name]
+        start = _fresh(partition.start_offset, epoch=max(self._first_epoch, _next_epoch(before)))
         snapshot = replace(start, limit=partition.start_offset)
         added = self._subscribe(subscription, topic, partition, len(subscription.partitions), snapshot)
         subscription.add_partition(added)
@@ -436,9 +439,14 @@ class Subscriptions:
             )
 
 
-def _fresh(position: int) -> CursorSnapshot:
+def _fresh(position: int, *, epoch: int = 0) -> CursorSnapshot:
     """The state of a partition of which nothing was delivered from `position` on."""
-    return CursorSnapshot(version=0, epoch=0, position=position)
+    return CursorSnapshot(version=0, epoch=epoch, position=position)
+
+
+def _next_epoch(partitions: Iterable[SubscribedPartition]) -> int:
+    """One that nobody was delivered anything in; 0 where there was nothing."""
+    return max((each.machine.epoch + 1 for each in partitions), default=0)
 
 
 def _differs(existing: SubscriptionConfig, wanted: SubscriptionConfig) -> BrokerError:

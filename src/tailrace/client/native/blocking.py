@@ -200,9 +200,8 @@ class Subscription:
 
     def stop_workers(self) -> None:
         """Let no worker begin with another message, and wait a while for those that run."""
-        if self._thread.loop.is_closed():
+        if not self._thread.post(self._stop_inbox):
             return
-        self._thread.loop.call_soon_threadsafe(self._stop_inbox)
         until_s = time.monotonic() + self._stop_timeout_s
         for worker in self._workers:
             if worker is not threading.current_thread():
@@ -215,10 +214,9 @@ class Subscription:
     def _finish(self, message: AsyncMessage, error: BaseException | None) -> None:
         """In a worker: have the loop settle a message. The loop is woken once for all that come close."""
         self._finished.append((message, error))
-        if self._is_handing_back or self._thread.loop.is_closed():
-            return  # once the client is closed nobody can be told: the message comes again
-        self._is_handing_back = True
-        self._thread.loop.call_soon_threadsafe(self._hand_back)
+        if not self._is_handing_back:
+            self._is_handing_back = True
+            self._thread.post(self._hand_back)  # once the client is closed, in vain: the message comes again
 
     def _hand_back(self) -> None:
         """In the loop. What is appended while the flag is up is seen here; later ones wake us again."""

@@ -81,7 +81,15 @@ class Recovery:
 
 
 def plan_recovery(failed: Sequence[Flight]) -> Recovery:
-    """Decide about flights in their order, each of which has a failure."""
+    """Decide about flights in their order, each of which has a failure.
+
+    What was refused for now may have been stored all the same, as one that was not durable in time is. Under
+    another producer it would be stored twice, so nothing is renumbered before its fate is known.
+    """
+    first = failed[0].failure
+    assert first is not None
+    if first.retriable and first.code not in _OUT_OF_ORDER:
+        return Recovery(again=list(failed))
     again: list[Flight] = []
     refused: list[Flight] = []
     renumber = False

@@ -59,7 +59,7 @@ class Parts:
             on_status=config.on_status,
         )
         self.catalog = Catalog(self.link)
-        self.settlements = Settlements()
+        self.settlements = Settlements(timeout_s=config.request_timeout_s)
         self.subscriptions = Subscriptions(self.link, self.settlements, on_notice=config.on_notice)
         self.publisher = Publisher(
             self.link,

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from typing import TypeAlias
 
+from tailrace.client.error import TimedOut
 from tailrace.client.native.connection import Connection, Failure
 from tailrace.client.native.error import BrokerGone, error_of
 from tailrace.client.native.message import Delivered
@@ -86,9 +87,10 @@ class Batch:
 class Settlements:
     """Of all subscriptions of one client."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, timeout_s: float) -> None:
         self.cursors: dict[str, dict[int, int]] = {}
         """The newest acknowledged offset by subscription and partition, as far as this client knows."""
+        self._timeout_s = timeout_s  # for whoever waits; what is to be said is said all the same
         self._loop = asyncio.get_running_loop()
         self._connection: Connection | None = None
         self._acks: dict[Place, Batch] = {}  # still open
@@ -107,21 +109,34 @@ class Settlements:
             return
         waiter: Waiter = self._loop.create_future()
         self.ack_nowait(message, waiter)
-        await waiter
+        await self._confirmation(waiter, message)
 
     async def nack(self, message: Delivered, *, delay_ms: int | None, reason: str) -> None:
         if message.is_settled:
             return
         waiter: Waiter = self._loop.create_future()
         self.nack_nowait(message, delay_ms=delay_ms, reason=reason, waiter=waiter)
-        await waiter
+        await self._confirmation(waiter, message)
 
     async def extend(self, message: Delivered, *, extend_ms: int) -> None:
         if message.is_settled:
             return
         waiter: Waiter = self._loop.create_future()
         self.extend_nowait(message, extend_ms=extend_ms, waiter=waiter)
-        await waiter
+        await self._confirmation(waiter, message)
+
+    async def _confirmation(self, waiter: Waiter, message: Delivered) -> None:
+        deadline = asyncio.timeout(self._timeout_s)
+        try:
+            async with deadline:
+                await waiter
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise
+            raise TimedOut(
+                f"the broker did not confirm within {self._timeout_s:g} s what became of {message}. It is"
+                " told as soon as it can be reached; until then the message may come again"
+            ) from error
 
     def ack_nowait(self, message: Delivered, waiter: Waiter | None = None) -> None:
         """Acknowledge at the end of this turn."""

@@ -39,6 +39,9 @@ _FINAL = frozenset(
     }
 )
 
+# It was deleted meanwhile, or this is another connection than the one that was a member.
+_NO_MEMBERSHIP = frozenset({ErrorCode.RESOURCE_NOT_FOUND, ErrorCode.UNKNOWN_MEMBER_ID})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
@@ -131,7 +134,7 @@ class Subscriptions:
         except ConnectionLost as error:
             _log.debug("the lost connection has ended the membership in %s: %s", name, error)
         except BrokerError as error:
-            if error.code != ErrorCode.RESOURCE_NOT_FOUND:  # else it was deleted meanwhile
+            if error.code not in _NO_MEMBERSHIP:
                 raise
 
     async def leave_all(self) -> None:

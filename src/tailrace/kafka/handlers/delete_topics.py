@@ -44,7 +44,7 @@ async def _delete(call: Call, asked: DeleteTopicState, *, repeated: bool) -> Del
             raise invalid_request("the topic is named more than once")
         topic = _find(call, asked)
         result.name, result.topic_id = topic.name, topic.id
-        await call.broker.delete_topic(topic.name)
+        await call.broker.delete_topic(topic.name, topic_id=topic.id if asked.name is None else None)
     except ANSWERABLE as error:
         result.error_code, result.error_message = error_of(error)
     return result

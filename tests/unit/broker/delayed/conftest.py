@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from tests import unhurried
 
 from tailrace.broker import BrokerConfig, Counters, NewTopic, Partition, Topic, Topics
 from tailrace.broker.delayed import DELAYED_ID, Delayed
@@ -163,6 +164,6 @@ def play(request: pytest.FixtureRequest, tmp_path: Path) -> Play:
                 await stage.close()
             assert not stage.failures
 
-        asyncio.run(asyncio.wait_for(main(), 60))
+        unhurried.run(asyncio.wait_for(main(), 120))
 
     return run

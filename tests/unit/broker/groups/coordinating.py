@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from typing import Any, TypeVar
 
 import pytest
+from tests import unhurried
 from tests.unit.broker.groups.conftest import REBALANCE_MS, SESSION_MS, subscription
 from tests.unit.broker.groups.offsets_log import MemoryOffsetsLog
 
@@ -56,11 +57,11 @@ class Scene:
         await self.groups.wait_loaded()
         return self
 
-    async def restart(self, *, wait: bool = True) -> None:
+    async def restart(self, *, wait: bool = True, topics: Collection[str] | None = None) -> None:
         """The process ends as if killed, and starts again over the same log."""
         await self.groups.close()
         self.groups = self._new()
-        await self.groups.start()
+        await self.groups.start(topics=topics)
         if wait:
             await self.groups.wait_loaded()
 
@@ -165,7 +166,7 @@ def play(scenario: Callable[[Scene], Awaitable[None]], scene: Callable[[], Scene
     async def bounded() -> None:
         stage = await scene().open()
         try:
-            await asyncio.wait_for(scenario(stage), timeout=20)
+            await asyncio.wait_for(scenario(stage), timeout=120)
         finally:
             stage.log.release_appends()
             stage.log.release_reads()
@@ -173,4 +174,4 @@ def play(scenario: Callable[[Scene], Awaitable[None]], scene: Callable[[], Scene
         assert stage.failures == []
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
-    asyncio.run(bounded())
+    unhurried.run(bounded())

@@ -249,6 +249,59 @@ def test_a_client_may_say_how_long_its_offset_is_kept() -> None:
     play(scenario)
 
 
+def test_a_commit_is_never_taken_and_then_removed_with_its_group() -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.commit({T0: 1})
+        scene.clock.advance(8 * DAY_MS)
+        scene.groups.tick()
+        assert await scene.commit({T0: 2}) == {T0: ErrorCode.COORDINATOR_NOT_AVAILABLE}  # a client asks again
+        await settle()
+        assert await scene.commit({T0: 2}) == {T0: ErrorCode.NONE}
+        await settle()
+        assert scene.fetched(T0) == [2]
+
+    play(scenario)
+
+
+def test_a_commit_that_comes_as_the_old_position_expires_is_kept() -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.commit({T0: 1})
+        await scene.advance(5 * DAY_MS)
+        await scene.commit({T1: 1})
+        scene.clock.advance(3 * DAY_MS)
+        scene.groups.tick()
+        assert await scene.commit({T0: 2}) == {T0: ErrorCode.NONE}
+        await settle()
+        assert scene.fetched(T0, T1) == [2, 1]
+        await scene.restart()
+        assert scene.fetched(T0, T1) == [2, 1]
+
+    play(scenario)
+
+
+def test_a_commit_that_is_refused_leaves_no_group_behind() -> None:
+    async def scenario(scene: Scene) -> None:
+        refused = await scene.commit({T0: OffsetToCommit(1, metadata="x" * 5000)})
+        assert refused == {T0: ErrorCode.OFFSET_METADATA_TOO_LARGE}
+        assert scene.groups.list_groups() == []
+
+    play(scenario)
+
+
+def test_a_start_forgets_positions_in_topics_that_are_gone() -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.commit({T0: 1, U0: 2})
+        await scene.commit({T0: 3}, group="h")
+        await scene.restart(topics={"u"})
+        assert scene.fetched(T0, U0) == [-1, 2]
+        assert [group.group_id for group in scene.groups.list_groups()] == ["g"]
+        await settle()
+        await scene.restart()  # not told of topics: what is gone is gone from the log
+        assert scene.fetched(T0, U0) == [-1, 2] and scene.fetched(T0, group="h") == [-1]
+
+    play(scenario)
+
+
 def test_a_removal_that_fails_is_tried_again() -> None:
     async def scenario(scene: Scene) -> None:
         await scene.commit({T0: 1})

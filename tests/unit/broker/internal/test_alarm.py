@@ -33,7 +33,7 @@ def test_it_rings_for_the_earliest_even_if_that_was_planned_last() -> None:
         alarm: Alarm[str] = Alarm(clock, rung.set)
         alarm.plan(clock.steady_ms() + 3_600_000, "late")
         alarm.plan(clock.steady_ms(), "now")
-        await asyncio.wait_for(rung.wait(), 10)
+        await asyncio.wait_for(rung.wait(), 60)
         assert [name for _, name in alarm.take_due(clock.steady_ms())] == ["now"]
         alarm.cancel()
 

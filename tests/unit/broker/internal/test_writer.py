@@ -51,7 +51,7 @@ class Rig:
 
 def play(scenario: Callable[[], Awaitable[None]]) -> None:
     async def bounded() -> None:
-        await asyncio.wait_for(scenario(), timeout=20)
+        await asyncio.wait_for(scenario(), timeout=120)
 
     asyncio.run(bounded())
 

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests import unhurried
 
 from tailrace.broker import Broker, BrokerConfig, NewTopic, Node, Partition, Topic
 from tailrace.broker.publishing import NewMessage
@@ -34,7 +35,7 @@ from tailrace.storage.segment import DirectoryConfig, SegmentStorage
 from tailrace.testing import FakeClock
 
 TOPIC = "orders"
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 NODE = BrokerId(1)
 SMALL = DirectoryConfig(free_bytes_min=0, checkpoint_interval_ms=3_600_000)
 COLD = DirectoryConfig(free_bytes_min=0, checkpoint_interval_ms=3_600_000, tail_bytes_max=0)
@@ -287,7 +288,7 @@ def play(scenario: Scenario) -> None:
             await storage.close()
             await metadata.close()
 
-    asyncio.run(asyncio.wait_for(main(), DEADLINE_S))
+    unhurried.run(asyncio.wait_for(main(), DEADLINE_S))
 
 
 def play_lives(path: Path, *lives: Scenario, config: DirectoryConfig = SMALL) -> None:
@@ -300,7 +301,7 @@ def play_lives(path: Path, *lives: Scenario, config: DirectoryConfig = SMALL) ->
                 await life(rig)
             clock.advance(1_000)
 
-    asyncio.run(asyncio.wait_for(main(), DEADLINE_S))
+    unhurried.run(asyncio.wait_for(main(), DEADLINE_S))
 
 
 @asynccontextmanager

@@ -61,7 +61,7 @@ def play(scenario: Callable[[Stage], Awaitable[None]]) -> None:
     async def main() -> None:
         await scenario(Stage())
 
-    asyncio.run(asyncio.wait_for(main(), 10))
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 async def turn() -> None:

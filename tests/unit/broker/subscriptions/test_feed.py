@@ -9,13 +9,13 @@ import pytest
 
 from tailrace.broker.partition import Partition
 from tailrace.broker.subscriptions.feed import Feed
-from tailrace.model import BrokerError, ErrorCode, LogDamaged, Offset
+from tailrace.model import BrokerError, ErrorCode, LogDamaged, Offset, StorageError
 from tailrace.records import CONTROL_BIT, HEADER_BYTES, build_batch, crc32c, read_batch
 from tailrace.runtime import Supervisor
 from tailrace.storage import Slice
 from tailrace.testing import FakeClock
 
-from .rig import COLD, Rig, make_cold, play, play_lives
+from .rig import COLD, TOPIC, Rig, make_cold, play, play_lives
 
 NOW_MS = FakeClock().now_ms()
 
@@ -363,5 +363,58 @@ def test_what_was_in_a_topic_that_is_deleted_is_gone() -> None:
         await rig.broker.delete_topic("orders")
         assert await fed.feed.fetch(0) is None
         await asyncio.sleep(0)
+
+    play(scenario)
+
+
+def test_a_topic_that_is_deleted_while_it_is_read_is_nobody_s_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_cold(monkeypatch)
+
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        await rig.publish(*[b"v"] * 10)
+        reading, deleted = asyncio.Event(), asyncio.Event()
+
+        async def read(partition: Partition, offset: Offset, *, bytes_max: int) -> Slice:
+            log = partition.log
+            assert log is not None
+            reading.set()
+            await deleted.wait()
+            return await log.read(offset, bytes_max=bytes_max)
+
+        monkeypatch.setattr(Partition, "read", read)
+        fed = Fed(rig.partition())
+        assert fed.drain() == []
+        fetching = asyncio.ensure_future(fed.feed.fetch(3))
+        await reading.wait()
+        await rig.broker.delete_topic(TOPIC)
+        deleted.set()
+        assert await fetching is None
+        await rig.wait_until(lambda: not fed.feed.is_loading)
+        assert fed.drain() == [] and not fed.failures
+
+    play_lives(tmp_path, scenario)
+
+
+def test_trouble_of_the_storage_is_told_and_the_feed_does_not_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make_cold(monkeypatch)
+
+    async def fail(partition: Partition, offset: Offset, *, bytes_max: int) -> Slice:
+        raise StorageError("read", "a disk", "it is on fire")
+
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        await rig.publish(b"v")
+        monkeypatch.setattr(Partition, "read", fail)
+        fed = Fed(rig.partition())
+        assert fed.drain() == [] and fed.feed.is_loading
+        await rig.wait_until(lambda: fed.failures)
+        assert ["on fire" in str(each) for each in fed.failures] == [True]
+        assert repr(fed.feed).endswith("at 0>") and fed.drain() == []
+        await rig.wait_until(lambda: len(fed.failures) == 2)  # it was read again, and is not waited for
 
     play(scenario)

@@ -310,6 +310,19 @@ def test_a_message_whose_time_is_over_is_passed_over() -> None:
     play(scenario)
 
 
+def test_a_clock_that_is_set_right_does_not_end_the_time_of_what_comes_after() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        ann = rig.join(work := await rig.subscribe())
+        rig.clock.set_back(3_600_000)
+        await rig.publish(b"short", ttl_ms="1000")
+        await rig.turns()
+        assert ann.values == [b"short"]
+        assert work.partitions[0].expired == 0
+
+    play(scenario)
+
+
 def test_a_message_whose_time_ends_before_it_comes_again_is_passed_over() -> None:
     async def scenario(rig: Rig) -> None:
         await rig.topic()

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.broker import Partition
 from tailrace.broker.subscriptions import Start, Subscription
 from tailrace.broker.subscriptions.machine import State
 from tailrace.broker.subscriptions.retained import Retained
-from tailrace.model import BrokerError, ErrorCode
+from tailrace.model import BrokerError, ErrorCode, Offset
 
 from .rig import COLD, TOPIC, Inbox, Rig, play, play_lives
 
@@ -161,10 +162,76 @@ def test_letters_that_cannot_be_written_are_written_later() -> None:
         rig.log(topic=LETTERS).refusal = None
         await dead(rig, work, 2)
         assert work.partitions[0].machine.cursor.position == 3
-        assert [each["value"] for each in await rig.broker.subscriptions.dead_letters("work", 9)] == [
-            "a",
-            "b",
-        ]
+        letters = await rig.broker.subscriptions.dead_letters("work", 9)
+        assert sorted(each["value"] for each in letters) == ["a", "b"]
+
+    play(scenario)
+
+
+def test_one_letter_that_its_topic_never_takes_does_not_hold_up_the_others() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        await rig.topic(LETTERS, cleanup_policy="compact")
+        work = await rig.subscribe(max_deliveries=1)
+        ann = rig.join(work)
+        await rig.publish(b"has no key")
+        await rig.publish(b"a", key=b"k")
+        await rig.publish(b"b", key=b"l")
+        await rig.turns()
+        await fail(rig, ann, 0, 1, 2)
+        await dead(rig, work, 2)
+        assert work.unacked == 1 and work.partitions[0].machine.cursor.position == 0
+
+    play(scenario)
+
+
+def test_a_letter_whose_topic_is_deleted_meanwhile_is_written_to_the_next_one(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        letters = await rig.topic(LETTERS)
+        work = await rig.subscribe(max_deliveries=1)
+        ann = rig.join(work)
+        await rig.publish(b"a")
+        await rig.wait_until(lambda: ann.has(1))
+        waited = Partition.wait_durable
+        with pytest.MonkeyPatch.context() as patched:
+
+            async def wait(partition: Partition, end: Offset) -> None:
+                if partition is letters.partitions[0]:
+                    log = partition.log
+                    assert log is not None
+                    patched.undo()
+                    await rig.broker.delete_topic(LETTERS)
+                    await log.wait_durable(Offset(end + 1))
+                await waited(partition, end)
+
+            patched.setattr(Partition, "wait_durable", wait)
+            ann.nack(0)
+            await dead(rig, work, 1)
+        assert len(await rig.broker.subscriptions.dead_letters("work", 9)) == 1
+        assert rig.broker.failure is None
+
+    play_lives(tmp_path, scenario)
+
+
+def test_an_acknowledgement_of_a_letter_does_not_count_for_another_topic_s() -> None:
+    async def scenario(rig: Rig) -> None:
+        work, ann = await with_letters(rig, 1)
+        await work.redrive()
+        await rig.turns()
+        (old,) = ann.got
+        await rig.broker.delete_topic(LETTERS)
+        await rig.publish(b"new")
+        await rig.turns()
+        await fail(rig, ann, 1)
+        await dead(rig, work, 2)
+        assert await work.redrive() == 1
+        await rig.turns()
+        assert ann.values == [b"0", b"new", b"new"]
+        assert await ann.ack(0, topic=LETTERS, epoch=old.epoch) == 0
+        assert work.unacked == 1 and ann.joined().held == 1
+        assert await ann.ack(0, topic=LETTERS, epoch=ann.got[-1].epoch) == 1
+        assert work.unacked == 0 and ann.joined().held == 0
 
     play(scenario)
 

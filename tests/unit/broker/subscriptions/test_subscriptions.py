@@ -277,6 +277,25 @@ def test_a_deleted_subscription_begins_anew() -> None:
     play(scenario)
 
 
+def test_an_acknowledgement_from_before_does_not_count_for_the_next_of_its_name() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        await rig.publish(b"old")
+        ann = rig.join(await rig.subscribe())
+        await rig.turns()
+        await rig.broker.delete_topic(TOPIC)
+        await rig.topic()
+        await rig.publish(b"new")
+        bob = rig.join(work := await rig.subscribe(), "bob")
+        await rig.turns()
+        late: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        assert work.ack("", 0, ann.got[0].epoch, [(0, 1)], late) == 0
+        assert bob.values == [b"new"] and work.unacked == 1
+        assert await bob.ack(0, epoch=bob.got[0].epoch) == 1
+
+    play(scenario)
+
+
 def test_a_deleted_subscription_is_gone_after_a_restart(tmp_path: Path) -> None:
     async def first(rig: Rig) -> None:
         await rig.topic()
@@ -499,4 +518,4 @@ def test_a_partition_of_cursors_that_cannot_be_read_is_not_served(tmp_path: Path
                 with pytest.raises(BrokerError, match="could not be read"):
                     await rig.subscribe()
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    asyncio.run(asyncio.wait_for(main(), 120))

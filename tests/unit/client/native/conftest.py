@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 
+from tests import unhurried
+
 from tailrace.client.async_client import AsyncClient
 from tailrace.client.loop_thread import LoopThread
 from tailrace.client.native.reconnect import Reconnect
@@ -28,6 +30,7 @@ from tailrace.wire.native import (
 
 T = TypeVar("T")
 
+PATIENCE_S = 60.0  # with what must come; nobody waits for so long unless it hangs
 QUICK = Reconnect(delay_s_min=0.001, delay_s_max=0.01)
 M = MessageType
 
@@ -155,7 +158,7 @@ class FakeDoor:
 
     def client(self, **settings: Any) -> AsyncClient:
         return AsyncClient(
-            "127.0.0.1", self.port, **{"reconnect": QUICK, "request_timeout_s": 5.0, **settings}
+            "127.0.0.1", self.port, **{"reconnect": QUICK, "request_timeout_s": PATIENCE_S, **settings}
         )
 
     @property
@@ -166,7 +169,7 @@ class FakeDoor:
     def of(self, *types: int) -> list[Frame]:
         return [frame for frame in self.frames if frame.type in types]
 
-    async def until(self, condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
+    async def until(self, condition: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
         """Wait until something that a frame or a lost connection may change is so."""
         if condition():
             return
@@ -267,11 +270,11 @@ def run(test: Callable[[FakeDoor], Coroutine[Any, Any, T]]) -> T:
     """Run a test against a door of its own."""
 
     async def main() -> T:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             async with FakeDoor() as door:
                 return await test(door)
 
-    return asyncio.run(main())
+    return unhurried.run(main())
 
 
 @contextmanager

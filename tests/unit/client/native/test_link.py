@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 from itertools import islice, pairwise
 
 import pytest
+from tests import unhurried
+from tests.port import refusing_port
 from tests.unit.client.native.conftest import QUICK, FakeDoor, M, Peer, run
 
 from tailrace.client.async_client import AsyncClient
@@ -17,14 +18,6 @@ from tailrace.client.native.reconnect import Reconnect
 from tailrace.client.native.status import Status
 from tailrace.model import BrokerError, ConfigError, ErrorCode, ProtocolError
 from tailrace.wire.native import Frame, write_frame
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
-
 
 # ---- the policy
 
@@ -65,8 +58,7 @@ def test_the_hello_names_the_client_and_asks_for_a_producer() -> None:
 
 
 def test_nobody_there_and_no_policy_names_the_address_and_the_way_out() -> None:
-    async def main() -> None:
-        port = free_port()
+    async def main(port: int) -> None:
         client = AsyncClient("127.0.0.1", port, reconnect=None)
         with pytest.raises(ConnectionError, match=f"127.0.0.1:{port} .*Try: tailrace up"):
             await client.connect()
@@ -74,22 +66,24 @@ def test_nobody_there_and_no_policy_names_the_address_and_the_way_out() -> None:
         with pytest.raises(ClientClosed, match=r"connect\(\)"):
             await client.publish("t", b"x")
 
-    asyncio.run(main())
+    with refusing_port() as port:
+        unhurried.run(main(port))
 
 
 def test_nobody_there_is_tried_until_the_request_timeout() -> None:
-    async def main() -> None:
-        client = AsyncClient("127.0.0.1", free_port(), reconnect=QUICK, request_timeout_s=0.1)
+    async def main(port: int) -> None:
+        client = AsyncClient("127.0.0.1", port, reconnect=QUICK, request_timeout_s=0.1)
         with pytest.raises(BrokerUnreachable):
             await client.connect()
 
-    asyncio.run(main())
+    with refusing_port() as port:
+        unhurried.run(main(port))
 
 
 def test_a_broker_that_comes_late_is_waited_for() -> None:
-    async def main() -> None:
+    async def main(port: int) -> None:
         door = FakeDoor()
-        door.port = free_port()
+        door.port = port
         client = door.client()
         connecting = asyncio.ensure_future(client.connect())
         await door.open()
@@ -98,7 +92,8 @@ def test_a_broker_that_comes_late_is_waited_for() -> None:
         await client.disconnect()
         await door.close()
 
-    asyncio.run(main())
+    with refusing_port() as port:
+        unhurried.run(main(port))
 
 
 def test_a_port_that_says_nothing_is_given_up_in_time() -> None:
@@ -153,6 +148,17 @@ def test_a_client_can_be_used_again_after_disconnect() -> None:
 
 
 # ---- coming back
+
+
+def test_connecting_twice_at_once_opens_one_connection() -> None:
+    async def test(door: FakeDoor) -> None:
+        client = door.client()
+        await asyncio.gather(client.connect(), client.connect())
+        await client.describe_topics()
+        assert len(door.peers) == 1
+        await client.disconnect()
+
+    run(test)
 
 
 def test_the_status_follows_the_connection_and_is_told() -> None:

@@ -356,6 +356,60 @@ def test_an_unknown_topic_is_an_error_and_forgotten() -> None:
     run(test)
 
 
+def test_a_topic_made_anew_with_fewer_partitions_is_asked_for_again() -> None:
+    async def test(door: FakeDoor) -> None:
+        door.topics["t"] = 3
+
+        def publish(peer: Peer, frame: Frame) -> None:
+            if int(frame.properties["_partition"]) < door.topics["t"]:
+                door.publish(peer, frame)
+            else:
+                peer.refuse(frame, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t has 1 partitions")
+
+        door.on[M.PUBLISH] = publish
+        async with door.client() as client:
+            await client.publish("t", b"0")
+            door.topics["t"] = 1
+            for number in range(1, 5):
+                assert (await client.publish("t", b"%d" % number)).partition == 0
+            with pytest.raises(BrokerError, match="t has 1 partitions"):
+                await client.publish("t", b"there", partition=2)
+        assert door.log["t", 0] == [b"0", b"1", b"2", b"3", b"4"]
+
+    run(test)
+
+
+def test_what_was_refused_for_now_and_stored_is_not_stored_again_because_of_another() -> None:
+    async def test(door: FakeDoor) -> None:
+        held: list[tuple[Peer, Frame]] = []
+
+        def refuse_bad(peer: Peer, frame: Frame) -> None:
+            if bytes(frame.body) == b"bad":
+                peer.refuse(frame, ErrorCode.MESSAGE_TOO_LARGE)
+            else:
+                door.publish(peer, frame)
+
+        async with door.client() as client:
+            await client.publish("t", b"0")
+            door.on[M.PUBLISH] = lambda peer, frame: held.append((peer, frame))
+            slow = asyncio.ensure_future(client.publish("t", b"slow"))
+            await door.until(lambda: len(held) == 1)
+            bad = asyncio.ensure_future(client.publish("t", b"bad"))
+            await door.until(lambda: len(held) == 2)
+            door.on[M.PUBLISH] = refuse_bad
+            (peer, first), (_, second) = held
+            door.store(peer, first)
+            peer.refuse(first, ErrorCode.REQUEST_TIMED_OUT, retriable=True)
+            peer.refuse(second, ErrorCode.MESSAGE_TOO_LARGE)
+            await slow
+            with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
+                await bad
+            await client.publish("t", b"1")
+        assert door.log["t", 0] == [b"0", b"slow", b"1"]
+
+    run(test)
+
+
 def test_the_first_flight_of_a_lane_goes_alone_until_it_is_taken() -> None:
     async def test(door: FakeDoor) -> None:
         held: list[tuple[Peer, Frame]] = []

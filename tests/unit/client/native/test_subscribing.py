@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from tests.unit.client.native.conftest import FakeDoor, M, Peer, run
 
-from tailrace.client.error import ClientError
+from tailrace.client.error import ClientError, TimedOut
 from tailrace.client.native.message import AsyncMessage
 from tailrace.client.native.settlement import clean_reason, ranges_of
 from tailrace.client.native.subscriptions import Notice
@@ -398,6 +398,48 @@ def test_an_acknowledgement_without_a_reply_is_sent_again() -> None:
             await (await anext(subscription)).ack()
         first, second = door.of(M.ACK)
         assert first.properties == second.properties
+
+    run(test)
+
+
+def test_who_waits_for_a_confirmation_waits_as_long_as_for_any_request() -> None:
+    async def test(door: FakeDoor) -> None:
+        door.on[M.ACK] = lambda peer, _: None
+        async with door.client() as client:
+            subscription = await client.subscribe_to_subscription("s", auto_ack=False)
+            door.peer.deliver(4)
+            message = await anext(subscription)
+            assert client._parts is not None
+            client._parts.settlements._timeout_s = 0.01
+            with pytest.raises(TimedOut, match=r"did not confirm within 0\.01 s"):
+                await message.ack()
+            del door.on[M.ACK]
+            door.peer.drop()
+            await door.got(M.ACK, 2)
+
+    run(test)
+
+
+def test_a_subscription_may_be_left_on_another_connection_than_it_was_joined_on() -> None:
+    async def test(door: FakeDoor) -> None:
+        door.on[M.UNSUBSCRIBE] = lambda peer, frame: peer.refuse(frame, ErrorCode.UNKNOWN_MEMBER_ID)
+        begun, release = asyncio.Event(), asyncio.Event()
+
+        async def handle(_: AsyncMessage) -> None:
+            begun.set()
+            await release.wait()
+
+        async with door.client() as client:
+            subscription = await client.subscribe_to_subscription("s", handle)
+            door.peer.deliver(4)
+            await begun.wait()
+            leaving = asyncio.ensure_future(subscription.close())
+            await asyncio.sleep(0)
+            door.peer.drop()
+            await door.until(lambda: len(door.peers) == 2)
+            await client.describe_topics()
+            release.set()
+            await leaving
 
     run(test)
 

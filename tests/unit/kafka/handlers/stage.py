@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TypeVar
 
+from tests import unhurried
+
 from tailrace.broker import Broker, BrokerConfig, NewTopic, Node, Partition, Topic
 from tailrace.cluster import SqliteMetadata
 from tailrace.kafka.call import Call
@@ -77,7 +79,7 @@ def play(
             await storage.close()
             await metadata.close()
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    unhurried.run(asyncio.wait_for(main(), 120))
 
 
 def versions(key: int) -> Iterable[int]:

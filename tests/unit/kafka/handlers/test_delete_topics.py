@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from uuid import UUID, uuid4
 
 import pytest
@@ -51,6 +52,20 @@ def test_topics_go_by_name(version: int) -> None:
             assert gone.error_message is None and unknown.error_message
         if version >= 6:
             assert gone.topic_id == topic.id
+
+    play(scenario)
+
+
+def test_a_topic_that_got_the_name_of_another_does_not_go_by_the_id_of_that_one() -> None:
+    async def scenario(stage: Stage) -> None:
+        old = await stage.topic("orders")
+        going = asyncio.ensure_future(stage.broker.topics.delete("orders"))
+        coming = asyncio.ensure_future(stage.topic("orders"))
+        await asyncio.sleep(0)  # both wait for their turn, and the old one is still there
+        (result,) = await delete(stage, by_id(old.id))
+        assert result.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        await going
+        assert stage.broker.topics.get("orders") is await coming
 
     play(scenario)
 

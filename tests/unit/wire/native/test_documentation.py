@@ -159,7 +159,7 @@ def test_the_documented_client_runs() -> None:
             [sys.executable, "-W", "error", "-c", code],
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=120,
             check=False,
         )
     assert done.stderr == ""
