@@ -23,8 +23,8 @@ from tailrace.testing.faults import LOG_CONFIG, BatchSource, Ledger, WriterProce
 from tailrace.testing.faults.disk import DirectDisk, FaultyDisk
 from tailrace.testing.faults.writer import report_found, write_all
 
-_DEADLINE_S = 10
-_LIFE_S = 30
+_DEADLINE_S = 60
+_LIFE_S = 120
 _TURNS = 6
 _LIVES = 3
 

@@ -14,6 +14,8 @@ import pytest
 
 from tailrace.testing.crashes import Failed, Options, play, play_flipped, sweep
 
+pytestmark = pytest.mark.usefixtures("untraced")
+
 HISTORIES = 600
 FLIPS = 250
 SWEEP_SECONDS = 15.0

@@ -370,7 +370,9 @@ def _reserve(fd: int, end: int) -> None:
     """Python's own posix_fallocate would change the size; a file system that cannot reserve is left alone."""
     if _libc is None:
         return
-    if _libc.fallocate(fd, _FALLOC_FL_KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(end)) != 0:
+    while _libc.fallocate(fd, _FALLOC_FL_KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(end)) != 0:
         code = ctypes.get_errno()
-        if code not in (errno.EOPNOTSUPP, errno.ENOSYS):
+        if code in (errno.EOPNOTSUPP, errno.ENOSYS):
+            return
+        if code != errno.EINTR:  # tmpfs gives up when a signal comes, and is asked again
             raise OSError(code, os.strerror(code))

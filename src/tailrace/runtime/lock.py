@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 
 from tailrace.model import StorageError
 
@@ -29,8 +30,9 @@ class DirectoryLock:
                 f"the data directory is in use by pid {owner}",
                 hint="Stop that process, or choose another directory",
             ) from error
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+        with suppress(OSError):  # on a full disk the lock holds all the same, and only the name is missing
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
         """Let go; releasing twice is harmless."""

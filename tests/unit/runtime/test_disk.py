@@ -225,6 +225,27 @@ def test_a_file_system_that_cannot_reserve_is_left_alone(
     run(main())
 
 
+@linux_only
+def test_a_signal_that_interrupts_reserving_is_no_lack_of_room(
+    real: RealDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Libc:
+        answers = iter([-1, -1, 0])
+
+        @classmethod
+        def fallocate(cls, *args: object) -> int:
+            return next(cls.answers)
+
+    monkeypatch.setattr(disk, "_libc", Libc)
+    monkeypatch.setattr(ctypes, "get_errno", lambda: errno.EINTR)
+
+    async def main() -> None:
+        await (await real.create("a")).reserve(10)
+        assert next(Libc.answers, None) is None
+
+    run(main())
+
+
 # ---- reading without waiting
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -38,7 +39,7 @@ def start(code: str, path: Path) -> subprocess.Popen[str]:
 
 def test_the_second_process_is_told_who_came_first(tmp_path: Path) -> None:
     lock = DirectoryLock(str(tmp_path))
-    answer, _ = start(TRY, tmp_path).communicate(timeout=30)
+    answer, _ = start(TRY, tmp_path).communicate(timeout=120)
     assert f"in use by pid {os.getpid()}" in answer
     assert "Stop that process" in answer
     lock.release()
@@ -103,5 +104,19 @@ def test_an_owner_without_a_number_is_called_unknown(tmp_path: Path) -> None:
     lock = DirectoryLock(str(tmp_path))
     (tmp_path / "LOCK").write_text("")
     with pytest.raises(StorageError, match="pid unknown"):
+        DirectoryLock(str(tmp_path))
+    lock.release()
+
+
+def test_a_disk_without_room_for_the_number_is_locked_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        lock = DirectoryLock(str(tmp_path))
+    with pytest.raises(StorageError, match="in use by pid"):
         DirectoryLock(str(tmp_path))
     lock.release()

@@ -114,7 +114,7 @@ def test_a_task_may_stop_its_own_supervisor() -> None:
         supervisor = Supervisor(lambda error: None)
         supervisor.start("other", forever(ended, "other"))
         await asyncio.sleep(0)
-        await asyncio.wait_for(supervisor.start("stopper", supervisor.stop()), 10)
+        await asyncio.wait_for(supervisor.start("stopper", supervisor.stop()), 60)
 
     asyncio.run(main())
     assert ended == ["other"]

@@ -137,6 +137,7 @@ class Applier:
             await self._seal_before(log, segment)
         self.dirty[segment] = None
         log.take_applied(segment, appends)
+        self._directory.evictable[log.life] = None
         if log.fsync.awaited and segment.unsynced_bytes >= self._directory.config.sync_piece_bytes:
             await segment.sync(bulk=True)
 
@@ -158,7 +159,7 @@ class Applier:
             except SyncError:
                 raise
             except OSError as error:
-                self._directory.refuse_for_space(f"{log.path}: {error.strerror}")
+                self._directory.wait_out(error, log.path)
             await asyncio.sleep(_RETRY_S)
             self._directory.check_space()
 
@@ -188,6 +189,8 @@ class Applier:
         elif isinstance(entry, Delete):
             await self._delete(log)
         log.unapplied -= 1
+        if log.life in self._directory.logs:
+            self._directory.evictable[log.life] = None
 
     async def _create_all(self, creations: list[SegmentLog]) -> None:
         """Topics come with many partitions: a few at a time, and one sync for all of their names."""
@@ -263,6 +266,7 @@ class Applier:
 
     async def _delete(self, log: SegmentLog) -> None:
         del self._directory.logs[log.life]
+        self._directory.evictable.pop(log.life, None)
         self._directory.tail_bytes -= log.tail.bytes
         log.tail.clear()  # now: the log is part of a cycle, and its megabytes would wait for the collector
         for segment in log.segments.values():

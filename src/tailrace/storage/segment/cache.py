@@ -1,6 +1,7 @@
 """Sealed segments: opened and their indexes loaded when somebody reads, let go when others are wanted more.
 
-An index that is missing or wrong is made again from the segment, whose batches carry their own CRCs.
+An index that is missing, unreadable or wrong is made again from the segment, whose batches carry their own
+CRCs.
 """
 
 from __future__ import annotations
@@ -76,8 +77,12 @@ class SegmentCache:
 
     async def _load(self, segment: Segment, file: File, interval_bytes: int) -> SpanIndex:
         stem = segment.path.removesuffix(".log")
-        places = await read_file(self._disk, stem + ".index")
-        times = await read_file(self._disk, stem + ".timeindex")
+        try:
+            places = await read_file(self._disk, stem + ".index")
+            times = await read_file(self._disk, stem + ".timeindex")
+        except OSError as error:
+            logger.warning("index is unreadable: %s: %s", segment.path, error.strerror)
+            places = times = None
         if places is not None and times is not None:
             found = read_index(places, times, base=segment.base, interval_bytes=interval_bytes, state=None)
             if found is not None:

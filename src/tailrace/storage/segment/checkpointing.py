@@ -33,6 +33,7 @@ from tailrace.storage.segment.index import (
 from tailrace.storage.segment.journal import Journal, JournalFile
 from tailrace.storage.segment.log import SegmentLog
 from tailrace.storage.segment.names import CHECKPOINT, TEMPORARY
+from tailrace.storage.segment.pace import wait_whole
 from tailrace.storage.segment.segment import Segment
 from tailrace.storage.segment.snapshot import write_snapshot
 
@@ -142,7 +143,7 @@ class Checkpointer:
         except SyncError:
             raise
         except OSError as error:
-            self._directory.refuse_for_space(f"journal: {error.strerror}")
+            self._directory.wait_out(error, "journal")
             return False
         return True
 
@@ -150,12 +151,13 @@ class Checkpointer:
         async with self._directory.apply_lock:
             sample = self._sample()
         try:
-            await self._persist(sample)
+            # Whole, once it was sampled: what a checkpoint took note of is not taken note of again.
+            await wait_whole(self._persist(sample))
         except SyncError:
             raise
         except OSError as error:
             self._put_back(sample)
-            self._directory.refuse_for_space(f"checkpoint: {error.strerror}")
+            self._directory.wait_out(error, "checkpoint")
             return False
         await self._passed(sample)
         return True
@@ -183,6 +185,8 @@ class Checkpointer:
     def _put_back(self, sample: Sample) -> None:
         """There was no room: the next checkpoint does all of it again."""
         for segment in sample.segments:
+            if segment.persisted_whole:
+                continue  # it is done, and the cache may have closed it since
             self._applier.dirty[segment] = None
             segment.persisted, segment.persisted_whole = IndexState(), False
         for log, _ in sample.snapshots:

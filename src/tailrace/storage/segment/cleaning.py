@@ -125,8 +125,7 @@ class Compaction:
         except LogDamaged as error:
             self._set_aside(segment.base, error)
             return NO_TIMESTAMP
-        assert segment.index is not None
-        return segment.index.max_timestamp
+        return segment.newest_ms
 
     async def _open(self, segment: Segment) -> None:
         interval_bytes = self._log.config.index_interval_bytes

@@ -59,6 +59,7 @@ class CommitPlan:
 
     references: list[Reference]
     sync: bool  # whether anybody waits for the sync
+    owing: list[SegmentLog]  # waits for it now, and has segments from a time when it did not
 
 
 def plan_commit(
@@ -77,6 +78,7 @@ def plan_commit(
         else:
             sync = True
     references: list[Reference] = []
+    owing: list[SegmentLog] = []
     for life, group in appends.items():
         log = logs[life]
         awaited = log.fsync.awaited
@@ -84,10 +86,12 @@ def plan_commit(
         if not awaited:
             for append in group:
                 append.flags |= LOOSE
+        elif log.owes_sync:
+            owing.append(log)
         limit = config.inline_bytes_max if awaited else config.loose_inline_bytes_max
         if not log.unapplied and sum(append.batch.size for append in group) > limit:
             references += _by_segment(life, group)
-    return CommitPlan(references, sync)
+    return CommitPlan(references, sync, owing)
 
 
 def _by_segment(life: int, group: list[Append]) -> list[Reference]:
@@ -168,7 +172,8 @@ class Committer:
             await self._commit(entries, size)
             self._committing = False
             if self._idle is not None and not self._queue:
-                self._idle.set_result(None)
+                if not self._idle.done():  # else nobody waits any more
+                    self._idle.set_result(None)
                 self._idle = None
 
     async def _gather(self) -> None:
@@ -215,6 +220,8 @@ class Committer:
         directory, journal = self._directory, self._journal
         taken = directory.clock.monotonic()
         plan = plan_commit(entries, directory.logs, directory.config)
+        for log in plan.owing:
+            await self._settle(log)
         await self._write_references(plan)
         parts: list[bytes | memoryview] = []
         for entry in entries:
@@ -235,6 +242,13 @@ class Committer:
         directory.queued_bytes -= size
         self._acknowledge(lsn, entries, size)
 
+    async def _settle(self, log: SegmentLog) -> None:
+        """Sync what a log wrote by reference while it was loose: what is synced must not follow a hole."""
+        for segment in list(log.segments.values()):
+            if segment.file is not None and not segment.persisted_whole:
+                await segment.sync(bulk=True)  # also where another sync has begun: that has not ended
+        log.owes_sync = False
+
     async def _write_references(self, plan: CommitPlan) -> None:
         if len(plan.references) == 1:
             await self._write_reference(plan.references[0])
@@ -244,7 +258,6 @@ class Committer:
     async def _write_reference(self, reference: Reference) -> None:
         """Put the batches where they belong. Without room they stay inline, and the applier tries later."""
         log = self._directory.logs[reference.life]
-        awaited = log.fsync.awaited
         first, last = reference.appends[0], reference.appends[-1]
         end = last.position + last.batch.size
         try:
@@ -256,9 +269,11 @@ class Committer:
         except SyncError:
             raise
         except OSError as error:
-            self._directory.refuse_for_space(f"{log.path}: {error.strerror}")
+            self._directory.wait_out(error, log.path)
             return
-        if awaited:
+        if first.flags & LOOSE:  # as it was planned: the setting may be another one by now
+            log.owes_sync = True
+        else:
             await segment.sync()
             self._note_referenced(end - first.position)
         for append in reference.appends:
@@ -297,6 +312,7 @@ class Committer:
             if isinstance(entry, Truncate):
                 log.cut_is_durable()
             elif isinstance(entry, Create):
+                directory.creating.discard(log.partition_id)
                 directory.serving[log.partition_id] = log
             elif isinstance(entry, Delete):
                 directory.serving.pop(log.partition_id, None)

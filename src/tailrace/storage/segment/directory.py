@@ -11,6 +11,7 @@ waits is told that anything is durable, no sync is tried again. A restart recove
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import random
 from collections.abc import Callable
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+SHORTAGES = frozenset(
+    (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR)
+)
+"""Errors that pass: of room, open files or memory there may be enough in a while. No other error does."""
+
 
 class Directory:
     """The shared state of one data directory."""
@@ -47,6 +53,7 @@ class Directory:
         self.cache = SegmentCache(self.disk, self.pool, bytes_max=config.index_cache_bytes)
         self.snapshots = Snapshots(self.disk)
         self.serving: dict[PartitionId, SegmentLog] = {}
+        self.creating: set[PartitionId] = set()  # sequenced and not yet durable, whoever still waits for it
         self.logs: dict[int, SegmentLog] = {}  # by life, until their deletion is applied
         self.next_life = 1
         self.durable_lsn = 0
@@ -56,6 +63,7 @@ class Directory:
         self.queue_bytes_max = config.queue_bytes_max
         self.batch_bytes_max = config.batch_bytes_max
         self.tail_bytes = 0
+        self.evictable: dict[int, None] = {}  # lives that had something applied since they gave all they had
         self.refusal: Exception | None = None  # why no append is taken now
         self.apply_lock = asyncio.Lock()  # held while the files are between two rounds
         self.submit: Callable[[Entry, int], None] = _not_started
@@ -134,17 +142,22 @@ class Directory:
                 f"no space in {self.path}: {reason}. Free some, or move the data directory"
             )
 
+    def wait_out(self, error: OSError, what: str) -> None:
+        """Refuse appends while something is short; an error that does not pass is raised, to end it all."""
+        if error.errno not in SHORTAGES:
+            raise error
+        self.refuse_for_space(f"{what}: {error.strerror}")
+
     def evict_tails(self) -> None:
         """Keep the memory of applied batches within its bound, oldest users first."""
         excess = self.tail_bytes - self.config.tail_bytes_max
         if excess <= 0:
             return
-        for log in list(self.logs.values()):
-            excess -= log.evict_tail(excess)
+        for life in list(self.evictable):
+            excess -= self.logs[life].evict_tail(excess)
             if excess <= 0:
                 return
-            # A log that gave what it had goes behind the others.
-            self.logs[log.life] = self.logs.pop(log.life)
+            del self.evictable[life]  # thousands that have nothing to give are not asked at every turn
 
 
 def _not_started(_: Entry, __: int) -> None:

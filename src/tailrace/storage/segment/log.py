@@ -82,6 +82,7 @@ class SegmentLog:
         self._cuts: deque[Offset] = deque()  # truncations sequenced and not yet durable
         self._unapplied_cuts: deque[Offset] = deque()  # and not yet applied
         self.deleting = False
+        self.owes_sync = False  # loose batches were written by reference since the log was last synced
 
         # The files, as far as they were applied.
         self.segments: dict[int, Segment] = {}  # in ascending order of base offset
@@ -417,6 +418,7 @@ class SegmentLog:
                 self.applied_producers.apply(batch)
                 self.state_changed = True
         segment.length = index.end
+        segment.written_ms = self._directory.clock.steady_ms()
         self.applied_segment = segment
         self.applied_end = appends[-1].batch.next_offset
 

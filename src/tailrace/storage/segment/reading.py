@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tailrace.model import LogDamaged, LogTruncated, Offset, OffsetOutOfRange
 from tailrace.records import Batch, first_record_at, iter_batches
 from tailrace.storage.api import Slice, TimestampedOffset
-from tailrace.storage.segment.directory import Directory
+from tailrace.storage.segment.directory import SHORTAGES, Directory
 from tailrace.storage.segment.segment import (
     FileExtent,
     ReadPlan,
@@ -115,6 +115,10 @@ class LogReader:
             if step.gone:
                 raise SegmentGone(f"{step.path} was removed while it was read") from error
             raise LogDamaged(f"{step.path} is missing. Restore it from a copy") from error
+        except OSError as error:
+            if error.errno in SHORTAGES:
+                raise
+            raise LogDamaged(f"{step.path} cannot be read: {error.strerror}") from error
         return None
 
     def _find(self, offset: int, bytes_max: int) -> Generator[Step, memoryview | None, Slice]:
@@ -178,6 +182,13 @@ class LogReader:
         return [(self._log.segments[base], end) for base, end in zip(bases, ends, strict=False)]
 
     async def find_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
+        while True:
+            try:
+                return await self._search_time(timestamp_ms)
+            except SegmentGone:
+                continue  # a trim came first: what is left is searched anew
+
+    async def _search_time(self, timestamp_ms: int) -> TimestampedOffset | None:
         self._log.check_readable()
         in_memory = self._log.tail.first_offset  # now: batches may leave memory while the files are searched
         for segment, _ in self._segments_from(self._log.start_offset):
@@ -201,9 +212,12 @@ class LogReader:
     async def _scan_for_time(self, offset: int | None, timestamp_ms: int) -> TimestampedOffset | None:
         if offset is None:
             return None
-        place = Offset(max(offset, self._log.start_offset))
-        while place < self._log.durable_offset:
-            piece = await self.read(place, _SCAN_BYTES)
+        place = Offset(offset)
+        while (place := max(place, self._log.start_offset)) < self._log.durable_offset:
+            try:
+                piece = await self.read(place, _SCAN_BYTES)
+            except OffsetOutOfRange:
+                continue  # it was trimmed meanwhile: go on where the log begins now
             for batch in iter_batches(await piece.load()):
                 if batch.max_timestamp >= timestamp_ms and (
                     found := _first_at(batch, timestamp_ms, self._log.start_offset)

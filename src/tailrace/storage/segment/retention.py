@@ -1,8 +1,9 @@
 """Retention: whole segments go, oldest first, when they are past their time or the log is past its size.
 
 A segment is past its time when its greatest timestamp is; one record of the future keeps its segment, and
-so everything after it. Time comes from a clock that does not jump. When nothing is left but expired data the
-log is trimmed to its end, and the newest segment goes as well.
+so everything after it. Where no record carries a timestamp (-1) the segment's last write counts, or the start
+of the process if that came later. Time comes from a clock that does not jump. When nothing is left but
+expired data the log is trimmed to its end, and the newest segment goes as well.
 """
 
 from __future__ import annotations
@@ -61,11 +62,10 @@ async def segment_facts(log: SegmentLog, cache: SegmentCache) -> list[SegmentFac
         try:
             while not segment.ready:
                 await cache.open(segment, interval_bytes=log.config.index_interval_bytes)
-        except (LogDamaged, FileNotFoundError):  # the latter: it was trimmed meanwhile
+        except (LogDamaged, OSError):  # unreadable for now or for good, or trimmed meanwhile
             max_timestamp = None
         else:
-            assert segment.index is not None
-            max_timestamp = segment.index.max_timestamp
+            max_timestamp = segment.newest_ms
         if segment is log.applied_segment and log.applied_end < log.end_offset:
             max_timestamp = None  # newer batches are on their way into it
         next_base = segments[place + 1].base if place + 1 < len(segments) else log.applied_end

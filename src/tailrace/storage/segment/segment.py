@@ -30,7 +30,6 @@ class Segment:
         "_sync_error",
         "_syncing",
         "base",
-        "created_ms",
         "cuts",
         "file",
         "gone",
@@ -42,17 +41,18 @@ class Segment:
         "reserved",
         "sealed",
         "unsynced_bytes",
+        "written_ms",
     )
 
     def __init__(
-        self, base: int, path: str, file: File | None, index: SpanIndex | None, created_ms: int
+        self, base: int, path: str, file: File | None, index: SpanIndex | None, written_ms: int
     ) -> None:
         self.base = base
         self.path = path
         self.file = file  # None: closed for now
         self.index = index  # None: not in memory for now
         self.length = index.end if index is not None else 0
-        self.created_ms = created_ms
+        self.written_ms = written_ms  # last applied to, or adopted by a recovery: files do not tell
         self.sealed = False
         self.gone = False  # its names were taken away
         self.cuts = index.cuts if index is not None else 0  # truncations; an index with fewer is outdated
@@ -83,6 +83,12 @@ class Segment:
             except SyncError as error:
                 self._sync_error = error
                 raise
+
+    @property
+    def newest_ms(self) -> int:
+        """Time of its newest record, which must be known; of its last write if none carries a timestamp."""
+        assert self.index is not None
+        return self.index.max_timestamp if self.index.max_timestamp >= 0 else self.written_ms
 
     @property
     def ready(self) -> bool:
@@ -117,7 +123,10 @@ class FileExtent:
 
     def load_nowait(self) -> memoryview | None:
         begin, buffer, whole = self._prepare()
-        done = self._plan.file.read_nowait(begin, whole)
+        try:
+            done = self._plan.file.read_nowait(begin, whole)
+        except OSError:
+            done = None  # `load` meets it again, and tells
         if done is None:
             self._pool.give(buffer)
             return None

@@ -60,7 +60,6 @@ class SegmentStorage:
         )
         self._housekeeper = Housekeeper(self.directory, self._journal, self._committer)
         self._tasks = Supervisor(self._fail)
-        self._creating: set[PartitionId] = set()
         self._closed = False
         self._serving = False  # recovered: before that nothing may be settled, since nothing is known
         self._lock: DirectoryLock | None = None
@@ -122,17 +121,14 @@ class SegmentStorage:
         self._check_open()
         directory = self.directory
         known = directory.serving.get(partition_id)
-        if partition_id in self._creating or (known is not None and not known.deleting):
+        if partition_id in directory.creating or (known is not None and not known.deleting):
             raise PartitionExists(partition_id)
         log = SegmentLog(directory, life=directory.next_life, partition_id=partition_id, config=config)
         directory.next_life += 1
         directory.logs[log.life] = log
         log.unapplied = 1
-        self._creating.add(partition_id)
-        try:
-            await directory.sequence(Create(log.life, partition_id))
-        finally:
-            self._creating.discard(partition_id)
+        directory.creating.add(partition_id)
+        await directory.sequence(Create(log.life, partition_id))
         self._housekeeper.settings_changed()
         return log
 

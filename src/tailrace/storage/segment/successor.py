@@ -132,7 +132,7 @@ class Successor:
     def _adopt(self) -> Segment:
         """Show the new segment to readers."""
         old = self._old
-        new = Segment(old.base, old.path, self._file, self._index, old.created_ms)
+        new = Segment(old.base, old.path, self._file, self._index, old.written_ms)
         new.sealed = True
         self._log.replace_segment(new)
         return new

@@ -15,7 +15,7 @@ from tailrace.model import ConfigError, Epoch, Offset, PartitionId
 from tailrace.records import Batch, build_batch, read_batch
 from tailrace.storage import COMMIT, OS, Fsync, LogConfig
 from tailrace.storage.segment import DirectoryConfig, SegmentLog, SegmentStorage
-from tailrace.storage.segment.commit import plan_commit
+from tailrace.storage.segment.commit import Reference, plan_commit
 from tailrace.storage.segment.entry import LOOSE, Append, Create, Delete, Entry, Trim, Truncate
 from tailrace.testing.simulation import SimulatedClock, SimulatedDisk, SimulatedLoop
 
@@ -47,6 +47,7 @@ class StubLog:
 
     fsync: Fsync = COMMIT
     unapplied: int = 0
+    owes_sync: bool = False
 
 
 def plan(entries: list[Entry], **logs: StubLog) -> tuple[list[tuple[int, int, list[int]]], bool]:
@@ -301,6 +302,56 @@ def test_an_interval_counts_from_the_moment_it_is_set() -> None:
         await log.wait_durable(Offset(1))
         await asyncio.sleep(0.3)
         assert bytes(batch.data) in stage.journal(synced=True)
+
+    play(scenario)
+
+
+def test_what_was_loose_is_synced_before_anything_that_waits_is_acknowledged_behind_it() -> None:
+    """Else a power cut takes it from under what was synced, and recovery must call that damage."""
+
+    async def scenario(stage: Stage) -> None:
+        log = await stage.create(fsync=OS)
+        large = batch_of(5000)
+        log.append(large, leader_epoch=Epoch(3))
+        await log.wait_durable(Offset(1))
+        assert bytes(large.data) not in stage.disk.synced(stage.segment_path(log)).content
+        stage.storage.configure(log.partition_id, LogConfig(fsync=COMMIT))
+        log.append(batch_of(100), leader_epoch=Epoch(3))
+        await log.wait_durable(Offset(2))
+        assert bytes(large.data) in stage.disk.synced(stage.segment_path(log)).content
+
+    play(scenario)
+
+
+def test_a_sync_that_has_begun_elsewhere_is_waited_for_before_a_loose_past_counts_as_settled() -> None:
+    async def scenario(stage: Stage) -> None:
+        log = await stage.create(fsync=OS)
+        large = batch_of(5000)
+        log.append(large, leader_epoch=Epoch(3))
+        await log.wait_durable(Offset(1))
+        other = asyncio.create_task(log.segments[0].sync())
+        await asyncio.sleep(0)
+        stage.storage.configure(log.partition_id, LogConfig(fsync=COMMIT))
+        log.append(batch_of(100), leader_epoch=Epoch(3))
+        await log.wait_durable(Offset(2))
+        assert other.done()
+        assert bytes(large.data) in stage.disk.synced(stage.segment_path(log)).content
+
+    for seed in range(10):
+        play(scenario, seed=seed)
+
+
+@pytest.mark.parametrize("fsync", [COMMIT, OS], ids=str)
+def test_a_setting_that_changes_under_a_round_does_not_change_what_was_planned(fsync: Fsync) -> None:
+    async def scenario(stage: Stage) -> None:
+        log = await stage.create(fsync=fsync)
+        entry = Append(log.life, batch_of(5000), 0, 0)
+        known = plan_commit([entry], stage.storage.directory.logs, CONFIG)
+        log.configure(LogConfig(fsync=OS if fsync == COMMIT else COMMIT))
+        assert known.references == [Reference(log.life, 0, [entry])]
+        await stage.storage._committer._write_references(known)
+        synced = bytes(entry.batch.data) in stage.disk.synced(stage.segment_path(log)).content
+        assert synced == (fsync == COMMIT)
 
     play(scenario)
 

@@ -7,6 +7,7 @@ import random
 import signal
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import FrameType
 from uuid import UUID
 
@@ -471,6 +472,33 @@ def test_a_cold_read_that_races_with_a_trim_is_answered(seed: int) -> None:
     disk = play(fill, log_config=LogConfig(segment_bytes=300), seed=seed)
     disk.kill()
     play(race, disk=disk)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_time_that_is_looked_up_beside_a_trim_is_found_in_what_is_left(seed: int) -> None:
+    async def fill(storage: SegmentStorage, log: SegmentLog) -> None:
+        for timestamp in range(30):
+            made = read_batch(build_batch([(timestamp, None, bytes(60), ())]))
+            log.append(made, leader_epoch=Epoch(0))
+        await log.wait_durable(log.end_offset)
+        await storage.close()
+
+    async def race(storage: SegmentStorage, log: SegmentLog) -> None:
+        async def trim() -> None:
+            for offset in (4, 9, 14):
+                await log.trim(Offset(offset))
+                await storage.wait_applied()
+
+        (late, early), _ = await asyncio.gather(
+            asyncio.gather(log.find_timestamp(25), log.find_timestamp(0)), trim()
+        )
+        assert late == (25, 25)
+        assert early is not None and early.offset == early.timestamp_ms <= 14
+
+    disk = play(fill, log_config=LogConfig(segment_bytes=300, index_interval_bytes=100), seed=seed)
+    disk.kill()
+    disk.cold_chance = disk.slow_chance = 0.5
+    play(race, disk=disk, config=replace(CONFIG, apply_delay_ms=0, apply_bytes=1))
 
 
 # ---- truncation

@@ -151,9 +151,10 @@ class Rig:
         assert log is not None
         return log
 
-    async def fill(self, count: int, *, ahead_ms: int = 0) -> None:
+    async def fill(self, count: int, *, ahead_ms: int = 0, timestamp: int | None = None) -> None:
         for _ in range(count):
-            batch = read_batch(build_batch([(self.clock.now_ms() + ahead_ms, None, b"v" * 30, ())]))
+            time_ms = self.clock.now_ms() + ahead_ms if timestamp is None else timestamp
+            batch = read_batch(build_batch([(time_ms, None, b"v" * 30, ())]))
             self.log.append(batch, leader_epoch=Epoch(0))
         await self.log.wait_durable(self.log.end_offset)
         await self.storage.checkpoint()
@@ -298,5 +299,37 @@ def test_a_clock_that_is_set_does_not_expire_anything() -> None:
         rig.clock.set_back(-100 * HOUR_MS)
         await rig.maintain()
         assert rig.log.start_offset == 0
+
+    play(scenario)
+
+
+def test_records_without_a_timestamp_stay_for_their_time_from_the_last_write_on() -> None:
+    async def scenario() -> None:
+        rig = await Rig().open()
+        await rig.fill(2, timestamp=-1)
+        rig.clock.advance(HOUR_MS)
+        await rig.fill(1, timestamp=-1)
+        assert rig.segments() == [0]
+        rig.clock.advance(HOUR_MS)
+        await rig.maintain()
+        assert await rig.offsets() == [0, 1, 2]
+        rig.clock.advance(1)
+        await rig.maintain()
+        assert await rig.offsets() == []
+
+    play(scenario)
+
+
+def test_after_a_restart_records_without_a_timestamp_stay_for_their_time() -> None:
+    async def scenario() -> None:
+        rig = await Rig().open()
+        await rig.fill(5, timestamp=-1)
+        await rig.storage.close()
+        await rig.open()
+        await rig.maintain()
+        assert await rig.offsets() == [0, 1, 2, 3, 4]
+        rig.clock.advance(HOUR_MS + 1)
+        await rig.maintain()
+        assert await rig.offsets() == []
 
     play(scenario)

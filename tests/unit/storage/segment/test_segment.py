@@ -314,6 +314,22 @@ def test_a_read_that_the_disk_refuses_is_damage_that_names_the_file() -> None:
         load(read_whole(segment))
 
 
+def test_an_immediate_read_that_the_disk_refuses_is_left_to_one_that_waits() -> None:
+    class Refusing(MemoryFile):
+        def read_nowait(self, position: int, buffer: memoryview) -> int | None:
+            raise OSError(errno.EIO, "Input/output error")
+
+    segment = segment_of(batches_of([Draft()]), 1)
+    assert isinstance(segment.file, MemoryFile)
+    segment.file = Refusing(bytes(segment.file.data))
+    plan = find(segment, BASE, bytes_max=100, limit=BASE + 1)
+    assert plan is not None
+    assert FileExtent(plan, BufferPool()).load_nowait() is None
+    segment.file.read_error = OSError(errno.EIO, "Input/output error")
+    with pytest.raises(LogDamaged, match="cannot be read"):
+        load(read_whole(segment))
+
+
 def test_a_failed_check_gives_the_buffer_back() -> None:
     segment, pool = segment_of(batches_of([Draft()]), 1), BufferPool()
     plan = find(segment, BASE, bytes_max=100, limit=BASE + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import random
 from collections.abc import Awaitable, Callable
@@ -16,8 +17,10 @@ from tailrace.model import (
     BrokerError,
     Epoch,
     ErrorCode,
+    LogDamaged,
     NoSpace,
     Offset,
+    PartitionExists,
     PartitionId,
     StorageError,
 )
@@ -29,7 +32,7 @@ from tailrace.storage.segment.journal import read_header
 from tailrace.storage.segment.names import read_journal_file
 from tailrace.storage.segment.plan import read_journal
 from tailrace.storage.segment.tail import BATCH_OBJECTS_BYTES
-from tailrace.testing.simulation import SimulatedClock, SimulatedDisk, SimulatedLoop
+from tailrace.testing.simulation import SimulatedClock, SimulatedDisk, SimulatedFile, SimulatedLoop
 
 JOURNAL_FILE = 64 * 1024
 TAIL = 4000
@@ -195,6 +198,32 @@ def test_applied_batches_leave_memory_when_the_bound_is_passed() -> None:
     play(scenario, config=config_with(tail_bytes_max=TAIL))
 
 
+def test_logs_that_have_nothing_to_give_are_not_asked_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With thousands of partitions their open spans alone are over the bound."""
+
+    async def scenario(storage: SegmentStorage) -> None:
+        logs = [await storage.create(partition(number), LOG) for number in range(20)]
+        for log in logs:
+            await append(log)
+        await storage.wait_applied()
+        assert storage.directory.tail_bytes > 0
+        asked: list[int] = []
+        evict = SegmentLog.evict_tail
+
+        def hear(self: SegmentLog, bytes_wanted: int) -> int:
+            asked.append(self.life)
+            return evict(self, bytes_wanted)
+
+        monkeypatch.setattr(SegmentLog, "evict_tail", hear)
+        await append(logs[3])
+        await storage.wait_applied()
+        assert asked == [logs[3].life]
+
+    play(scenario, config=config_with(tail_bytes_max=0))
+
+
 def test_what_is_not_applied_stays_in_memory_whatever_the_bound() -> None:
     async def scenario(storage: SegmentStorage) -> None:
         log = await storage.create(partition(0), LOG)
@@ -315,6 +344,71 @@ def test_a_checkpoint_that_finds_no_room_is_made_up_for() -> None:
         assert await count_of(log) == log.durable_offset > 200
 
     play(look, disk=disk)
+
+
+@pytest.mark.parametrize("turns", range(0, 60, 3))
+def test_a_checkpoint_whose_caller_leaves_is_made_whole(turns: int) -> None:
+    """It took note of what is to be synced: left half done, the next one would promise what nobody synced."""
+
+    async def scenario(storage: SegmentStorage) -> None:
+        log = await storage.create(partition(0), LOG)
+        await append(log, 60)
+        await storage.wait_applied()
+        leaving = asyncio.create_task(storage.checkpoint())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.wait({leaving})
+        await storage.checkpoint()
+        assert storage.directory.checkpointed_lsn == storage.directory.durable_lsn
+
+    async def look(storage: SegmentStorage) -> None:
+        log = storage.logs()[0]
+        assert log.accepts_changes
+        assert await count_of(log) == 60
+
+    disk = play(scenario)
+    disk.power_cut(survival_chance=0.0)
+    play(look, disk=disk)
+
+
+def test_a_segment_that_a_failed_checkpoint_was_done_with_may_be_closed() -> None:
+    async def scenario(storage: SegmentStorage) -> None:
+        log = await storage.create(partition(0), LogConfig(segment_bytes=300))
+        await append(log, 20)
+        await storage.wait_applied()
+        disk = storage.directory.disk
+        create = disk.create
+
+        async def full(path: str) -> object:
+            if path == "CHECKPOINT.tmp":
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return await create(path)
+
+        disk.create = full  # type: ignore[assignment,method-assign]
+        await storage.checkpoint()
+        assert storage.directory.checkpointed_lsn < storage.directory.durable_lsn
+        disk.create = create  # type: ignore[method-assign]
+        assert await count_of(log) == 20  # one after the other is opened, and others are closed for it
+        await storage.checkpoint()
+        assert all(segment.persisted_whole for segment in list(log.segments.values())[:-1])
+
+    play(scenario, config=replace(CONFIG, index_cache_bytes=0, tail_bytes_max=0))
+
+
+def test_who_waits_for_quiet_and_leaves_does_no_harm() -> None:
+    async def scenario(storage: SegmentStorage) -> None:
+        log = await storage.create(partition(0), LOG)
+        log.append(batch(), leader_epoch=Epoch(0))
+        await asyncio.sleep(0)  # the committer has taken it
+        leaving = asyncio.create_task(storage._committer.wait_idle())
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await log.wait_durable(Offset(1))
+        await append(log)
+        assert storage.directory.failure is None
+
+    play(scenario)
 
 
 # ---- the journal's files
@@ -518,6 +612,92 @@ def test_a_failed_task_is_a_fence_too() -> None:
     play(scenario)
 
 
+def break_segments(monkeypatch: pytest.MonkeyPatch, op: str, suffix: str, code: int) -> Callable[[], None]:
+    """Have one kind of call on files that end so fail; what is returned mends them."""
+    whole = getattr(SimulatedFile, op)
+
+    def fail(self: SimulatedFile, *args: object) -> object:
+        if self.path.endswith(suffix) and broken:
+            raise OSError(code, os.strerror(code))
+        return whole(self, *args)
+
+    broken = [True]
+    monkeypatch.setattr(SimulatedFile, op, fail)
+    return broken.clear
+
+
+@pytest.mark.parametrize("size", [50, 5000], ids=["inline", "by reference"])
+def test_a_segment_that_the_disk_cannot_write_is_a_fence(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    async def scenario(storage: SegmentStorage) -> None:
+        log = await storage.create(partition(0), LOG)
+        await storage.wait_applied()
+        break_segments(monkeypatch, "_write", ".log", errno.EIO)
+        log.append(batch(size), leader_epoch=Epoch(0))
+        failure = await asyncio.wait_for(storage.wait_failed(), 60)
+        assert "Input/output error" in str(failure)
+        await asyncio.wait_for(storage.close(), 60)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
+def test_a_segment_that_something_is_short_for_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    async def scenario(storage: SegmentStorage) -> None:
+        log = await storage.create(partition(0), LOG)
+        await storage.wait_applied()
+        mend = break_segments(monkeypatch, "_write", ".log", code)
+        await append(log, 1)
+        await asyncio.sleep(5)
+        assert storage.directory.failure is None
+        mend()
+        await storage.wait_applied()
+        assert storage.directory.applied_lsn == storage.directory.durable_lsn
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_an_index_that_the_disk_cannot_read_is_made_again(
+    monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    async def fill(storage: SegmentStorage) -> None:
+        await append(await storage.create(partition(0), LogConfig(segment_bytes=300)), 20)
+        await storage.close()
+
+    async def look(storage: SegmentStorage) -> None:
+        break_segments(monkeypatch, "_read", suffix, errno.EIO)
+        assert await count_of(storage.logs()[0]) == 20
+
+    disk = play(fill)
+    disk.kill()
+    play(look, disk=disk)
+
+
+def test_a_segment_that_the_disk_cannot_read_is_told_of_and_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fill(storage: SegmentStorage) -> None:
+        await append(await storage.create(partition(0), LogConfig(segment_bytes=300)), 20)
+        await storage.close()
+
+    async def look(storage: SegmentStorage) -> None:
+        log = storage.logs()[0]
+        disk_of(storage).cold_chance = 1.0
+        for suffix in ("log", "index"):
+            break_segments(monkeypatch, "_read", suffix, errno.EIO)
+        with pytest.raises(LogDamaged, match="cannot be read: Input/output error"):
+            await log.read(Offset(0), bytes_max=1)
+        await storage.maintain()
+        assert storage.directory.failure is None
+        await append(log, 1)
+
+    disk = play(fill)
+    disk.kill()
+    play(look, disk=disk)
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_maintenance_beside_a_trim_does_no_harm(seed: int) -> None:
     async def fill(storage: SegmentStorage) -> None:
@@ -585,6 +765,23 @@ def test_two_creations_at_once_make_one_log() -> None:
         assert [isinstance(outcome, SegmentLog) for outcome in outcomes] == [True, False, False]
         assert all(isinstance(outcome, BrokerError) for outcome in outcomes[1:])
         assert len(storage.logs()) == 1
+
+    play(scenario)
+
+
+def test_a_creation_that_nobody_waits_for_any_more_is_not_begun_twice() -> None:
+    async def scenario(storage: SegmentStorage) -> None:
+        first = asyncio.create_task(storage.create(partition(0), LOG))
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait({first})
+        assert first.cancelled()
+        with pytest.raises(PartitionExists):
+            await storage.create(partition(0), LOG)
+        await storage.create(partition(1), LOG)  # which is durable after the first
+        assert [log.partition_id for log in storage.directory.logs.values()] == [partition(0), partition(1)]
+        await storage.delete(partition(0))
+        await append(await storage.create(partition(0), LOG))
 
     play(scenario)
 

@@ -94,16 +94,16 @@ class Rig:
         assert log is not None
         return log
 
-    def append(self, *pairs: Pair, fields: BatchFields | None = None) -> Batch:
-        now_ms = self.clock.now_ms()
-        batch = read_batch(build_batch([(now_ms, key, value, ()) for key, value in pairs], **(fields or {})))
+    def append(self, *pairs: Pair, fields: BatchFields | None = None, timestamp: int | None = None) -> Batch:
+        time_ms = self.clock.now_ms() if timestamp is None else timestamp
+        batch = read_batch(build_batch([(time_ms, key, value, ()) for key, value in pairs], **(fields or {})))
         base = self.log.append(batch, leader_epoch=Epoch(3))
-        self.history += [Stored(base + n, now_ms, key, value) for n, (key, value) in enumerate(pairs)]
+        self.history += [Stored(base + n, time_ms, key, value) for n, (key, value) in enumerate(pairs)]
         return batch
 
-    async def fill(self, pairs: Iterable[Pair]) -> None:
+    async def fill(self, pairs: Iterable[Pair], *, timestamp: int | None = None) -> None:
         for pair in pairs:
-            self.append(pair)
+            self.append(pair, timestamp=timestamp)
         await self.settle()
 
     async def settle(self) -> None:

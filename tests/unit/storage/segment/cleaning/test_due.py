@@ -83,6 +83,20 @@ def test_records_younger_than_the_lag_stay() -> None:
     play(scenario)
 
 
+def test_the_lag_of_records_without_a_timestamp_counts_from_their_write() -> None:
+    async def scenario() -> None:
+        rig = await Rig(log=replace(LOG, min_compaction_lag_ms=500)).open()
+        await rig.fill([(b"k", b"%d" % n * 300) for n in range(3)], timestamp=-1)
+        rig.clock.advance(499)
+        await rig.storage.maintain()
+        assert await rig.offsets() == [0, 1, 2]
+        rig.clock.advance(1)
+        await rig.storage.maintain()
+        assert await rig.offsets() == [2]
+
+    play(scenario)
+
+
 def test_a_log_without_compact_is_left_alone() -> None:
     async def scenario() -> None:
         rig = await Rig(log=replace(LOG, compact=False)).open()
