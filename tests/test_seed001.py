@@ -87,11 +87,13 @@ client2.subscribe_to_subscription('my-consumer-group', handler=message_handler)
 
 # The example's client, but for the port; and each client tells its handler's messages apart from the other's.
 CLIENT = """
-    import importlib.util, os, sys
+    import importlib.util, os, sys, threading
 
     spec = importlib.util.spec_from_file_location("example", os.environ["EXAMPLE"])
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
+
+    telling = threading.Lock()  # each client has a thread of its own
 
     class BrokerClient(example.BrokerClient):
         def __init__(self, host="localhost", port=9999, client_id=None):
@@ -100,8 +102,9 @@ CLIENT = """
 
         def subscribe_to_subscription(self, name, handler):
             def told(message):
-                handler(message)
-                print(self.client_id, "got", message.offset, flush=True)
+                with telling:
+                    handler(message)
+                    print(self.client_id, "got", message.offset, flush=True)
 
             super().subscribe_to_subscription(name, handler=told)
 """
@@ -225,7 +228,8 @@ def test_the_sharing_sample(broker: tailrace.Broker, home: Path) -> None:
 @pytest.mark.slow
 def test_the_server_and_its_command_lines(tmp_path: Path) -> None:
     data_dir = tmp_path / "storage" / "data"
-    ports = {"QB_SERVER_PORT": "0", "TAILRACE_SERVER__KAFKA_PORT": "0"}  # the usual ones may be in use here
+    # The usual ones may be in use here.
+    ports = {"QB_SERVER_PORT": "0", "TAILRACE_SERVER__KAFKA_PORT": "0", "TAILRACE_HTTP__PORT": "0"}
     with python(str(EXAMPLE / "server.py"), cwd=tmp_path, **ports) as server:
         assert "ready\n" in iter(stdout_of(server))
         port = json.loads((data_dir / "tailrace.ports.json").read_text(encoding="utf-8"))["native"]

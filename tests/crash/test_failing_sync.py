@@ -27,6 +27,9 @@ _DEADLINE_S = 60
 _LIFE_S = 120
 _TURNS = 6
 _LIVES = 3
+_ATTEMPTS = 8
+_KINDS = {".journal", ".log", ".index", ".timeindex", ".tmp", "journal/", "/"}
+"""Files and directories that are synced."""
 
 
 async def live(path: Path, ledger: Ledger, *, seed: int, fail_sync_at: int, fsync: str) -> FaultyDisk:
@@ -101,7 +104,7 @@ async def fail_and_restart(path: Path, *, seed: int, fail_sync_at: int, lost: bo
 def test_any_failed_sync_ends_the_directory_and_loses_nothing(
     fast_path: Path, seed: int, fsync: str, lost: bool
 ) -> None:
-    async def scenario() -> set[str]:
+    async def scenario(seed: int) -> set[str]:
         failed: set[str] = set()
         for fail_sync_at in range(1, 10_000):
             async with asyncio.timeout(_LIFE_S):  # whoever waits must be told, too
@@ -113,8 +116,12 @@ def test_any_failed_sync_ends_the_directory_and_loses_nothing(
             failed.add(Path(path).suffix or path)
         return failed
 
-    failed = asyncio.run(scenario())
-    assert failed >= {".journal", ".log", ".index", ".timeindex", ".tmp", "journal/", "/"}, failed
+    failed: set[str] = set()
+    for attempt in range(_ATTEMPTS):  # which sync is the n-th depends on the moment: a kind may be missed
+        failed |= asyncio.run(scenario(seed + attempt))
+        if failed >= _KINDS:
+            break
+    assert failed >= _KINDS, failed
 
 
 @pytest.fixture

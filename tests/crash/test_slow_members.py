@@ -23,7 +23,7 @@ _TOPIC = "backlog"
 _MESSAGES = 100_000
 _BODY_BYTES = 1_000
 _GROWTH_BYTES_MAX = 64 << 20  # of 100 MB that are behind
-_DEADLINE_S = 120
+_DEADLINE_S = 300
 
 
 @pytest.fixture(scope="module")

@@ -304,7 +304,7 @@ def test_nothing_is_left_behind(tmp_path: Path, on_disk: bool, monkeypatch: pyte
             host, _, port = broker.bootstrap_servers.rpartition(":")
             socket.create_connection((host, int(port)), timeout=10).close()
     gc.collect()  # files of the segment engine close when nobody can read from them any more
-    assert (set(threading.enumerate()), open_files()) == before
+    assert (set(threading.enumerate()) - before[0], open_files() - before[1]) == (set(), set())
     assert os.listdir(tmp_path) == (["data"] if on_disk else [])
 
 
@@ -323,7 +323,7 @@ def test_a_failed_start_leaves_nothing_behind_and_may_be_tried_again(tmp_path: P
             second.start()
     with second:
         second.produce("t", b"v")
-    assert set(threading.enumerate()) == threads
+    assert set(threading.enumerate()) <= threads
 
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:

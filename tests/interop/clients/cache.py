@@ -6,6 +6,7 @@ only when it is complete. What cannot be fetched here skips the client with the 
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -29,11 +30,16 @@ def cached(name: str, sources: Sequence[Path], build: Callable[[Path], None]) ->
     if ready.is_dir():
         return ready
     root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=root, prefix=f".{name}-") as made:
-        for source in sources:
-            shutil.copy(source, made)
-        build(Path(made))
-        shutil.copytree(made, ready, symlinks=True)
+    with open(root / f".{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in several processes: the first one builds for all
+        if not ready.is_dir():
+            with tempfile.TemporaryDirectory(dir=root, prefix=f".{name}-") as made:
+                place = Path(made) / name
+                place.mkdir()
+                for source in sources:
+                    shutil.copy(source, place)
+                build(place)
+                place.rename(ready)
     return ready
 
 

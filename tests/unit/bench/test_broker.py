@@ -30,7 +30,7 @@ from tailrace.model import BrokerError, ConfigError
 from tailrace.wire.kafka import FETCH, PRODUCE
 from tailrace.wire.kafka.messages.metadata import MetadataRequest, MetadataResponse
 
-SECONDS = 0.1
+SECONDS = 0.5
 NOWHERE = "127.0.0.1:1"
 ONE = SHAPES[0]
 

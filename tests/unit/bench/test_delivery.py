@@ -36,7 +36,7 @@ def connections(broker: tailrace.Broker) -> tuple[socket.socket, socket.socket]:
 def test_records_arrive_at_their_rate_and_are_timed(broker: tailrace.Broker) -> None:
     broker.produce("timed", b"first")
     marks: list[float] = []
-    window = Window(warm_s=0.02, seconds=0.4, mark=lambda: marks.append(time.monotonic()))
+    window = Window(warm_s=0.02, seconds=1, mark=lambda: marks.append(time.monotonic()))
     producer, consumer = connections(broker)
     with producer, consumer:
         outcome = deliver(producer, consumer, route=route("timed"), window=window)
@@ -44,7 +44,7 @@ def test_records_arrive_at_their_rate_and_are_timed(broker: tailrace.Broker) -> 
     assert 0 < seen.replies <= 500 * outcome.seconds + 100  # no more than the rate, and a backlog
     assert seen.payload_bytes == seen.replies * 50
     assert seen.latency is not None and 0 < seen.latency.p50_ms < 10_000
-    assert marks[1] - marks[0] >= 0.4
+    assert marks[1] - marks[0] >= 1
 
 
 def test_everything_that_was_sent_is_in_the_log_once(broker: tailrace.Broker) -> None:

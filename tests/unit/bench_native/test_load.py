@@ -15,7 +15,7 @@ from tailrace.bench.wire.driver import Outcome, Window
 from tailrace.bench.wire.reader import LoadError
 
 T = TypeVar("T")
-TINY = Window(warm_s=0.02, seconds=0.05)
+TINY = Window(warm_s=0.2, seconds=0.5)
 
 
 class QueueMessaging:
@@ -80,7 +80,7 @@ def the_lane(outcome: Outcome) -> tuple[int, int]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Silence that is over soon."""
     for name in ("SILENCE_S", "_SETTLE_S", "_CANCEL_S"):
-        monkeypatch.setattr(load, name, 0.05)
+        monkeypatch.setattr(load, name, 0.5)
 
 
 # ---- publish

@@ -30,7 +30,7 @@ def test_every_wire_load_runs(address: tuple[str, int], load: WireLoad) -> None:
         pid=os.getpid(),
         parts=load.parts,
         warm_s=0.0,
-        seconds=0.05,
+        seconds=0.5,
     )
 
     found = run_job(WireJob.from_row({**job.as_row(), "parts": [dict(part) for part in _rows(job)]}))

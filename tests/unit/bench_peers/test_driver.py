@@ -52,14 +52,14 @@ def lane_on(sock: socket.socket, *, in_flight: int = 3, name: str = "") -> Lane:
 def test_replies_within_the_window_are_counted_and_timed() -> None:
     marks: list[int] = []
     with peer(answer_each) as sock:
-        outcome = drive([lane_on(sock)], Window(warm_s=0.01, seconds=0.05, mark=lambda: marks.append(1)))
+        outcome = drive([lane_on(sock)], Window(warm_s=0.01, seconds=0.5, mark=lambda: marks.append(1)))
 
     result = outcome.lanes[""]
     assert result.replies > 0
     assert result.payload_bytes == 100 * result.replies
     assert result.latency is not None
     assert 0 < result.latency.p50_ms <= result.latency.p999_ms <= result.latency.max_ms
-    assert outcome.seconds >= 0.05
+    assert outcome.seconds >= 0.5
     assert outcome.driver_cpu_s > 0
     assert len(marks) == 2
 
@@ -67,7 +67,7 @@ def test_replies_within_the_window_are_counted_and_timed() -> None:
 def test_lanes_of_one_name_share_their_figures_and_others_do_not() -> None:
     with peer(answer_each) as first, peer(answer_each) as second, peer(answer_each) as third:
         lanes = [lane_on(first, name="a"), lane_on(second, name="a"), lane_on(third, name="b")]
-        outcome = drive(lanes, Window(warm_s=0, seconds=0.05))
+        outcome = drive(lanes, Window(warm_s=0, seconds=0.5))
 
     assert list(outcome.lanes) == ["a", "b"]
     assert all(result.replies > 0 for result in outcome.lanes.values())
@@ -103,7 +103,7 @@ def test_requests_larger_than_the_socket_takes_are_sent_whole() -> None:
     with peer(serve) as sock:
         reader = FixedReader(reply_bytes=4, begins=b"ok")
         lane = Lane(sock=sock, ring=ring, reader=reader, in_flight=2)
-        outcome = drive([lane], Window(warm_s=0, seconds=0.05))
+        outcome = drive([lane], Window(warm_s=0, seconds=1))
 
     assert outcome.lanes[""].replies > 0
 

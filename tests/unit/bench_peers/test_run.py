@@ -14,7 +14,7 @@ from bench.server import NotHere, RedisServer
 from bench.target import Target, plan_targets
 from click.testing import CliRunner
 
-TINY_S = Durations(warm_s=0.0, seconds=0.05, client_s=0.05, latency_s=0.2)
+TINY_S = Durations(warm_s=0.0, seconds=0.5, client_s=0.05, latency_s=0.2)
 TINY = Plan(rounds=2, client_rounds=1, durations=TINY_S, warm_up=TINY_S, starts=1, idle_s=0.01)
 
 
@@ -77,7 +77,7 @@ def test_an_interrupt_ends_the_run_with_what_there_is(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_command_writes_json_table_and_page(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    arguments = ["--quick", "--only", "producers-1", "--peers", "", "--seconds", "0.1"]
+    arguments = ["--quick", "--only", "producers-1", "--peers", "", "--seconds", "1"]
 
     done = CliRunner().invoke(command, [*arguments, "--dir", str(tmp_path), "--out", str(out)])
 

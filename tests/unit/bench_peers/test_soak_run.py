@@ -19,11 +19,11 @@ linux = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there i
 pytestmark = [pytest.mark.slow, linux]
 
 TINY = Plan(
-    minutes=4 / 60,
+    minutes=8 / 60,
     share=0.1,  # a busy machine must not make these tests fail
-    calibrate_s=1.0,
+    calibrate_s=2.0,
     settle_s=0.2,
-    every_s=0.25,
+    every_s=0.1,
     shape=Shape(partitions=2, singles=2, batchers=2, group_every_s=0.2, topic_every_s=0.3),
 )
 
@@ -45,8 +45,8 @@ def test_a_short_soak_counts_every_record_and_leaves_nothing_behind(tmp_path: Pa
     assert all(report.visits.values())
     assert {verdict.course for verdict in report.verdicts} <= {"flat", "rises", "falls"}
     assert len(report.verdicts) >= 8
-    assert report.span_s >= 4
-    assert said[-1].done_s > 3
+    assert report.span_s >= 8
+    assert said[-1].done_s > 6
     assert list(tmp_path.iterdir()) == []
 
 
@@ -76,7 +76,7 @@ def test_a_broker_that_dies_is_a_failure_with_a_report(
 
 def test_a_signal_ends_the_soak_early_with_a_report(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "bench.soak", "--minutes", "5", "--calibrate", "0.5", "--out", str(out)]
+    command = [sys.executable, "-m", "bench.soak", "--minutes", "5", "--calibrate", "2", "--out", str(out)]
     with subprocess.Popen(
         [*command, "--dir", str(tmp_path)],
         cwd=ROOT,
@@ -85,9 +85,11 @@ def test_a_signal_ends_the_soak_early_with_a_report(tmp_path: Path) -> None:
         text=True,
     ) as process:
         assert process.stderr is not None
+        signalled = False
         for line in process.stderr:
-            if line.startswith("[0:01"):
+            if line.startswith("[0:") and not signalled:  # it runs, and says so once a minute
                 process.send_signal(signal.SIGTERM)
+                signalled = True
         shown = process.stdout.read() if process.stdout is not None else ""
         status = process.wait(60)
 

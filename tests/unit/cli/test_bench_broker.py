@@ -324,7 +324,7 @@ def bench_until(
     title: str, act: Callable[[subprocess.Popen[str]], None], bootstrap: str
 ) -> tuple[int, Any, str]:
     """Run the benchmark as a process, act when a load begins: exit code, JSON, the rest of stderr."""
-    options = ["-b", bootstrap, "--quick", "--only", "one,unbatched", "-o", "json"]
+    options = ["-b", bootstrap, "--only", "one,unbatched", "-o", "json"]
     process = subprocess.Popen(
         [sys.executable, "-X", "faulthandler", "-W", "error", "-m", "tailrace", "bench", *options],
         env=environment(),

@@ -232,10 +232,12 @@ def test_the_native_door_takes_its_port_from_an_older_variable(tmp_path: Path) -
 def test_it_answers_by_http_until_it_stops(tmp_path: Path) -> None:
     with up(tmp_path) as server:
         base = f"http://127.0.0.1:{server.ports['http']}"
-        made = httpx.post(f"{base}/api/v1/topics", json={"name": "t", "partitions": 1}, trust_env=False)
+        made = httpx.post(
+            f"{base}/api/v1/topics", json={"name": "t", "partitions": 1}, trust_env=False, timeout=60
+        )
         assert made.status_code == 201
         produce(server.bootstrap, b"1")
-        found = httpx.get(f"{base}/api/v1/topics/t", trust_env=False).json()
+        found = httpx.get(f"{base}/api/v1/topics/t", trust_env=False, timeout=60).json()
         assert found["partition_details"][0]["end_offset"] == 1
         assert server.stop()[0] == 0
 

@@ -459,7 +459,7 @@ def test_a_client_that_is_silent_for_too_long_is_dead_and_its_messages_go_on(uv:
         assert (await other.data()).properties["_delivery"] == "2"
         assert HEARTBEAT in {frame.type for frame in await silent.wait_closed()}
 
-    play(scenario, uv=uv, config=NativeConfig(heartbeat_interval_ms=200))
+    play(scenario, uv=uv, config=NativeConfig(heartbeat_interval_ms=1000))
 
 
 def test_a_client_that_is_heard_of_lives() -> None:

@@ -61,6 +61,6 @@ def test_a_broker_that_gets_no_event_loop_says_why(monkeypatch: pytest.MonkeyPat
         patched.setattr(loop, "loop_factory", lambda: no_loop)
         with pytest.raises(OSError, match="Too many open files"):
             broker.start()
-    assert set(threading.enumerate()) == threads
+    assert set(threading.enumerate()) <= threads
     with broker:
         broker.produce("t", b"v")

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 _READY_S = 30.0
-_STOP_S = 30.0
+_STOP_S = 120.0
 _WORDS_BYTES = 6000
 
 
