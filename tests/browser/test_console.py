@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -210,6 +212,41 @@ def test_a_search_finds_by_text_and_by_key(console: ConsoleNode, page: Page) -> 
     expect(page.locator("button.message")).to_have_count(12)
 
 
+def test_a_search_shows_the_newest_of_many_and_goes_on_with_what_comes(
+    console: ConsoleNode, page: Page
+) -> None:
+    topic = console.create_topic("many")
+    words = ("even", "odd")
+    console.produce(topic, *({"value": f"{words[number % 2]} {number}"} for number in range(600)))
+    page.goto(f"/topics/{topic}?contains=even")
+    lines = page.locator("button.message .value")
+    expect(lines).to_have_text([f"even {number}" for number in range(598, 398, -2)])
+    expect(page.get_by_text("The newest 100 of 300 messages, among 600 that were searched.")).to_be_visible()
+    search_on = page.get_by_role("button", name="Search on")
+    expect(search_on).to_be_disabled()
+    console.produce(topic, {"value": "even more"}, {"value": "odd one"})
+    search_on.click()
+    expect(lines).to_have_text(["even more"])
+    page.goto(f"/topics/{topic}?contains=even&from=oldest")
+    expect(lines).to_have_text([f"even {number}" for number in range(0, 200, 2)])
+    search_on.click()
+    expect(lines).to_have_text([f"even {number}" for number in range(200, 400, 2)])
+
+
+def test_a_search_shows_the_newest_of_large_messages(console: ConsoleNode, page: Page) -> None:
+    """Those of a page are more than a node answers with at once."""
+    topic = console.create_topic("large-found", partitions=2)
+    filling = "x" * 100_000
+    for first in range(0, 110, 10):
+        records = ({"value": f"v{first + number} {filling}", "partition": number % 2} for number in range(10))
+        console.produce(topic, *records)
+    page.goto(f"/topics/{topic}?contains=v")
+    lines = page.locator("button.message .value")
+    expect(lines).to_have_count(100)
+    shown = {int(text.partition(" ")[0][1:]) for text in lines.all_inner_texts()}
+    assert shown == set(range(10, 110))
+
+
 def test_seeking_by_offset_time_and_end(console: ConsoleNode, page: Page) -> None:
     topic = console.create_topic("seek")
     console.produce(
@@ -249,6 +286,11 @@ def test_a_message_is_decoded_and_copied(console: ConsoleNode, open_tab: OpenTab
         page.wait_for_function(
             "part => navigator.clipboard.readText().then(text => text.includes(part))", arg=part
         )
+    program = page.evaluate("navigator.clipboard.readText()")
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert printed.stdout.startswith("1 b'k' b'{")
+    groups = console.ask("GET", "/api/v1/consumer-groups")["groups"]
+    assert "look" not in [each["group"] for each in groups]  # who looks leaves nothing behind
 
 
 def test_a_link_to_a_message_survives_a_reload_and_back_closes_it(console: ConsoleNode, page: Page) -> None:
@@ -410,13 +452,81 @@ def test_a_subscription_is_made_sought_and_deleted(console: ConsoleNode, page: P
     lag = page.locator(".facts div", has=page.get_by_text("Lag", exact=True)).locator("dd")
     expect(lag).to_have_text("0")
     page.get_by_role("button", name="Seek").click()
-    page.get_by_role("dialog").get_by_role("textbox").fill("mailing")
-    page.get_by_role("dialog").get_by_role("button", name="Seek").click()
+    dialog.get_by_role("button", name="Preview").click()
+    cells = dialog.get_by_role("table").get_by_role("row").nth(1).get_by_role("cell")
+    expect(cells).to_have_text([topic, "0", "5", "0", "5", "0"])
+    keep_picture(page, "seek-preview")
+    confirm = dialog.get_by_role("button", name="Seek")
+    expect(confirm).to_be_disabled()
+    expect(lag).to_have_text("0")
+    dialog.get_by_role("textbox").fill("mailing")
+    confirm.click()
     expect(lag).to_have_text("5")
     page.get_by_role("button", name="Delete subscription").click()
     page.get_by_role("dialog").get_by_role("textbox").fill("mailing")
     page.get_by_role("dialog").get_by_role("button", name="Delete subscription").click()
     expect(page).to_have_url(re.compile("/subscriptions$"))
+
+
+def test_a_subscription_is_sought_to_a_time(console: ConsoleNode, page: Page) -> None:
+    topic = console.create_topic("timed")
+    hour_ms, noon_ms = 3_600_000, 1_700_000_000_000
+    console.produce(
+        topic, *({"value": f"v{number}", "timestamp": noon_ms + number * hour_ms} for number in range(5))
+    )
+    console.ask("POST", "/api/v1/subscriptions", {"name": "timely", "topic": topic, "settings": {}})
+    page.goto("/subscriptions/timely")
+    lag = page.locator(".facts div", has=page.get_by_text("Lag", exact=True)).locator("dd")
+    expect(lag).to_have_text("5")
+    page.get_by_role("button", name="Seek").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Go on at").select_option(label="a time")
+    moment = page.evaluate(_LOCAL_TIME, noon_ms + 2 * hour_ms + 60_000)
+    dialog.get_by_role("textbox", name="Time").fill(moment)
+    dialog.get_by_role("button", name="Preview").click()
+    cells = dialog.get_by_role("table").get_by_role("row").nth(1).get_by_role("cell")
+    expect(cells).to_have_text([topic, "0", "0", "3", "0", "3"])
+    dialog.get_by_role("textbox", name="to go on").fill("timely")
+    dialog.get_by_role("button", name="Seek").click()
+    expect(page.get_by_text("timely goes on from a time")).to_be_visible()
+    expect(lag).to_have_text("2")
+
+
+_LOCAL_TIME = """(at) => {
+  const local = new Date(at - new Date(at).getTimezoneOffset() * 60_000);
+  return local.toISOString().slice(0, 19);
+}"""
+"""A moment as it is typed into a field of this browser."""
+
+
+def test_a_seek_whose_place_has_moved_is_shown_anew(console: ConsoleNode, page: Page) -> None:
+    topic = console.create_topic("trimmed")
+    console.produce(topic, *({"value": str(number)} for number in range(5)))
+    console.ask("POST", "/api/v1/subscriptions", {"name": "careful", "topic": topic, "settings": {}})
+    page.goto("/subscriptions/careful")
+    page.get_by_role("button", name="Seek").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Preview").click()
+    cells = dialog.get_by_role("table").get_by_role("row").nth(1).get_by_role("cell")
+    expect(cells).to_have_text([topic, "0", "0", "0", "0", "0"])
+    console.ask("DELETE", f"/api/v1/topics/{topic}/records?partition=0&before=3")
+    dialog.get_by_role("textbox").fill("careful")
+    dialog.get_by_role("button", name="Seek").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("since you looked")
+    expect(cells).to_have_text([topic, "0", "0", "3", "0", "0"])
+    expect(dialog.get_by_role("button", name="Seek")).to_be_disabled()
+
+
+def test_a_group_behind_the_start_of_the_log_leads_to_the_oldest_message(
+    console: ConsoleNode, page: Page
+) -> None:
+    topic = console.create_topic("shortened")
+    console.produce(topic, *({"value": f"v{number}"} for number in range(5)))
+    console.commit("slow", topic, offset=1)
+    console.ask("DELETE", f"/api/v1/topics/{topic}/records?partition=0&before=3")
+    page.goto("/groups/slow")
+    page.get_by_role("table", name="Offsets").get_by_role("link").click()
+    expect(page.locator("button.message .value")).to_have_text(["v3", "v4"])
 
 
 # ---- the frame

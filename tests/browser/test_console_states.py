@@ -12,6 +12,8 @@ from playwright.sync_api import Page, Route, expect
 from tests.browser.conftest import OpenTab
 from tests.browser.console_node import PHONE, WIDE, ConsoleNode, keep_picture
 
+from tailrace.http.config import HttpConfig
+
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
 _ROWS_MAX = 90  # that exist at once, however many there are
@@ -254,13 +256,103 @@ def test_what_cannot_be_read_again_is_marked_as_old(console: ConsoleNode, open_t
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
+@pytest.mark.parametrize("path", ["/", "/topics/aged", "/groups/aged", "/subscriptions/aged"])
+def test_every_page_marks_what_is_old(console: ConsoleNode, open_tab: OpenTab, path: str) -> None:
+    if console.client.get("/api/v1/topics/aged").status_code == 404:
+        console.commit("aged", console.create_topic("aged"), offset=0)
+        console.ask("POST", "/api/v1/subscriptions", {"name": "aged", "topic": "aged", "settings": {}})
+    page = open_tab(expects_errors=True)
+    page.goto(path)
+    expect(page.locator(".skeleton")).to_have_count(0)
+    expect(page.locator(".facts, .charts").first).to_be_visible()
+    _answer(page, "**/api/v1/**", _error("BROKER_NOT_AVAILABLE", "the disk is full"), status=503)
+    page.evaluate(_COME_BACK)
+    expect(page.get_by_role("alert").first).to_contain_text("This is how it was. The disk is full")
+    keep_picture(page, f"old-{path.strip('/').replace('/', '-') or 'overview'}")
+    page.unroute("**/api/v1/**")
+    page.evaluate(_COME_BACK)
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_dead_letters_from_before_a_restart_are_shown(console: ConsoleNode, page: Page) -> None:
+    """The counter of dead letters begins anew with every start of a node; the letters stay."""
+    topic = console.create_topic("survivors")
+    console.produce(topic, {"key": "a", "value": "poison"})
+    settings = {"max_deliveries": "1"}
+    console.ask("POST", "/api/v1/subscriptions", {"name": "again", "topic": topic, "settings": settings})
+    pulled = console.ask("POST", "/api/v1/subscriptions/again/pull", {"max": 1, "wait_ms": 20_000})
+    ids = [each["ack_id"] for each in pulled["messages"]]
+    console.ask("POST", "/api/v1/subscriptions/again/nack", {"ack_ids": ids, "reason": "cannot be read"})
+
+    def started_again(route: Route) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, json={**answer.json(), "dead": 0})
+
+    page.route("**/api/v1/subscriptions/again", started_again)
+    page.route("**/api/v1/subscriptions/again/dead-letters?**", started_again)
+    page.goto("/subscriptions/again")
+    expect(page.get_by_role("table", name="Dead letters")).to_contain_text("cannot be read")
+    expect(page.get_by_role("button", name="Redrive")).to_be_visible()
+
+
+# ---- slow
+
+
+_OWN_DEADLINES = """
+  window.deadlines = [];
+  AbortSignal.timeout = (wait_ms) => {
+    const deadline = new AbortController();
+    deadlines.push({ wait_ms, pass: () => deadline.abort(new DOMException("", "TimeoutError")) });
+    return deadline.signal;
+  };
+"""
+"""Deadlines pass when the test says so."""
+
+_PASS = "deadlines.forEach((each) => each.pass())"
+
+
+def _leave_open(route: Route) -> None:
+    """A request that nobody answers."""
+
+
+def test_a_change_that_is_not_answered_may_still_have_been_done(
+    console: ConsoleNode, open_tab: OpenTab
+) -> None:
+    page = open_tab(expects_errors=True)
+    page.add_init_script(_OWN_DEADLINES)
+    page.goto("/topics?new=1")
+    expect(page.locator(".skeleton")).to_have_count(0)
+    page.route("**/api/v1/topics", _leave_open)
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("slowly")
+    with page.expect_request(lambda request: request.method == "POST"):
+        dialog.get_by_role("button", name="Create topic").click()
+    waits_ms = page.evaluate("deadlines.map((each) => each.wait_ms)")
+    assert min(waits_ms) > HttpConfig().request_timeout_s * 1000  # the node's own word comes first
+    page.evaluate(_PASS)
+    expect(dialog.get_by_role("alert")).to_contain_text("It may still have been done")
+    expect(page.locator(".banner")).to_have_count(0)  # somebody is there, and took long
+
+
+def test_a_page_that_is_not_answered_in_time_says_so(console: ConsoleNode, open_tab: OpenTab) -> None:
+    page = open_tab(expects_errors=True)
+    page.add_init_script(_OWN_DEADLINES)
+    page.route("**/api/v1/cluster", _leave_open)
+    with page.expect_request("**/api/v1/cluster"):
+        page.goto("/cluster")
+    page.evaluate(_PASS)
+    alert = page.get_by_role("alert").first
+    expect(alert).to_contain_text("did not answer within 65 s. Try again later.")
+    expect(page.locator(".banner")).to_have_count(0)
+
+
 _COME_BACK = "document.dispatchEvent(new Event('visibilitychange'))"
 """As if the tab was away and is looked at again: everything is read at once."""
 
 
 def test_a_console_of_before_an_upgrade_offers_the_new_one(console: ConsoleNode, page: Page) -> None:
     page.goto("/topics")
-    expect(page.locator("main h1")).to_be_visible()
+    _settled(page)
     old = page.request.get("/").text()
     new = re.sub(r"/assets/\w+/", "/assets/0000000000000000/", old)
     page.route(f"{console.address}/", lambda route: route.fulfill(content_type="text/html", body=new))
@@ -270,9 +362,16 @@ def test_a_console_of_before_an_upgrade_offers_the_new_one(console: ConsoleNode,
     page.unroute(f"{console.address}/")
     page.get_by_role("button", name="Load it").click()
     expect(page.locator(".banner")).to_have_count(0)
+    _settled(page)
     with page.expect_response(f"{console.address}/"):
         page.evaluate(_COME_BACK)
     expect(page.locator(".banner")).to_have_count(0)
+
+
+def _settled(page: Page) -> None:
+    """The page has loaded what it shows, and so listens to what happens."""
+    expect(page.locator("main h1")).to_be_visible()
+    expect(page.locator(".skeleton")).to_have_count(0)
 
 
 _NOWHERE = {
@@ -340,5 +439,5 @@ def test_a_broker_that_went_away_is_found_again(console: ConsoleNode, open_tab: 
     keep_picture(page, "offline")
     console.create_topic("meanwhile")
     page.context.set_offline(False)
-    expect(page.locator(".banner")).to_have_count(0, timeout=15_000)
+    expect(page.locator(".banner")).to_have_count(0)
     expect(page.get_by_role("row", name="meanwhile")).to_be_visible()

@@ -54,7 +54,7 @@ def base_url() -> Iterator[str]:
 def stocked(base_url: str) -> str:
     """What the paths name is there, whatever the operation before did."""
     api = f"{base_url}/api/v1"
-    with httpx.Client(trust_env=False) as client:
+    with httpx.Client(trust_env=False, timeout=60) as client:
         client.post(f"{api}/topics", json={"name": "orders", "partitions": 2})
         client.post(f"{api}/topics/orders/records", json={"records": [{"key": "k", "value": "v"}]})
         client.post(f"{api}/subscriptions", json={"name": "jobs", "topic": "orders"})
@@ -143,6 +143,7 @@ def test_what_succeeds_is_as_described_too(base_url: str) -> None:
         for name in ("getSubscription", "getSubscriptionMetrics", "listDeadLetters"):
             ask(name, subscription="riders")
         ask("redriveDeadLetters", {"count": None}, subscription="riders")
+        ask("seekSubscription", {"to": "time:2h", "dry_run": True}, subscription="riders")
         ask("seekSubscription", {"to": "earliest"}, subscription="riders")
 
         offsets = [{"topic": "trips", "partition": 0, "offset": 0}]

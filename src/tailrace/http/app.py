@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
@@ -24,12 +25,15 @@ from tailrace.http.body import read_whole
 from tailrace.http.door import Door
 from tailrace.http.error import Code, HttpError, answer_to, invalid
 from tailrace.http.operation import JSON, Call, NoBody, Operation
+from tailrace.net import DoorCounters, Tally
 
 logger = logging.getLogger(__name__)
 
 _SHOWN_MAX = 200
 _EMPTY = b"{}"
 _REASON_BYTES_MAX = 123  # RFC 6455 section 5.5
+_OTHER: Final = "other"
+"""The name under which requests are counted that came to no operation."""
 
 
 class HttpApp:
@@ -49,15 +53,21 @@ class HttpApp:
         # Inside another app there is its router already, which knows nothing of our paths.
         inner = {**scope, "router": self._router}
         if self.door.trace is not None and scope["type"] == "http":
-            await self.door.trace(self._router, inner, receive, send)
+            await self.door.trace(self._serve, inner, receive, send)
         else:
-            await self._router(inner, receive, send)
+            await self._serve(inner, receive, send)
 
-    async def _not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._router(scope, receive, send)
+        except Unserved as unserved:
+            count_refused(self.door.counters, unserved)
+            await refuse(unserved, scope, receive, send)
+
+    async def _not_found(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         path = scope["path"][:_SHOWN_MAX]
         listed = f"{scope.get('root_path', '')}/openapi.json"
-        error = HttpError(Code.INVALID_REQUEST, f"there is no {path}. What there is: {listed}", status=404)
-        await refuse(error, scope, receive, send)
+        raise Unserved(Code.INVALID_REQUEST, f"there is no {path}. What there is: {listed}", status=404)
 
 
 def _route(door: Door, operation: Operation) -> Route:
@@ -66,7 +76,11 @@ def _route(door: Door, operation: Operation) -> Route:
     async def endpoint(request: Request) -> Response:
         started = time.perf_counter()
         response = await answer(request)
-        tally.note(time.perf_counter() - started)  # of a stream: until it begins
+        seconds = time.perf_counter() - started  # of a stream: until it begins
+        if isinstance(response, LongAnswer):
+            response.note_end = partial(_note_end, tally, seconds)
+        else:
+            tally.note(seconds)
         return response
 
     async def answer(request: Request) -> Response:
@@ -91,6 +105,22 @@ def _route(door: Door, operation: Operation) -> Route:
     return OneMethod(operation.path, endpoint, methods=[operation.method], name=operation.name)
 
 
+def _note_end(tally: Tally, seconds: float, failure: Code | None) -> None:
+    tally.note(seconds)
+    if failure is not None:
+        tally.fail(failure)
+
+
+class LongAnswer(Response):
+    """An answer that can fail when it has begun, so that it is counted when it ends: it calls `note_end`."""
+
+    note_end: Callable[[Code | None], None]
+
+
+class Unserved(HttpError):
+    """No operation takes a request."""
+
+
 class OneMethod(Route):
     """A route that answers a wrong method as every error is, and takes its path to the last letter."""
 
@@ -102,14 +132,12 @@ class OneMethod(Route):
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.methods and scope["method"] not in self.methods:
             allowed = ", ".join(sorted(_methods_of(scope)))
-            error = HttpError(
+            raise Unserved(
                 Code.INVALID_REQUEST,
                 f"{scope['path'][:_SHOWN_MAX]} takes {allowed}, and not {scope['method']}",
                 status=405,
                 headers={"allow": allowed},
             )
-            await refuse(error, scope, receive, send)
-            return
         await self.app(scope, receive, send)
 
 
@@ -192,11 +220,6 @@ def json_response(value: Any, *, status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status_code=status, media_type=JSON)
 
 
-def failure_response(error: Exception, request: Request, door: Door) -> Response:
-    """What is answered where a handler raised."""
-    return error_response(failure_of(error, door, what=f"{request.method} {request.url.path}"))
-
-
 def failure_of(error: Exception, door: Door, *, what: str) -> HttpError:
     """What a client is told of an error; a bug is counted and logged, and nothing of it told."""
     known = answer_to(error)
@@ -212,6 +235,13 @@ def error_response(error: HttpError) -> Response:
     return Response(
         msgspec.json.encode(error.body()), status_code=error.status, media_type=JSON, headers=error.headers
     )
+
+
+def count_refused(counters: DoorCounters, error: HttpError) -> None:
+    """A request, or the beginning of a WebSocket, is refused before it comes to an operation."""
+    tally = counters.tally(_OTHER)
+    tally.requests += 1
+    tally.fail(error.code)
 
 
 async def refuse(error: HttpError, scope: Scope, receive: Receive, send: Send) -> None:

@@ -11,6 +11,7 @@ here is what an acceptor needs of every connection, and an end for each way to k
 - While a request is answered no clock runs: the client waits for us.
 - A client that takes nothing of what waits for it is given up: soon if the connection closes anyway, after
   some idle times if it does not, since a live stream may well be paused.
+- A message of a WebSocket has `FRAGMENTS_MAX`, beside the bound on its bytes.
 - What breaks the rules is answered once, in our form, and never in the middle of another answer.
 - Whoever still works for a client that is gone is told, also where several requests came at once.
 
@@ -31,6 +32,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
+from websockets.frames import Frame
 
 from tailrace.http.config import HttpConfig
 from tailrace.http.error import Code, HttpError
@@ -44,6 +46,10 @@ _IDLE, _HEAD, _BODY = range(3)
 _STALLED_IDLE_TIMES: Final = 4
 """How many idle times a client may leave a live stream unread."""
 
+FRAGMENTS_MAX: Final = 4096
+"""Frames of which one message of a WebSocket may be made; of 256 bytes each they are `body_bytes_max`."""
+
+_TOO_BIG: Final = 1009  # RFC 6455 section 7.4.1
 _NOT_COMPLETED: Final = "ASGI callable returned without completing response."
 _PHRASES: Final = {400: "Bad Request", 431: "Request Header Fields Too Large"}
 
@@ -276,9 +282,20 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             super().connection_lost(exc)
             self._upgraded.connection_lost(exc)
 
+    def handle_cont(self, event: Frame) -> None:
+        if self.close_sent:
+            return  # nobody will hear the message
+        # websockets bounds the bytes of a message, and empty frames have none.
+        if len(self.frames) >= FRAGMENTS_MAX:
+            self.frames = []
+            self.conn.fail(_TOO_BIG, f"a message may have {FRAGMENTS_MAX} fragments")
+            self.handle_parser_exception()
+            return
+        super().handle_cont(event)
+
     def send_receive_event_to_app(self) -> None:
         # uvicorn logs what is no UTF-8 with a traceback, and a client can send that all day.
-        if self.curr_msg_data_type == "text" and not _is_text(self.frames):
+        if self.curr_msg_data_type == "text" and not self.close_sent and not _is_text(self.frames):
             self.frames = []
             self.conn.send_close(1007)
             self.handle_parser_exception()

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tailrace.broker import Broker
 from tailrace.http.config import HttpConfig
 from tailrace.http.error import Code, HttpError
+from tailrace.metrics.free_space import FreeSpace
 from tailrace.metrics.observed import Observed
 from tailrace.metrics.sampler import Sampler
 from tailrace.net import DoorCounters
@@ -60,7 +61,7 @@ class Door:
             broker=broker,
             doors={**facts.doors, "http": self.counters},
             info={"version": facts.version, "engine": facts.engine, "fsync": facts.fsync},
-            data_dir=facts.data_dir,
+            free_space=FreeSpace(facts.data_dir),
             streams=lambda: self.streams,
         )
         self.sampler = Sampler(self.observed)  # whoever serves the app starts it, and stops it

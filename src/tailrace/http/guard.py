@@ -22,8 +22,9 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tailrace.http.app import refuse
+from tailrace.http.app import count_refused, refuse
 from tailrace.http.error import Code, HttpError
+from tailrace.net import DoorCounters
 
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _CONTENT_POLICY = (
@@ -45,8 +46,12 @@ _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]*)?", re.IGN
 class Guard:
     """Refuses a foreign Host or Origin; the app behind it hears of neither."""
 
-    def __init__(self, app: ASGIApp, *, allowed_hosts: Collection[str] = ()) -> None:
+    def __init__(
+        self, app: ASGIApp, *, allowed_hosts: Collection[str] = (), counters: DoorCounters | None = None
+    ) -> None:
+        """`counters` are of the door that it keeps, which is not asked about what is refused."""
         self._app = app
+        self._counters = counters
         self._allowed = frozenset(each.lower() for each in allowed_hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,6 +70,9 @@ class Guard:
         if refusal is None:
             await self._app(scope, receive, send_guarded)
         else:
+            if self._counters is not None:
+                self._counters.requests += scope["type"] == "http"
+                count_refused(self._counters, refusal)
             await refuse(refusal, scope, receive, send_guarded)
 
 

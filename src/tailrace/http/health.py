@@ -148,7 +148,7 @@ def read_machine(observed: Observed) -> Machine:
     """Ask the operating system; blocks."""
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return Machine(
-        disk_free_bytes=observed.disk_free_bytes(),
+        disk_free_bytes=observed.free_space.read_bytes(),
         memory_bytes=memory_bytes(),
         memory_bytes_max=_memory_bytes_max(),
         descriptors=_or_none(lambda: len(os.listdir("/dev/fd"))),

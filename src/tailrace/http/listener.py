@@ -57,8 +57,9 @@ class HttpListener:
     async def start(self) -> None:
         """Bind and accept; ConfigError if the address cannot be had."""
         config: HttpConfig = self.door.config
-        guarded: ASGIApp = Guard(self._app, allowed_hosts=config.allowed_hosts)
-        shared = self._shared = Shared(guarded, config, self.door.counters)
+        counters = self.door.counters
+        guarded: ASGIApp = Guard(self._app, allowed_hosts=config.allowed_hosts, counters=counters)
+        shared = self._shared = Shared(guarded, config, counters)
 
         def connect(
             made: Callable[[HttpConnection], bool], lost: Callable[[HttpConnection], None]
@@ -77,7 +78,7 @@ class HttpListener:
                 close_grace_s=config.close_grace_s,
             ),
             connect,
-            counters=self.door.counters,
+            counters=counters,
         )
         await self._acceptor.start()
         self.door.sampler.start()

@@ -166,7 +166,7 @@ class NodeCollector(Collector):
             "What the rings of the memory engine hold; 0 where logs are on disk.",
             one(0 if storage.durable else log_bytes),
         )
-        free = self._observed.disk_free_bytes()
+        free = self._observed.free_space.newest_bytes
         yield from gauge(
             "tailrace_disk_free_bytes",
             "Space left where the logs are.",

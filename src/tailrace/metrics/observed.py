@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tailrace.broker import Broker
+from tailrace.metrics.free_space import FreeSpace
 from tailrace.net import DoorCounters
 
 
@@ -17,7 +17,7 @@ class Observed:
     broker: Broker
     doors: Mapping[str, DoorCounters] = field(default_factory=dict)  # by name
     info: Mapping[str, str] = field(default_factory=dict)  # version, engine: what never changes
-    data_dir: str = ""  # "": everything is in memory
+    free_space: FreeSpace = field(default_factory=FreeSpace)
     streams: Callable[[], int] = int  # live streams that are open; none unless somebody says otherwise
 
     @property
@@ -32,13 +32,3 @@ class Observed:
             door.protocol_errors + door.failures + sum(tally.failed for tally in door.tallies.values())
             for door in self.doors.values()
         )
-
-    def disk_free_bytes(self) -> int | None:
-        """Space left where the log is; None where it is in memory, or nobody can tell."""
-        if not self.data_dir:
-            return None
-        try:
-            state = os.statvfs(self.data_dir)
-        except OSError:
-            return None
-        return state.f_bavail * state.f_frsize

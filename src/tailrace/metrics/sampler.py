@@ -148,7 +148,7 @@ class Sampler:
             rates=rates,
             lag=await self._note_lag(tick),
             disk_bytes=await self._log_bytes(),
-            disk_free_bytes=observed.disk_free_bytes(),
+            disk_free_bytes=await observed.free_space.refresh(),
             memory_bytes=now.memory_bytes,
             loop_lag_ms=self.loop_lag.take_worst_s() * 1000,
         )

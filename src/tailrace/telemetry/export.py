@@ -146,6 +146,7 @@ class Telemetry:
 
     async def _collect(self) -> list[Family]:
         """The families of this moment; in between, the loop is given to others."""
+        await self._observed.free_space.refresh()  # a node without an HTTP door has no sampler that asks
         snapshot = await take_snapshot(self._observed.broker, self._choices, by_partition=False)
         families: list[Family] = []
         samples = 0

@@ -31,13 +31,13 @@ from tailrace.http.error import Code
 from tailrace.server.config import ServerConfig
 from tailrace.server.node import Node
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 
 _T = TypeVar("_T")
 
 
 class Run(Protocol):
-    """Turns the loop until something is done; what takes over half a minute is a failure."""
+    """Turns the loop until something is done; what takes over two minutes is a failure."""
 
     def __call__(self, work: Coroutine[Any, Any, _T], *, deadline_s: float = DEADLINE_S) -> _T: ...
 

@@ -19,6 +19,7 @@ from tailrace.broker.groups import CommitRequest, OffsetToCommit
 from tailrace.http import HttpApp
 from tailrace.http import health as looking
 from tailrace.http.health import Trend, read_machine, trend_of
+from tailrace.metrics.free_space import FreeSpace
 from tailrace.metrics.observed import Observed
 from tailrace.model import BrokerError, ErrorCode, StorageError, TopicPartition
 from tailrace.server.config import ServerConfig
@@ -249,7 +250,7 @@ def test_a_trend_has_a_rate() -> None:
 
 
 def test_the_machine_is_asked(run: Run, node: Node, tmp_path: Path) -> None:
-    found = read_machine(Observed(broker=node.broker, data_dir=str(tmp_path)))
+    found = read_machine(Observed(broker=node.broker, free_space=FreeSpace(str(tmp_path))))
     assert found.disk_free_bytes is not None and found.disk_free_bytes > 0
     assert found.descriptors is not None and found.descriptors > 3
     assert found.memory_bytes_max is not None

@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from tailrace.http import HttpConfig, HttpListener
+from tailrace.http.connection import FRAGMENTS_MAX
 
 SMALL = HttpConfig(head_bytes_max=1024)
 HOUR = 3600.0
@@ -226,7 +227,7 @@ def test_a_client_that_never_speaks_has_the_idle_time(run: Run) -> None:
 
 def test_a_connection_without_a_next_request_is_closed(run: Run) -> None:
     async def scenario() -> None:
-        config = HttpConfig(idle_timeout_s=0.05)
+        config = HttpConfig(idle_timeout_s=1)
         async with listening(config) as (listener, _), Wire.to(listener) as wire:
             assert await is_alive(wire)
             assert await wire.rest() == b""
@@ -529,6 +530,43 @@ def test_a_message_that_may_not_be_closes_the_socket_quietly(
     assert caplog.records == []
 
 
+def test_a_message_of_too_many_fragments_closes_the_socket(run: Run) -> None:
+    """Empty ones have no size, and cost all the same."""
+    text, more, last = (bytes((head, 0x80)) + bytes(4) for head in (0x01, 0x00, 0x80))
+
+    async def scenario() -> None:
+        async with listening() as (listener, stage), Wire.to(listener) as wire:
+            await wire.send(get("/socket", *UPGRADE))
+            assert (await wire.answer())[0] == 101
+            await wire.send(text + more * (FRAGMENTS_MAX - 2) + last)
+            assert await wire.reader.readexactly(2) == b"\x81\x00"  # said back
+            await wire.send(text + more * FRAGMENTS_MAX)
+            closed = await wire.rest()
+            assert closed[:1] == b"\x88" and closed[1] == len(closed) - 2
+            assert int.from_bytes(closed[2:4], "big") == 1009
+            assert closed[4:] == b"a message may have %d fragments" % FRAGMENTS_MAX
+            await wait_until(lambda: stage.gone == ["socket"] and not listener.connections)
+
+    run(scenario())
+
+
+def test_messages_behind_one_that_may_not_be_are_not_listened_to(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    no_text = b"\x81\x81" + bytes(4) + b"\xff"
+
+    async def scenario() -> None:
+        async with listening() as (listener, stage), Wire.to(listener) as wire:
+            await wire.send(get("/socket", *UPGRADE))
+            assert (await wire.answer())[0] == 101
+            await wire.send(no_text * 2)
+            assert await wire.rest() == b"\x88\x02" + (1007).to_bytes(2, "big")
+            await wait_until(lambda: stage.gone == ["socket"] and not listener.connections)
+
+    run(scenario())
+    assert caplog.records == []
+
+
 def test_a_socket_that_nobody_serves_is_refused_with_an_error_and_quietly(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -558,7 +596,7 @@ def test_a_socket_that_nobody_serves_is_refused_with_an_error_and_quietly(
         (RequestResponseCycle, "receive send run_asgi"),
         (
             WebSocketsSansIOProtocol,
-            "connection_lost send_receive_event_to_app handle_parser_exception send",
+            "connection_lost handle_cont send_receive_event_to_app handle_parser_exception send",
         ),
     ],
 )

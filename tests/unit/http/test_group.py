@@ -258,6 +258,22 @@ def test_a_group_may_have_an_odd_name(run: Run, node: Node, client: httpx.AsyncC
     run(scenario())
 
 
+def test_a_name_that_ends_like_a_path_of_offsets_is_listed_shown_by_its_offsets_and_deleted(
+    run: Run, node: Node, client: httpx.AsyncClient
+) -> None:
+    async def scenario() -> None:
+        await fill(node)
+        await commit(node, "a/offsets", {("t", 0): 1})
+        (listed,) = (await client.get(GROUPS)).json()["groups"]
+        assert listed["group"] == "a/offsets"
+        (row,) = (await client.get(f"{GROUPS}/a/offsets/offsets")).json()["offsets"]
+        assert row["committed"] == 1
+        check_error(await client.get(f"{GROUPS}/a/offsets"), Code.GROUP_NOT_FOUND, "group a ")
+        assert (await client.delete(f"{GROUPS}/a/offsets")).status_code == 204
+
+    run(scenario())
+
+
 @pytest.mark.parametrize(("method", "path"), [("GET", ""), ("GET", "/offsets"), ("DELETE", "")])
 def test_a_group_that_nobody_knows_is_not_found(
     run: Run, client: httpx.AsyncClient, method: str, path: str

@@ -163,7 +163,7 @@ def test_a_stream_that_is_not_read_is_cut_off_and_an_answer_has_its_grace(
             await wait_until(lambda: sorted(stage.began) == ["endless", "large"])
             await wait_until(lambda: all(each.untaken for each in listener.connections))
             closing = asyncio.create_task(listener.close())
-            await wait_until(lambda: len(listener.connections) == 1)
+            await wait_until(lambda: len(listener.connections) == 1 and stage.gone != [])
             assert stage.gone == ["endless"]
             assert len((await answer.answer())[2]) == stage.answer_bytes
             await closing

@@ -15,6 +15,7 @@ import confluent_kafka
 import confluent_kafka.admin
 import httpx
 import pytest
+import websockets
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
@@ -25,6 +26,7 @@ from tailrace.client import AsyncClient
 from tailrace.http.door import Door
 from tailrace.http.error import Code
 from tailrace.metrics.exposition import Exporter
+from tailrace.metrics.free_space import FreeSpace
 from tailrace.metrics.snapshot import Bounds
 from tailrace.model import TopicPartition
 from tailrace.server.node import Node
@@ -380,6 +382,23 @@ def test_a_broker_tells_its_totals_and_its_history(run: Run, busy: Node, client:
     run(main())
 
 
+def test_free_space_is_what_the_sampler_found(
+    run: Run, node: Node, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(_: FreeSpace) -> int:
+        raise AssertionError("this may wait for a disk")
+
+    async def main() -> None:
+        await door_of(node).sampler.stop()
+        monkeypatch.setattr(FreeSpace, "read_bytes", ask)
+        door_of(node).observed.free_space.newest_bytes = 12345
+        (figures,) = (await get(client, "brokers"))["brokers"]
+        assert figures["disk_free_bytes"] == 12345
+        assert (await scrape(client)).value("tailrace_disk_free_bytes") == 12345
+
+    run(main())
+
+
 def test_before_two_samples_there_are_no_rates(run: Run, node: Node, client: httpx.AsyncClient) -> None:
     async def main() -> None:
         await door_of(node).sampler.stop()
@@ -474,3 +493,31 @@ def test_requests_of_this_door_are_counted_by_operation_and_error(
     assert (tallies["listTopics"].requests, tallies["listTopics"].errors) == (3, {"INVALID_REQUEST": 1})
     assert (tallies["getTopic"].requests, tallies["getTopic"].errors) == (1, {"TOPIC_NOT_FOUND": 1})
     assert tallies["listTopics"].duration.count == 3
+
+
+def test_requests_that_come_to_no_operation_are_counted_under_one_name(
+    run: Run, node: Node, client: httpx.AsyncClient
+) -> None:
+    async def main() -> None:
+        for path in ("/nothing", "/api/v1/nothing"):
+            assert (await client.get(path)).status_code == 404
+        for path in ("/api/v1/topics", "/openapi.json", "/"):
+            assert (await client.put(path)).status_code == 405
+        assert (await client.get("/health", headers={"host": "attacker.example"})).status_code == 403
+        for path in ("/nothing", "/api/v1/topics/nowhere/tail", "/api/v1/topics/nowhere/tail?x=1"):
+            with pytest.raises(websockets.InvalidStatus):
+                async with websockets.connect(f"ws://{node.http_address}{path}", proxy=None):
+                    pass
+        found = await scrape(client)
+        for error, count in (
+            ("none", 0),
+            ("INVALID_REQUEST", 2 + 3 + 2),
+            ("AUTHORIZATION_FAILED", 1),
+            ("TOPIC_NOT_FOUND", 1),
+        ):
+            assert found.value("tailrace_requests_total", door="http", api="other", error=error) == count
+
+    run(main())
+    counters = node.http_app().door.counters
+    assert counters.requests == 2 + 3 + 1 + 1  # a WebSocket is none
+    assert counters.tallies["other"].duration.count == 0  # nothing was done for them

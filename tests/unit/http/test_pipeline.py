@@ -277,7 +277,11 @@ def test_pipelines_need_nothing_of_spark() -> None:
 # ---- stop
 
 
-def test_a_real_run_hears_that_it_shall_stop(run: Run, node: Node, client: httpx.AsyncClient) -> None:
+def test_a_real_run_hears_that_it_shall_stop(
+    run: Run, node: Node, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.spark.pipelines.heartbeat._END_S", 60)  # a busy machine may need longer
+
     async def scenario() -> None:
         asked: list[str] = []
         beat = Heartbeat(node.kafka_address, made("a1b2c3"), on_stop=asked.append, every_s=0.1)

@@ -160,6 +160,29 @@ def test_what_the_broker_refuses_later_is_the_last_line(run: Run, node: Node) ->
     run(scenario())
 
 
+def test_lines_are_counted_as_one_request_with_the_error_of_its_last_line(
+    run: Run, node: Node, client: httpx.AsyncClient
+) -> None:
+    async def scenario() -> None:
+        await create(node)
+        tally = node.http_app().door.counters.tally("produceRecords")
+        async with Wire.to(node) as wire:
+            await wire.send(HEAD, chunk(line(1)))
+            assert (await head(wire), (await row(wire))["lines"]) == (200, 1)
+            assert tally.requests == 0  # a counter does not go back: it may fail yet
+            await wire.send(chunk(line(2, partition=9)))
+            assert (await row(wire))["error"]["code"] == "TOPIC_NOT_FOUND"
+            assert await wire.reader.readexactly(5) == END
+        assert (tally.requests, tally.errors) == (1, {"TOPIC_NOT_FOUND": 1})
+        await client.post(RECORDS, content=line(1) + b"{}\n", headers=LINES)
+        await client.post(RECORDS, content=line(1), headers=LINES)
+        await client.post(RECORDS, content=b"{}\n", headers=LINES)
+        assert (tally.requests, tally.errors) == (4, {"TOPIC_NOT_FOUND": 1, "INVALID_REQUEST": 2})
+        assert tally.duration.count == 4
+
+    run(scenario())
+
+
 def test_what_has_no_end_was_not_sent(run: Run, node: Node) -> None:
     """A client that goes away in the middle: what was answered is there, the line that was cut off is not."""
 
@@ -253,6 +276,7 @@ def test_a_client_that_reads_nothing_is_given_up(run: Run, serve: Serve) -> None
         }
         await node._http._app(scope, receive, send)
         assert sent == ["http.response.start"] + 3 * ["http.response.body"]
+        assert node.http_app().door.counters.tally("produceRecords").errors == {"INVALID_REQUEST": 1}
         assert await values(node) == [b"1"] * 3
 
     run(scenario())
@@ -289,12 +313,12 @@ def test_who_does_not_even_read_the_error_is_given_up(run: Run, serve: Serve) ->
 
 
 def test_a_quiet_stream_ends_after_a_while(run: Run, serve: Serve) -> None:
-    node, _ = serve(HttpConfig(body_timeout_s=0.2))
+    node, _ = serve(HttpConfig(body_timeout_s=1))
 
     async def scenario() -> None:
         await create(node)
         async with Wire.to(node) as wire:
-            await wire.send(HEAD, chunk(line(1)))
+            await wire.send(HEAD + chunk(line(1)))
             assert await head(wire) == 200
             assert (await row(wire))["lines"] == 1
             error = (await row(wire))["error"]

@@ -63,10 +63,12 @@ def test_the_factor_that_can_be_had() -> None:
         ({"name": "a b"}, Code.INVALID_REQUEST, ["a b"]),
         ({"name": "."}, Code.INVALID_REQUEST, []),
         ({"name": "x" * 250}, Code.INVALID_REQUEST, []),
-        ({"name": "x", "partitions": -1}, Code.INVALID_REQUEST, ["partitions"]),
+        ({"name": "x", "partitions": 0}, Code.INVALID_PARTITIONS, ["partitions: 0"]),
+        ({"name": "x", "partitions": -1}, Code.INVALID_PARTITIONS, ["partitions: -1"]),
         ({"name": "x", "partitions": 1 << 31}, Code.INVALID_REQUEST, ["partitions"]),
         ({"name": "x", "partitions": (1 << 31) - 1}, Code.INVALID_PARTITIONS, []),
-        ({"name": "x", "replication_factor": 0}, Code.INVALID_REQUEST, ["replication_factor"]),
+        ({"name": "x", "replication_factor": 0}, Code.INVALID_REPLICATION_FACTOR, ["replication_factor: 0"]),
+        ({"name": "x", "replication_factor": -1}, Code.INVALID_REPLICATION_FACTOR, ["-1"]),
         ({"name": "x", "configs": {"no.such": "1"}}, Code.INVALID_CONFIG, ["no.such"]),
         ({"name": "x", "configs": {"retention.ms": "soon"}}, Code.INVALID_CONFIG, ["retention.ms"]),
         ({"name": "x", "configs": {"retention.ms": None}}, Code.INVALID_REQUEST, ["configs"]),
@@ -77,6 +79,14 @@ def test_a_topic_that_cannot_be_is_refused(
 ) -> None:
     check_error(run(client.post(TOPICS, json=body)), code, *words)
     assert run(client.get(TOPICS)).json() == {"topics": []}
+
+
+@pytest.mark.parametrize("body", ["TopicBody", "TopicChange"])
+def test_the_least_number_of_partitions_is_described(run: Run, client: httpx.AsyncClient, body: str) -> None:
+    schema = run(client.get("/openapi.json")).json()["components"]["schemas"][body]
+    assert {"type": "integer", "minimum": 1, "maximum": 2**31 - 1} in schema["properties"]["partitions"][
+        "anyOf"
+    ]
 
 
 def test_a_name_that_is_taken_is_a_conflict(run: Run, client: httpx.AsyncClient) -> None:
@@ -151,6 +161,9 @@ def test_a_change_that_is_half_wrong_changes_nothing(run: Run, client: httpx.Asy
         check_error(await client.patch(f"{TOPICS}/orders", json=wrong), Code.INVALID_CONFIG, "no.such")
         fewer = {"partitions": 1, "configs": {"retention.ms": "5"}}
         check_error(await client.patch(f"{TOPICS}/orders", json=fewer), Code.INVALID_PARTITIONS)
+        for count in (0, -1):
+            none = await client.patch(f"{TOPICS}/orders", json={"partitions": count})
+            check_error(none, Code.INVALID_PARTITIONS, str(count))
         body = (await client.get(f"{TOPICS}/orders")).json()
         assert (body["partitions"], body["configs"]) == (2, {})
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from tailrace.broker.groups import CommitRequest, OffsetToCommit
 from tailrace.broker.publishing import NewMessage
 from tailrace.cluster import SqliteMetadata
 from tailrace.metrics import sampler as module
+from tailrace.metrics.free_space import FreeSpace
 from tailrace.metrics.observed import Observed
 from tailrace.metrics.sampler import COLUMNS, Sampler
 from tailrace.model import BrokerId, TopicPartition
@@ -215,6 +218,27 @@ def test_a_sample_has_a_row_of_every_column() -> None:
             await it.sample_after(5_000)
             assert it.sampler.newest is not None
             assert len(it.sampler.newest.row()) == len(COLUMNS)
+
+    asyncio.run(main())
+
+
+def test_free_space_is_asked_for_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    askers: list[int] = []
+    read = FreeSpace.read_bytes
+
+    def read_noting(space: FreeSpace) -> int | None:
+        askers.append(threading.get_ident())
+        return read(space)
+
+    monkeypatch.setattr(FreeSpace, "read_bytes", read_noting)
+
+    async def main() -> None:
+        async with rig() as it:
+            observed = Observed(broker=it.broker, free_space=FreeSpace(str(tmp_path)))
+            sample = await Sampler(observed).sample()
+            assert sample.disk_free_bytes is not None
+            assert sample.disk_free_bytes == observed.free_space.newest_bytes
+            assert len(askers) == 1 and threading.get_ident() not in askers
 
     asyncio.run(main())
 

@@ -20,6 +20,7 @@ At work:
 `intake`                which partition the next new message comes from
 `at_most_once`          messages that leave when the cursor past them is durable
 `subscription`          a turn: times, new messages, members
+`start`, `move`         where the cursor goes when somebody moves it, and what that means for messages
 `redelivery`            what was not settled: delivered again, or written off
 `dead_letter`           what nobody could deal with, with the reason
 `latency`               how long messages take, of some of them
@@ -31,6 +32,7 @@ from tailrace.broker.subscriptions.definition import Guarantee, Mode, Order, Sta
 from tailrace.broker.subscriptions.delivery import Delivery, Notice, Recipient, Source
 from tailrace.broker.subscriptions.description import describe, summarize
 from tailrace.broker.subscriptions.member import Member
+from tailrace.broker.subscriptions.move import Move
 from tailrace.broker.subscriptions.stored import CURSORS_TOPIC
 from tailrace.broker.subscriptions.subscription import Subscription
 from tailrace.broker.subscriptions.subscriptions import Subscriptions
@@ -41,6 +43,7 @@ __all__ = [
     "Guarantee",
     "Member",
     "Mode",
+    "Move",
     "Notice",
     "Order",
     "Recipient",

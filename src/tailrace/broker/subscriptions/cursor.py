@@ -37,6 +37,10 @@ class Cursor:
     def is_done(self, offset: int) -> bool:
         return offset < self.position or offset in self.beyond
 
+    def done_from(self, offset: int) -> int:
+        """How many offsets at or after `offset` are done."""
+        return max(self.position - offset, 0) + self.beyond.count_from(offset)
+
     def done(self, start: int, end: int) -> int:
         """Mark `start` up to `end` as done; how many of them were not."""
         position, beyond = self.position, self.beyond

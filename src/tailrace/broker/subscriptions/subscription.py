@@ -29,6 +29,7 @@ from tailrace.broker.subscriptions.intake import Intake
 from tailrace.broker.subscriptions.latency import Latencies, Stopwatch
 from tailrace.broker.subscriptions.machine import Settled, Verdict
 from tailrace.broker.subscriptions.member import Member, OffsetRanges
+from tailrace.broker.subscriptions.move import SeekPlan, plan_move
 from tailrace.broker.subscriptions.redelivery import Redelivery
 from tailrace.broker.subscriptions.retained import RECORD_BYTES, Retained, size_of
 from tailrace.broker.subscriptions.start import resolve_start
@@ -294,6 +295,10 @@ class Subscription:
 
     async def seek(self, start: Start, partition: int | None = None) -> int:
         """Go on from elsewhere, in one partition or in all; the new epoch, once that is durable."""
+        return await self.apply_seek(await self.plan_seek(start, partition))
+
+    async def plan_seek(self, start: Start, partition: int | None = None) -> SeekPlan:
+        """What a seek would do now; nothing is changed."""
         chosen = [
             each
             for each in self.partitions
@@ -302,15 +307,20 @@ class Subscription:
         if not chosen:
             raise _no_partition(self.config, self.config.topic, partition or 0)
         targets = [await resolve_start(start, each.partition) for each in chosen]
+        moves = [plan_move(each, target) for each, target in zip(chosen, targets, strict=True)]
+        return SeekPlan(partition=partition, moves=moves)
+
+    async def apply_seek(self, plan: SeekPlan) -> int:
+        """Move as planned; the new epoch, once that is durable."""
         self._check_open()
-        for each, target in zip(chosen, targets, strict=True):
-            self._move(each, target)
+        for each in plan.moves:
+            self._move(each.subscribed, each.after)
         assert self.writer is not None
         self.writer.need_snapshots()
-        self._tell_members(Notice(event="seek", partition=-1 if partition is None else partition))
+        self._tell_members(Notice(event="seek", partition=-1 if plan.partition is None else plan.partition))
         self.wake()
         await self.writer.wait()
-        return max(each.machine.epoch for each in chosen)
+        return plan.epoch
 
     async def redrive(self, count: int | None = None) -> int:
         """Deliver dead letters again, the oldest first; how many, once that is durable."""

@@ -6,7 +6,7 @@
 
 export const root = document.documentElement.dataset.root || "";
 
-const TIMEOUT_MS = 30_000;
+const TIMEOUT_MS = 65_000; // the node says after 60 s that it took too long, and knows better what did
 const PROBE_FIRST_MS = 1_000;
 const PROBE_LAST_MS = 8_000;
 
@@ -25,8 +25,9 @@ export class ApiError extends Error {
     );
   }
 
+  // There is nobody, as opposed to somebody who takes long.
   get isOffline() {
-    return this.status === 0;
+    return this.code === "OFFLINE";
   }
 }
 
@@ -56,11 +57,22 @@ export async function request(method, path, { body, signal, timeout_ms = TIMEOUT
     text = await response.text();
   } catch (error) {
     if (signal?.aborted) throw error;
+    if (deadline.aborted) throw tookTooLong(method, timeout_ms);
     connection.lost();
     throw new ApiError({ status: 0, code: "OFFLINE", message: "The broker does not answer. Is it running?" });
   }
   connection.found();
   return readAnswer(response, text);
+}
+
+function tookTooLong(method, timeout_ms) {
+  const advice =
+    method === "GET" ? "Try again later" : "It may still have been done: look before you try again";
+  return new ApiError({
+    status: 0,
+    code: "TIMEOUT",
+    message: `The broker did not answer within ${timeout_ms / 1_000} s. ${advice}.`,
+  });
 }
 
 function readAnswer(response, text) {

@@ -7,8 +7,8 @@ import * as format from "./format.js";
 import { Heading } from "./heading.js";
 import { Icon } from "./icon.js";
 import { LagChart } from "./lag.js";
-import { Empty, Failure, Skeleton } from "./notice.js";
-import { Reset } from "./reset.js";
+import { Reset } from "./move.js";
+import { Empty, Failure, Skeleton, Stale } from "./notice.js";
 import { useResource } from "./resource.js";
 import { changeQuery, go, href } from "./router.js";
 import { Table } from "./table.js";
@@ -33,6 +33,7 @@ export function Group({ name, query }) {
       <button type="button" class="button danger square" aria-label="Delete group" title="Delete group"
         onClick=${() => setDeleting(true)}><${Icon} name="trash" /></button>
     <//>
+    <${Stale} resources=${[group]} />
     <${LagChart} address=${path`/api/v1/metrics/groups/${name}`} lag=${data.lag} />
     <${Offsets} offsets=${data.offsets} members=${data.members} />
     <${Members} members=${data.members} />
@@ -106,10 +107,11 @@ function Offsets({ offsets, members }) {
   </section>`;
 }
 
-// Where the group goes on; at the end of the log there is nothing to show but the newest.
-function placeOf({ topic, partition, committed, end_offset }) {
-  const offset = committed === end_offset ? null : committed;
-  return href(["topics", topic, "messages"], { partition, offset });
+// Where the group goes on, which is not before the log begins; at its end there is nothing to show but the
+// newest.
+function placeOf({ topic, partition, committed, start_offset, end_offset }) {
+  const place = committed === null ? null : Math.max(committed, start_offset);
+  return href(["topics", topic, "messages"], { partition, offset: place === end_offset ? null : place });
 }
 
 const MEMBER_COLUMNS = [

@@ -180,10 +180,11 @@ function Paging({ topic, place, page, order, refresh }) {
 }
 
 function pageText(place, page) {
-  const found = format.plural(page.records.length, "message");
-  return isSearch(place) && page.scanned !== null
-    ? `${found} among ${format.count(page.scanned)} that were searched.`
-    : `${found}.`;
+  const shown = page.records.length;
+  if (!isSearch(place) || page.scanned === null) return `${format.plural(shown, "message")}.`;
+  const found = format.plural(page.count, "message");
+  const which = page.count > shown ? `The newest ${shown} of ${found},` : found;
+  return `${which} among ${format.count(page.scanned)} that were searched.`;
 }
 
 function Nothing({ topic, place }) {

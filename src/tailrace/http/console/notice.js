@@ -8,9 +8,14 @@ export function Loaded({ resource, rows = 6, children }) {
   if (error && (data === undefined || error.status === 404))
     return html`<${Failure} error=${error} retry=${reload} />`;
   if (isLoading) return html`<${Skeleton} rows=${rows} />`;
-  if (!error || error.isOffline) return children(data); // that the broker is away is said above every page
-  return html`<p class="form-error" role="alert">This is how it was. ${sentence(error.message)}</p>
-    ${children(data)}`;
+  return html`<${Stale} resources=${[resource]} />${children(data)}`;
+}
+
+// Says that something on the page is old, and why. That the broker is away is said above every page.
+export function Stale({ resources }) {
+  const old = resources.find(({ data, error }) => data !== undefined && error && !error.isOffline);
+  if (!old) return null;
+  return html`<p class="form-error" role="alert">This is how it was. ${sentence(old.error.message)}</p>`;
 }
 
 export function Skeleton({ rows = 6 }) {
@@ -45,7 +50,7 @@ export function FormError({ error }) {
 const sentence = (text) => text.replace(/^[a-z]+(?=[ ,])/, (word) => word[0].toUpperCase() + word.slice(1));
 
 function title(error) {
-  if (error.isOffline) return "No answer";
+  if (error.status === 0) return "No answer";
   if (error.status === 404) return "Not found";
   if (error.status >= 500) return "The broker could not do this";
   return "This did not work";

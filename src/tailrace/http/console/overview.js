@@ -5,7 +5,7 @@ import { Chart } from "./chart.js";
 import { Command } from "./copy.js";
 import * as format from "./format.js";
 import { cut } from "./history.js";
-import { Empty, Failure, Skeleton } from "./notice.js";
+import { Empty, Failure, Skeleton, Stale } from "./notice.js";
 import { useResource } from "./resource.js";
 import { href } from "./router.js";
 import { Sparkline } from "./sparkline.js";
@@ -25,6 +25,7 @@ export function Overview() {
   }, []);
   return html`
     <${Health} health=${health} cluster=${cluster.data} />
+    <${Stale} resources=${[health, cluster, brokers, topics]} />
     <${Findings} findings=${health.data?.findings ?? []} />
     <${Flow} brokers=${brokers} />
     <${TopTopics} topics=${topics} cluster=${cluster.data} />`;
@@ -40,7 +41,7 @@ function Health({ health, cluster }) {
   </header>`;
 }
 
-const unknownHealth = (error) => (error.isOffline ? "The broker does not answer" : "The broker answers");
+const unknownHealth = (error) => (error.status === 0 ? "The broker does not answer" : "The broker answers");
 
 function facts(cluster) {
   const own = cluster.nodes?.find((node) => node.is_this) ?? cluster.nodes?.[0];

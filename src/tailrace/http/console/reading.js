@@ -11,20 +11,25 @@ import { get, path, query } from "./api.js";
 export const PAGE = 100;
 export const PARTITIONS_MAX = 32;
 const SEARCHED_LAST = 10_000;
+const SEARCH_READS_MAX = 10;
 
-// {records (oldest first), first: {p: offset}, next: {p: offset}, scanned}
+// {records (oldest first), first: {p: offset}, next: {p: offset}, scanned, count (of all that were found)}
 export async function readPage(topic, place, signal) {
   const read = (values) => get(path`/api/v1/topics/${topic.name}/records` + query(values), { signal });
   if (place.before) return readBefore(read, topic, cursorOf(place.before));
   const filters = { contains: place.contains, key: place.key };
   const start = place.after ? { offsets: place.after } : { partition: place.partition, ...startOf(place) };
-  const found = await readWhole(read, { ...start, limit: PAGE, ...filters });
+  const found =
+    isSearch(place) && start.offset === -PAGE
+      ? await searchNewest(read, place.partition, filters)
+      : await readWhole(read, { ...start, limit: PAGE, ...filters });
   const next = found.next_offsets;
   return {
     records: found.records,
     first: firstOf(found.records, place.after ? cursorOf(place.after) : next),
     next,
     scanned: found.scanned,
+    count: found.count ?? found.records.length,
   };
 }
 
@@ -39,6 +44,38 @@ async function readWhole(read, values) {
   return found;
 }
 
+// The newest messages that a search finds. The API finds the oldest ones first, so it is asked for all that
+// are found among the newest messages, and for those among ten times as many if that is no page yet. What is
+// too large to be read is left out: the first step never is, since a read gives a message at least.
+async function searchNewest(read, partition, filters) {
+  let found = null;
+  for (let width = SEARCH_READS_MAX; width <= SEARCHED_LAST; width *= 10) {
+    const wider = await searchLast(read, { partition, offset: -width, limit: width }, filters);
+    if (found && !wider.isWhole) break;
+    found = wider;
+    if (!found.isWhole || found.count >= PAGE || found.scanned < width) break;
+  }
+  return found;
+}
+
+// What is found from a place to the end, the newest page of it.
+async function searchLast(read, start, filters) {
+  let part = await read({ ...start, ...filters });
+  const ends = Object.entries(part.high_watermarks);
+  const isAtEnd = () => ends.every(([partition, end]) => part.next_offsets[partition] >= end);
+  let { records, scanned } = part;
+  let count = records.length;
+  for (let reads = 1; !isAtEnd() && reads < SEARCH_READS_MAX && ends.length <= PARTITIONS_MAX; reads += 1) {
+    const offsets = cursorText(Object.entries(part.next_offsets));
+    part = await read({ offsets, limit: start.limit, ...filters });
+    records = [...records, ...part.records].slice(-PAGE);
+    scanned += part.scanned;
+    count += part.records.length;
+  }
+  const { next_offsets } = part;
+  return { records: records.slice(-PAGE), next_offsets, scanned, count, isWhole: isAtEnd() };
+}
+
 const isCut = ({ records, next_offsets, high_watermarks }, count) =>
   count > 1 &&
   records.length < count &&
@@ -50,7 +87,7 @@ function startOf(place) {
   if (place.offset !== undefined) return { offset: place.offset };
   if (place.ts !== undefined) return { ts: place.ts };
   if (place.from === "oldest") return { offset: "earliest" };
-  return { offset: isSearch(place) ? -SEARCHED_LAST : -PAGE };
+  return { offset: -PAGE };
 }
 
 async function readBefore(read, topic, cursor) {
@@ -66,7 +103,7 @@ async function readBefore(read, topic, cursor) {
     return found;
   });
   const records = merge(await Promise.all(reads)).slice(-PAGE);
-  return { records, first: firstOf(records, places), next: cursor, scanned: null };
+  return { records, first: firstOf(records, places), next: cursor, scanned: null, count: records.length };
 }
 
 // The messages at the last offsets before `end`: fewer of them if so many are not answered at once.

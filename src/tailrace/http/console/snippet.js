@@ -18,7 +18,11 @@ export function curl(record) {
 export function python(record, address) {
   return `from confluent_kafka import Consumer, TopicPartition
 
-consumer = Consumer({"bootstrap.servers": "${address || "127.0.0.1:9092"}", "group.id": "look"})
+consumer = Consumer({
+    "bootstrap.servers": "${address || "127.0.0.1:9092"}",
+    "group.id": "look",  # which is asked for, and leaves nothing behind
+    "enable.auto.commit": False,
+})
 consumer.assign([TopicPartition(${JSON.stringify(record.topic)}, ${record.partition}, ${record.offset})])
 message = consumer.poll(10)
 print(message.offset(), message.key(), message.value())

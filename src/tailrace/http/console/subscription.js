@@ -3,12 +3,12 @@
 import { path, post, remove } from "./api.js";
 import { Badge } from "./badge.js";
 import { ConfirmByName, Dialog } from "./dialog.js";
-import { Field } from "./field.js";
 import * as format from "./format.js";
 import { Heading } from "./heading.js";
 import { Icon } from "./icon.js";
 import { LagChart } from "./lag.js";
-import { Failure, FormError, Loaded, Skeleton } from "./notice.js";
+import { Seek } from "./move.js";
+import { Failure, FormError, Loaded, Skeleton, Stale } from "./notice.js";
 import { useResource } from "./resource.js";
 import { go, href } from "./router.js";
 import { Table } from "./table.js";
@@ -35,6 +35,7 @@ export function Subscription({ name }) {
       <button type="button" class="button danger square" aria-label="Delete subscription"
         title="Delete subscription" onClick=${() => setDialog("delete")}><${Icon} name="trash" /></button>
     <//>
+    <${Stale} resources=${[subscription]} />
     ${data.reason && html`<p class="form-error">Paused: ${data.reason}</p>`}
     <${LagChart} address=${path`/api/v1/metrics/subscriptions/${name}`} lag=${data.lag} />
     <div class="columns">
@@ -46,9 +47,8 @@ export function Subscription({ name }) {
       <${Table} label="Partitions" columns=${PARTITION_COLUMNS} rows=${data.partitions}
         rowKey=${(row) => `${row.topic}:${row.partition}`}
         link=${placeOf} /></section>
-    <${DeadLetters} name=${name} dead=${data.dead} topic=${data.dead_letter_topic}
-      reload=${subscription.reload} />
-    ${dialog === "seek" && html`<${Seek} data=${data} onClose=${close} onDone=${subscription.reload} />`}
+    <${DeadLetters} name=${name} topic=${data.dead_letter_topic} reload=${subscription.reload} />
+    ${dialog === "seek" && html`<${Seek} name=${name} onClose=${close} onDone=${subscription.reload} />`}
     ${dialog === "delete" && html`<${DeleteSubscription} name=${name} onClose=${close} />`}`;
 }
 
@@ -133,23 +133,17 @@ const PARTITION_COLUMNS = [
 
 // ---- dead letters
 
-// `dead` is how many there ever were; those that were driven again are not shown.
-function DeadLetters({ name, dead, topic, reload }) {
-  const letters = useResource(
-    dead ? `${path`/api/v1/subscriptions/${name}/dead-letters`}?limit=${SHOWN_MAX}` : null,
-    { every_ms: 5_000 },
-  );
+// Those that were driven again are not shown.
+function DeadLetters({ name, topic, reload }) {
+  const address = `${path`/api/v1/subscriptions/${name}/dead-letters`}?limit=${SHOWN_MAX}`;
+  const letters = useResource(address, { every_ms: 5_000 });
   const [isAsking, setAsking] = useState(false);
   const left = letters.data?.dead_letters.length ?? 0;
   return html`<section class="section">
     <header><h2>Dead letters</h2>${left > 0 && html`<button type="button" class="button small"
       onClick=${() => setAsking(true)}><${Icon} name="redo" />Redrive</button>`}</header>
-    ${
-      dead
-        ? html`<${Loaded} resource=${letters} rows=${3}>${(data) => html`<${Letters}
-          letters=${data.dead_letters} topic=${topic} />`}<//>`
-        : html`<p class="note">None: every message that was delivered was dealt with.</p>`
-    }
+    <${Loaded} resource=${letters} rows=${3}>${(data) => html`<${Letters} letters=${data.dead_letters}
+      hadSome=${data.dead > 0} topic=${topic} />`}<//>
     ${
       isAsking &&
       html`<${Redrive} name=${name} left=${left} onClose=${() => setAsking(false)} onDone=${() => {
@@ -160,8 +154,12 @@ function DeadLetters({ name, dead, topic, reload }) {
   </section>`;
 }
 
-function Letters({ letters, topic }) {
-  if (!letters.length) return html`<p class="note">None left: all were driven again.</p>`;
+// `hadSome`: since the node started, which is all that it knows of those that are gone.
+function Letters({ letters, hadSome, topic }) {
+  if (!letters.length) {
+    return html`<p class="note">
+    ${hadSome ? "None left: all were driven again." : "None: every message that was delivered was dealt with."}</p>`;
+  }
   return html`<${Table} label="Dead letters" rows=${letters} rowKey=${(row) => row.offset}
     columns=${LETTER_COLUMNS}
     link=${({ offset }) => href(["topics", topic, "messages"], { partition: 0, offset, open: `0:${offset}` })} />`;
@@ -227,35 +225,7 @@ function Redrive({ name, left, onClose, onDone }) {
   </form><//>`;
 }
 
-// ---- moving and deleting
-
-const PLACES = [
-  ["earliest", "the oldest message"],
-  ["latest", "the end"],
-  ["time", "a time"],
-];
-
-function Seek({ data, onClose, onDone }) {
-  const [kind, setKind] = useState("earliest");
-  const [time, setTime] = useState("");
-  const perform = async () => {
-    const to = kind === "time" ? new Date(time).toISOString() : kind;
-    await post(path`/api/v1/subscriptions/${data.name}/seek`, { to, partition: null });
-    tellUser(`${data.name} goes on from ${PLACES.find(([each]) => each === kind)[1]}`);
-    onDone();
-    onClose();
-  };
-  return html`<${ConfirmByName} title="Seek" name=${data.name} action="Seek" perform=${perform}
-    onClose=${onClose}>
-    <p class="note">All members go on from there. What was acknowledged after that place is delivered again.</p>
-    <div class="fields">
-      <${Field} label="Go on at"><select value=${kind} onChange=${(event) => setKind(event.target.value)}>
-      ${PLACES.map(([value, text]) => html`<option value=${value}>${text}</option>`)}</select><//>
-      ${kind === "time" && html`<${Field} label="Time"><input required type="datetime-local" step="1"
-        value=${time} onInput=${(event) => setTime(event.target.value)} /><//>`}
-    </div>
-  <//>`;
-}
+// ---- deleting
 
 function DeleteSubscription({ name, onClose }) {
   const perform = async () => {

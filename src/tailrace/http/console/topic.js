@@ -6,7 +6,7 @@ import * as format from "./format.js";
 import { Heading, Tabs } from "./heading.js";
 import { Icon } from "./icon.js";
 import { Messages } from "./messages.js";
-import { Failure, Skeleton } from "./notice.js";
+import { Failure, Skeleton, Stale } from "./notice.js";
 import { Partitions } from "./partitions.js";
 import { Produce } from "./produce.js";
 import { useResource } from "./resource.js";
@@ -43,6 +43,7 @@ export function Topic({ name, tab = "messages", query }) {
       <button type="button" class="button danger square" aria-label="Delete topic" title="Delete topic"
         onClick=${() => setDeleting(true)}><${Icon} name="trash" /></button>
     <//>
+    <${Stale} resources=${[topic, metrics]} />
     <${Tabs} label="Parts of the topic"
       tabs=${TABS.map(([text, each]) => [text, href(["topics", name, each]), each === tab])} />
     ${topic.data ? chosen(tab, { name, topic, query }) : html`<${Skeleton} rows=${8} />`}

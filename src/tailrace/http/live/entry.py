@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from tailrace.broker.reading import record_bytes
 from tailrace.client.record_json import view_record
 from tailrace.http.error import HttpError, invalid
 from tailrace.http.search import Search
@@ -39,7 +40,7 @@ _encode = msgspec.json.Encoder().encode
 class Entry:
     """One record of a partition; or a gap, which has no `json`, from `offset` up to `end`."""
 
-    __slots__ = ("end", "json", "key", "offset", "partition", "shown", "size", "timestamp", "value")
+    __slots__ = ("bytes", "end", "json", "key", "offset", "partition", "shown", "size", "timestamp", "value")
 
     def __init__(
         self,
@@ -48,6 +49,7 @@ class Entry:
         end: int,
         *,
         json: bytes | None = None,
+        record_bytes: int = 0,
         shown: bytes = b"",
         timestamp: int = 0,
         key: bytes | None = None,
@@ -57,6 +59,7 @@ class Entry:
         self.offset = offset
         self.end = end  # the offset after it
         self.json = json
+        self.bytes = record_bytes  # of the record as it is stored, for whoever counts what is read
         self.shown = shown  # up to it, of every partition; nothing if that would be too much
         self.timestamp = timestamp
         self.key = key
@@ -75,7 +78,13 @@ class Entry:
     def with_shown(self, shown: bytes) -> Entry:
         """The same, for a tail that came another way."""
         return Entry(
-            self.partition, self.offset, self.end, json=self.json, shown=shown, timestamp=self.timestamp
+            self.partition,
+            self.offset,
+            self.end,
+            json=self.json,
+            record_bytes=self.bytes,
+            shown=shown,
+            timestamp=self.timestamp,
         )
 
 
@@ -86,6 +95,7 @@ def record_entry(topic: str, partition: int, record: Record, *, shown: bytes = b
         record.offset,
         record.offset + 1,
         json=_encode(view_record(topic, partition, record)),
+        record_bytes=record_bytes(record),
         shown=shown,
         timestamp=record.timestamp,
         key=record.key,

@@ -44,7 +44,18 @@ class Reader(Protocol):
 class Run:
     """Entries that follow each other. What a shell makes of them is kept for the next tail."""
 
-    __slots__ = ("end", "entries", "events", "first", "messages", "plain", "size", "weight")
+    __slots__ = (
+        "bytes",
+        "end",
+        "entries",
+        "events",
+        "first",
+        "messages",
+        "plain",
+        "records",
+        "size",
+        "weight",
+    )
 
     def __init__(
         self, entries: Sequence[Entry], *, first: int = 0, end: int = 0, plain: bool = False
@@ -55,6 +66,8 @@ class Run:
         self.plain = plain  # of one partition, so that ids name no other
         self.size = sum([entry.size for entry in entries])
         self.weight = sum([entry.weight for entry in entries])
+        self.records = sum([entry.json is not None for entry in entries])  # without those in gaps
+        self.bytes = sum([entry.bytes for entry in entries])  # of those records
         self.events: bytes | None = None  # as SSE
         self.messages: list[str] | None = None  # as texts of a WebSocket
 

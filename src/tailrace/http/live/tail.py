@@ -115,7 +115,9 @@ class Tail:
         return found
 
     async def rest(self, portion: Portion, *, messages: int) -> None:
-        """Let the others have their turn: for long if it was much, or if there are many tails."""
+        """After a portion was sent: let the others have their turn, for long if it was much or there are many
+        tails."""
+        self._count(portion.run)
         size = portion.run.size if portion.run.entries else 0
         cost_s = portion.scanned * SCAN_S + messages * SEND_S + size * BYTE_S
         seconds = self._tails.rest_s(cost_s)
@@ -319,6 +321,13 @@ class Tail:
         assert self._floors is not None
         last = {index: at - 1 for index, at in self._floors.items()}
         return write_shown(entry.partition, entry.offset, last)
+
+    # ---- inside: sent
+
+    def _count(self, sent: Run) -> None:
+        traffic = self._ring.topic.counters
+        traffic.records_out += sent.records
+        traffic.bytes_out += sent.bytes
 
     # ---- inside: waiting and ending
 

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from tailrace.http.app import close_reason, failure_of, read_query, refuse
+from tailrace.http.app import close_reason, count_refused, failure_of, read_query, refuse
 from tailrace.http.door import Door
 from tailrace.http.error import Code, HttpError
 from tailrace.http.live.ring import Run
@@ -213,6 +213,7 @@ async def _serve_native(door: Door, websocket: WebSocket) -> None:
 async def _deny(websocket: WebSocket, error: Exception, door: Door) -> None:
     """Refuse the handshake, as a request would be refused."""
     known = failure_of(error, door, what=f"WebSocket {websocket.url.path}")
+    count_refused(door.counters, known)
     await refuse(known, websocket.scope, websocket.receive, websocket.send)
 
 

@@ -62,7 +62,7 @@ class BrokerFigures(msgspec.Struct, frozen=True):
     cpu_share: float | None  # 1: as much as one core has
     lag: int | None  # of groups and subscriptions together
     disk_bytes: int | None  # what the logs take, on disk or in memory
-    disk_free_bytes: int | None  # null where the logs are in memory
+    disk_free_bytes: int | None  # of the newest sample; null where the logs are in memory
     memory_bytes: int | None
     loop_lag_ms: float | None  # the worst between two samples
     connections: dict[str, int]  # by door
@@ -182,7 +182,7 @@ def _broker_figures(door: Door) -> BrokerFigures:
         cpu_share=None if rates is None else rates.cpu_share,
         lag=None if sample is None else sample.lag,
         disk_bytes=None if sample is None else sample.disk_bytes,
-        disk_free_bytes=door.observed.disk_free_bytes(),
+        disk_free_bytes=door.observed.free_space.newest_bytes,
         memory_bytes=None if sample is None else sample.memory_bytes,
         loop_lag_ms=None if sample is None else sample.loop_lag_ms,
         connections={name: counters.connections for name, counters in door.observed.doors.items()},

@@ -29,7 +29,7 @@ from starlette.types import Receive, Scope, Send
 
 from tailrace.broker.appending import Gathering, Stored, writable_topic
 from tailrace.client.record_json import BadRecord, ParsedRecord, RecordInput, parse_record, read_input
-from tailrace.http.app import failure_response, media_type
+from tailrace.http.app import LongAnswer, failure_of, media_type
 from tailrace.http.body import read_lines, read_whole
 from tailrace.http.error import Code, HttpError, answer_to, invalid
 from tailrace.http.operation import NDJSON, Call
@@ -231,7 +231,7 @@ async def _lines_until_stopping(call: Call[Any, Any]) -> AsyncGenerator[list[byt
             await asyncio.wait({reading})
 
 
-class _LinesAnswer(Response):
+class _LinesAnswer(LongAnswer):
     """Lines about lines. It reads and writes in turns, which is why it is no StreamingResponse: that one
     would read the body away while it looks for the end of the connection."""
 
@@ -250,13 +250,16 @@ class _LinesAnswer(Response):
         self._storing = storing
         self._first = first
         self._rows = rows
+        self._failure: Code | None = None  # what the last line says
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await self._send_all(send)
         except _NotRead:
             return  # the connection is closed for it
+        finally:
+            self.note_end(self._failure)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send_all(self, send: Send) -> None:
@@ -266,6 +269,7 @@ class _LinesAnswer(Response):
                 async for row in rows:
                     await self._send(send, msgspec.json.encode(row))
         except _NotRead:
+            self._failure = Code.INVALID_REQUEST  # as of a body that comes too slowly
             raise
         except Exception as error:
             await self._send(send, self._error_line(error))
@@ -280,8 +284,12 @@ class _LinesAnswer(Response):
 
     def _error_line(self, error: Exception) -> bytes:
         if answer_to(error) is None:
-            return bytes(failure_response(error, self._call.request, self._call.door).body)
-        return msgspec.json.encode(_told_with(error, line=self._storing.lines + 1).body())
+            request = self._call.request
+            known = failure_of(error, self._call.door, what=f"{request.method} {request.url.path}")
+        else:
+            known = _told_with(error, line=self._storing.lines + 1)
+        self._failure = known.code
+        return msgspec.json.encode(known.body())
 
 
 class _NotRead(Exception):

@@ -10,21 +10,25 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from tailrace.broker.subscriptions import (
+    Move,
     Start,
     Subscription,
     SubscriptionConfig,
     describe,
     summarize,
 )
+from tailrace.client.moment import parse_moment
 from tailrace.client.record_json import HeaderRow
-from tailrace.http.error import Code
+from tailrace.http.error import Code, invalid
 from tailrace.http.operation import Call, NoBody, NoQuery, Operation
 from tailrace.http.rest.topic import config_text
+from tailrace.model import ConfigError
 
 _LONG_MAX = 2**63 - 1
 _SHOWN_MAX = 249  # of a name; no subscription has a longer one
 
 _Index = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+_Place = Annotated[str, msgspec.Meta(max_length=100)]
 _SettingText = str | int | float | bool
 
 
@@ -33,15 +37,16 @@ class SubscriptionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     topic: str
-    start: str = "earliest"  # or latest, offset:N, time:MS
+    start: _Place = "earliest"  # or latest, offset:N, time:MS, time:2h (ago), time:2026-11-16T09:00
     settings: dict[str, _SettingText] = {}
 
 
 class SeekBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where to go on: earliest, latest, offset:N or time:MS, in one partition or in all."""
+    """Where to go on: earliest, latest, offset:N or time:T, in one partition or in all."""
 
-    to: str
+    to: _Place
     partition: _Index | None = None
+    dry_run: bool = False
 
 
 class RedriveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -122,10 +127,24 @@ class SubscriptionDetail(msgspec.Struct, frozen=True):
     partitions: list[CursorView]
 
 
+class CursorMove(msgspec.Struct, frozen=True):
+    """What the seek does to a partition."""
+
+    topic: str
+    partition: int
+    before: int
+    after: int
+    end_offset: int
+    again: int  # messages that are done with, and are delivered again
+    passed_over: int  # messages that are not done with, and are not delivered any more
+
+
 class Sought(msgspec.Struct, frozen=True):
-    """The epoch that began: ids from before it mean nothing now."""
+    """What was done, or would be; ids from before the epoch mean nothing."""
 
     epoch: int
+    applied: bool
+    offsets: list[CursorMove]
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -176,7 +195,7 @@ async def create_subscription(call: Call[NoQuery, SubscriptionBody]) -> Subscrip
     wanted = call.body
     settings = {name: config_text(value) for name, value in wanted.settings.items()}
     config = SubscriptionConfig.read(wanted.name, wanted.topic, settings)
-    start = Start.parse(wanted.start)
+    start = _read_start(wanted.start, now_ms=call.broker.clock.now_ms())
     return _detail(await call.door.in_time(call.broker.subscriptions.create(config, start)))
 
 
@@ -191,8 +210,13 @@ async def delete_subscription(call: Call[NoQuery, NoBody]) -> None:
 
 async def seek(call: Call[NoQuery, SeekBody]) -> Sought:
     subscription = known_subscription(call)
-    start = Start.parse(call.body.to)
-    return Sought(epoch=await call.door.in_time(subscription.seek(start, call.body.partition)))
+    start = _read_start(call.body.to, now_ms=call.broker.clock.now_ms())
+    plan = await call.door.in_time(subscription.plan_seek(start, call.body.partition))
+    if not call.body.dry_run:
+        await call.door.in_time(subscription.apply_seek(plan))
+    return Sought(
+        epoch=plan.epoch, applied=not call.body.dry_run, offsets=[_move_view(each) for each in plan.moves]
+    )
 
 
 # ---- handlers: dead letters
@@ -222,6 +246,30 @@ def known_subscription(call: Call[Any, Any]) -> Subscription:
 
 def _detail(subscription: Subscription) -> SubscriptionDetail:
     return msgspec.convert(describe(subscription), SubscriptionDetail)
+
+
+def _read_start(text: str, *, now_ms: int) -> Start:
+    """Where to start; a time may be as people write it."""
+    kind, _, moment = text.partition(":")
+    if kind == "time" and not moment.isdecimal():
+        try:
+            text = f"time:{max(parse_moment(moment, now_ms=now_ms), 0)}"  # before 1970 is before everything
+        except ConfigError as error:
+            raise invalid(str(error)) from error
+    return Start.parse(text)
+
+
+def _move_view(move: Move) -> CursorMove:
+    source = move.subscribed.source
+    return CursorMove(
+        topic=source.topic,
+        partition=source.partition,
+        before=move.before,
+        after=move.after,
+        end_offset=move.end,
+        again=move.again,
+        passed_over=move.passed_over,
+    )
 
 
 _ALL = "/api/v1/subscriptions"
@@ -282,8 +330,9 @@ OPERATIONS = (
         path=f"{ONE}/seek",
         name="seekSubscription",
         tag="subscriptions",
-        summary="Go on from elsewhere",
-        doc="`to` is earliest, latest, offset:N or time:MS with milliseconds since 1970.",
+        summary="Go on from elsewhere, or show what that would do",
+        doc="`to` is earliest, latest, offset:N, or time: with milliseconds since 1970, 2h (ago) or "
+        "2026-11-16T09:00. `dry_run` only shows what would change.",
         handler=seek,
         body=SeekBody,
         answer=Sought,

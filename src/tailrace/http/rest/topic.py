@@ -20,15 +20,16 @@ from tailrace.broker.configs import (
     plan_topic_configs,
 )
 from tailrace.broker.topic import DEFAULT, unknown_topic
-from tailrace.http.error import Code
+from tailrace.http.error import Code, HttpError
 from tailrace.http.operation import Call, NoBody, NoQuery, Operation
 from tailrace.model import BrokerError
 
-_Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
-_NodeCount = Annotated[int, msgspec.Meta(ge=1, le=2**15 - 1)]
 _ConfigText = str | int | float | bool
 _NewName = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": "^[A-Za-z0-9._-]{1,249}$"})]
 """Described here and checked by the broker, which says better what is wrong with a name."""
+_Count = Annotated[int, msgspec.Meta(le=2**31 - 1, extra_json_schema={"minimum": 1})]
+_NodeCount = Annotated[int, msgspec.Meta(le=2**15 - 1, extra_json_schema={"minimum": 1})]
+"""The least is described here and checked by handlers and broker, whose answers have codes of their own."""
 
 
 class TopicBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -117,6 +118,8 @@ async def list_topics(call: Call[ListQuery, NoBody]) -> TopicList:
 
 async def create_topic(call: Call[NoQuery, TopicBody]) -> TopicView:
     wanted = call.body
+    _check_least(wanted.partitions, "partitions", Code.INVALID_PARTITIONS)
+    _check_least(wanted.replication_factor, "replication_factor", Code.INVALID_REPLICATION_FACTOR)
     factor, warnings = possible_factor(wanted.replication_factor, nodes=len(call.broker.nodes))
     new = NewTopic(
         name=wanted.name,
@@ -216,6 +219,12 @@ def config_text(value: str | int | float | bool) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
+
+
+def _check_least(wanted: int | None, what: str, code: Code) -> None:
+    """One is the least; the broker takes -1 for what is not said, which is null here."""
+    if wanted is not None and wanted < 1:
+        raise HttpError(code, f"{what}: {wanted} is less than 1")
 
 
 def _config_change(name: str, value: _ConfigText | None) -> ConfigChange:

@@ -20,6 +20,7 @@ def check(cursor: Cursor, done: set[int]) -> None:
         at for at in done if at > position
     }
     assert all(cursor.is_done(at) == (at in done) for at in range(40))
+    assert all(cursor.done_from(at) == sum(each >= at for each in done) for at in range(40))
 
 
 @given(st.integers(0, 10), st.lists(BOUNDS, max_size=12))

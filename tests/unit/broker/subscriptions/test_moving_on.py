@@ -57,6 +57,57 @@ def test_a_seek_goes_where_it_is_told(to: str, first: int) -> None:
     play(scenario)
 
 
+@pytest.mark.parametrize(
+    ("to", "after", "again", "passed_over"),
+    [
+        ("offset:0", 2, 3, 0),  # retention took what was before
+        ("offset:2", 2, 3, 0),
+        ("offset:4", 4, 1, 0),
+        ("offset:5", 5, 1, 1),
+        ("offset:6", 6, 1, 2),
+        ("offset:7", 7, 0, 2),
+        ("latest", 10, 0, 5),
+    ],
+)
+def test_the_plan_of_a_seek_tells_what_comes_again_and_what_is_passed_over(
+    to: str, after: int, again: int, passed_over: int
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        work = await rig.subscribe()
+        ann = rig.join(work)
+        await rig.publish(*[b"v"] * 10)
+        await rig.turns()
+        await ann.ack(0, 1, 2, 3, 6)  # the cursor is at 4
+        await rig.partition().delete_records(2)
+        plan = await work.plan_seek(Start.parse(to))
+        (move,) = plan.moves
+        assert (move.before, move.after, move.end) == (4, after, 10)
+        assert (move.again, move.passed_over) == (again, passed_over)
+        assert (work.partitions[0].machine.cursor.position, plan.epoch) == (4, 0)  # nothing has moved
+
+        undone = {4, 5, 7, 8, 9}
+        ann.got.clear()
+        assert await work.seek(Start.parse(to)) == 1
+        await rig.turns()
+        assert len(set(ann.offsets) - undone) == again
+        assert len(undone - set(ann.offsets)) == passed_over
+
+    play(scenario)
+
+
+def test_what_retention_took_is_not_passed_over() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        work = await rig.subscribe()
+        await rig.publish(*[b"v"] * 10)
+        await rig.partition().delete_records(7)
+        plan = await work.plan_seek(Start.parse("offset:8"))
+        assert [(each.before, each.after, each.passed_over) for each in plan.moves] == [(0, 8, 1)]
+
+    play(scenario)
+
+
 def test_a_seek_may_concern_one_partition() -> None:
     async def scenario(rig: Rig) -> None:
         await rig.topic(partitions=2)

@@ -560,6 +560,40 @@ def test_a_burst_that_the_ring_cannot_follow_is_leapt_over_and_counted() -> None
     play(scenario, HttpConfig(ring_records_max=1000))
 
 
+def test_what_was_shown_is_traffic_of_its_topic_and_what_was_skipped_is_not() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create()
+        tail = await rig.tail()
+        for _ in range(20):
+            rig.publish(*[NewMessage(b"k", b"value", [("h", b"x")])] * 1000)
+        shown, skipped = await tail.until(20_000)
+        assert skipped > 0
+        topic = rig.broker.topics.get(TOPIC)
+        assert topic is not None
+        counters = topic.counters
+        await rig.wait_until(lambda: counters.records_out == len(shown))
+        assert counters.bytes_out == 8 * len(shown)
+
+    play(scenario, HttpConfig(ring_records_max=1000))
+
+
+@pytest.mark.parametrize(
+    ("query", "shown", "size"), [("?offset=earliest", 3, 12), ("?offset=earliest&contains=yes", 2, 7)]
+)
+def test_history_is_traffic_of_its_topic(query: str, shown: int, size: int) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create()
+        rig.publish(b"yes", b"other")
+        tails = [await rig.tail(query) for _ in range(2)]
+        rig.publish(b"yes!")
+        for tail in tails:
+            await tail.take(shown)
+        await rig.wait_until(lambda: rig.broker.counters.records_out == 2 * shown)
+        assert rig.broker.counters.bytes_out == 2 * size
+
+    play(scenario)
+
+
 def test_history_is_never_skipped_for_a_slow_reader() -> None:
     async def scenario(rig: Rig) -> None:
         await rig.create()

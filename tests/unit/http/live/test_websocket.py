@@ -58,6 +58,20 @@ def test_records_come_as_objects() -> None:
     play(scenario)
 
 
+def test_what_was_sent_is_traffic_of_its_topic() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create()
+        rig.publish(b"old")
+        async with rig.socket(PATH) as live, rig.socket(PATH + "?offset=earliest") as old:
+            rig.publish(b"newer")
+            await receive(live)
+            assert await until(old, 2) == ([0, 1], 0)
+            await rig.wait_until(lambda: rig.broker.counters.records_out == 3)
+            assert rig.broker.counters.bytes_out == 3 + 2 * 5
+
+    play(scenario)
+
+
 def test_what_passes_while_paused_is_counted_and_not_shown() -> None:
     async def scenario(rig: Rig) -> None:
         await rig.create(2)
