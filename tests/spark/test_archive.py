@@ -177,14 +177,28 @@ def test_a_bug_in_a_worker_is_told_in_one_line(spark: SparkSession) -> None:
 
 
 @pytest.mark.slow
-def test_a_driver_killed_between_commit_and_move_is_mended_by_the_next_run(
-    spark: SparkSession, broker: tailrace.Broker, filler: Filler, config: ArchiveConfig
+@pytest.mark.parametrize(
+    ("step", "in_sight", "left"),
+    [
+        ("staged", False, 400),  # in no commit
+        ("logged", False, 0),  # committed, and not in the folders yet
+        ("moved", True, 0),
+    ],
+)
+def test_a_driver_killed_at_a_step_of_its_commit_is_mended_by_the_next_run(
+    spark: SparkSession,
+    broker: tailrace.Broker,
+    filler: Filler,
+    config: ArchiveConfig,
+    step: str,
+    in_sight: bool,
+    left: int,
 ) -> None:
     broker.create_topic("orders", 2)
     filler.fill("orders", 0, some_records(300))
     filler.fill("orders", 1, some_records(100))
     settings = {"bootstrap": config.bootstrap, "topic": ["orders"], "to": config.to, "once": True}
-    job = {"pipeline": "archive", "config": settings, "step": "logged", "master": "local[1]"}
+    job = {"pipeline": "archive", "config": settings, "step": step, "master": "local[1]"}
     killed = subprocess.run(
         [sys.executable, "-m", "tests.spark.kill_archive", msgspec.json.encode(job).decode()],
         cwd=ROOT,
@@ -195,6 +209,7 @@ def test_a_driver_killed_between_commit_and_move_is_mended_by_the_next_run(
         check=False,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert lake_rows(Path(config.to)) == []  # committed, and not in sight yet
-    assert archive(config, spark=spark).rows == 0
-    assert lake_rows(Path(config.to)) == topic_rows(broker, ["orders"])
+    expected = topic_rows(broker, ["orders"])
+    assert lake_rows(Path(config.to)) == (expected if in_sight else [])
+    assert archive(config, spark=spark).rows == left
+    assert lake_rows(Path(config.to)) == expected

@@ -55,6 +55,13 @@ def run(spark: SparkSession, broker: tailrace.Broker, query: str, **fields: obje
     return sql(config, spark=spark, observe=observe, show=shown), shown
 
 
+def forget_last_batch(out: Path) -> None:
+    """As if the run was killed when the batch was in its folder, and Spark had not noted that yet."""
+    last = max((out / "_checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    last.unlink()
+    last.with_name(f".{last.name}.crc").unlink()
+
+
 def test_a_topic_is_a_table_with_text_and_json(spark: SparkSession, broker: tailrace.Broker) -> None:
     order(broker, "Ulm", 5)
     broker.produce("orders", b"no json", key=None, headers=[("h", b"1")])
@@ -123,10 +130,7 @@ def test_a_stream_into_a_folder_goes_on_after_a_restart(
     assert done.rows == 2
     table = pq.read_table(out)
     assert sorted(table.column("cents").to_pylist()) == [2, 3, 4]
-    # A batch that Spark gives again is there already: forget that the last one was done, and run again.
-    last = max((out / "_checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
-    last.unlink()
-    last.with_name(f".{last.name}.crc").unlink()
+    forget_last_batch(out)
     run(spark, broker, query, to=str(out))
     assert sorted(pq.read_table(out).column("cents").to_pylist()) == [2, 3, 4]
 
@@ -155,6 +159,21 @@ def test_windows_are_final_when_the_watermark_has_passed(
     query = "SELECT count(*) AS n FROM STREAM orders GROUP BY window(timestamp, '5 minutes')"
     run(spark, broker, query, to=str(tmp_path / "out"), watermark="1 minute", output_mode="append")
     assert sorted(pq.read_table(tmp_path / "out").column("n").to_pylist()) == [1, 2]
+
+
+def test_an_aggregate_into_a_folder_goes_on_after_a_batch_that_is_given_again(
+    spark: SparkSession, broker: tailrace.Broker, tmp_path: Path
+) -> None:
+    """Spark stores the state of that batch once more, or refuses to go on."""
+    out = tmp_path / "out"
+    query = "SELECT count(*) AS n FROM STREAM orders GROUP BY window(timestamp, '5 minutes')"
+    for minute in (0, 1, 9):
+        order(broker, "Ulm", 1, at_ms=T0 + minute * 60_000)
+    run(spark, broker, query, to=str(out), watermark="1 minute")
+    forget_last_batch(out)
+    order(broker, "Ulm", 1, at_ms=T0 + 30 * 60_000)
+    run(spark, broker, query, to=str(out), watermark="1 minute")
+    assert sorted(pq.read_table(out).column("n").to_pylist()) == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,14 @@ _ONCE = Flag(
     help="Do what there is to do now, and end. Without it the run goes on until Ctrl-C or `pipeline stop`.",
 )
 
+_EVERY = Flag(
+    field="every_s",
+    metavar="SECONDS",
+    default="once",
+    help="Do it again so long after its end, until Ctrl-C or `pipeline stop`. It then waits for a lake that "
+    "is not there yet.",
+)
+
 FLAGS: Mapping[str, Sequence[Flag]] = {
     "archive": (
         Flag(
@@ -174,10 +182,23 @@ FLAGS: Mapping[str, Sequence[Flag]] = {
         ),
         Flag(field="trigger_s", metavar="SECONDS", help="The least time between two batches."),
         Flag(
+            field="batch_rows",
+            metavar="COUNT",
+            default="2000000",
+            help="How many records of each topic a batch of a stream has at most.",
+        ),
+        Flag(
             field="starting",
             metavar="earliest|latest",
             default="earliest",
             help="Where a stream without a checkpoint begins.",
+        ),
+        Flag(
+            field="fail_on_data_loss",
+            kind="switch",
+            name="--fail-on-data-loss/--no-fail-on-data-loss",
+            default="fail-on-data-loss",
+            help="Fail where records are gone that were to be read, or go on with what is there.",
         ),
         Flag(
             field="watermark",
@@ -215,6 +236,7 @@ FLAGS: Mapping[str, Sequence[Flag]] = {
             help="How long files stay that were replaced: whoever reads them may finish.",
         ),
         _COMPRESSION,
+        _EVERY,
     ),
     "report": (
         _LAKE,
@@ -228,6 +250,7 @@ FLAGS: Mapping[str, Sequence[Flag]] = {
             default="all",
             help="Only these; several with commas, or again.",
         ),
+        _EVERY,
     ),
 }
 
@@ -249,6 +272,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "compact": (
         "tailrace pipeline run compact --lake ./lake",
         "tailrace pipeline run compact --lake ./lake --retain-days 90 --snapshot ./latest",
+        "tailrace pipeline run compact --lake ./lake --every-s 3600",
     ),
     "report": (
         "tailrace pipeline run report --lake ./lake --out report.html",

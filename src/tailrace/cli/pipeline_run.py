@@ -48,7 +48,8 @@ _NOTES = {
     "sql": "Every topic is a view with key and value as text, topic, partition, offset, timestamp, "
     "timestampType, headers, and data: the value as JSON, such as data.total. FROM STREAM orders goes on "
     "with what comes; FROM orders is what the topic holds now.",
-    "compact": "Readers are not disturbed, and an archive may go on meanwhile.",
+    "compact": "An archive may go on meanwhile, and who reads the table's log sees one version. A program "
+    "that lists the folders of a parquet lake just then may see fewer rows, or miss a file it has listed.",
     "report": "Throughput, sizes, skew and the largest keys over time; with --bootstrap the lag as well.",
 }
 
@@ -212,7 +213,7 @@ def _read_declared(place: Place, *, once: bool, only: str | None = None) -> list
         raise ConfigError(
             'no pipeline is declared. Add [pipelines.NAME] with run = "archive" to tailrace.toml'
         )
-    overrides = _overrides(place) | ({"once": True} if once else {})
+    overrides = _overrides(place) | ({"once": True, "every_s": None} if once else {})
     return read_declared(tables, overrides=overrides, only=only)
 
 
@@ -244,11 +245,16 @@ def run_pipelines(make: Callable[[], list[Declared]], place: Place) -> int:
     declared = _made(make)
     _check_brokers(declared)
     _check_lakes(declared)
-    from tailrace.spark.pipelines.runner import Runner
+    from tailrace.spark.pipelines.runner import Runner, end_silently
 
     screen = RunScreen(place.output)
     try:
-        runner = Runner(declared, bootstrap=place.bootstrap, watch=screen.watch)
+        runner = Runner(
+            declared,
+            bootstrap=place.bootstrap,
+            watch=screen.watch,
+            ended=screen.ended if len(declared) > 1 else end_silently,
+        )
         name = "tailrace " + ", ".join(each.name for each in declared)
         with (
             _signals(runner) as interrupting,
@@ -296,13 +302,17 @@ def _check_brokers(declared: Sequence[Declared]) -> None:
 
 
 def _check_lakes(declared: Sequence[Declared]) -> None:
-    """The same of a lake that is to be read, unless another of these runs may be the one that makes it."""
+    """The same of a lake that is to be read, unless another of these runs may be the one that makes it.
+
+    One that is run again and again waits for its lake.
+    """
     if len(declared) > 1:
         return
     from tailrace.spark.lake import open_table
 
     for each in declared:
-        if (lake := getattr(each.config, "lake", None)) is not None:
+        lake = getattr(each.config, "lake", None)
+        if lake is not None and not _is_repeated(each):
             open_table(lake).close()
 
 
@@ -313,10 +323,15 @@ def _exit_code(outcomes: Sequence[Outcome], declared: Sequence[Declared]) -> int
     if failed:
         raise CommandFailed("; ".join(f"{each.name} failed: {each.reason}" for each in failed))
     unfinished = any(
-        outcome.state == "stopped" and getattr(each.config, "once", True)
+        outcome.state == "stopped" and getattr(each.config, "once", True) and not _is_repeated(each)
         for outcome, each in zip(outcomes, declared, strict=True)
     )
     return ExitCode.INTERRUPTED if unfinished else ExitCode.OK
+
+
+def _is_repeated(declared: Declared) -> bool:
+    """Whether it goes on until it is stopped, though its pipeline comes to an end each time."""
+    return getattr(declared.config, "every_s", None) is not None
 
 
 def _as_failure(outcome: Outcome) -> Exception:

@@ -2,7 +2,8 @@
 
 On a terminal one line on stderr lives: a spinner while Spark starts, then batch, rows, rate, lag, watermark
 and time left of each run. Without one there are plain lines, a few seconds apart. With `-o jsonl` every
-progress is an object on stdout as well, and the last object has `done`.
+progress is an object on stdout as well, a run that failed while others go on is one with `state` and `error`,
+and the last object has `done`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _LINE_EVERY_S = 5.0
 
 
 class RunScreen:
-    """Shows some runs. `tell` and `watch` may be called from any thread."""
+    """Shows some runs. `tell`, `watch` and `ended` may be called from any thread."""
 
     def __init__(self, output: Output, *, stream: TextIO | None = None) -> None:
         self._output = output
@@ -63,6 +64,19 @@ class RunScreen:
                 self._printed_at[run.record.id] = now
                 self._print(text)
 
+    def ended(self, outcome: Outcome) -> None:
+        """One of several runs is over: if it failed, that is not to wait for the end of the others."""
+        if outcome.state != "failed":
+            return
+        with self._lock:
+            self._lines[outcome.id] = f"{outcome.name}  failed"
+            if self._live:
+                self._stream.write("\r\x1b[K")
+            self._print(f"{outcome.name} failed: {outcome.reason}")
+            if self._output.format == "jsonl":
+                self._output.rows([outcome_fields(outcome)], columns=())
+                sys.stdout.flush()
+
     def give_way(self) -> None:
         """Others write to the terminal from now on, and a line that lives would be in their way."""
         self._closed.set()
@@ -79,11 +93,11 @@ class RunScreen:
         turn = 0
         while not self._closed.wait(_TICK_S):
             turn += 1
+            width = shutil.get_terminal_size().columns
             with self._lock:
                 text = " | ".join(self._lines.values()) or self._spun(turn)
-            width = shutil.get_terminal_size().columns
-            self._stream.write(f"\r{escape(text)[: width - 1]}\x1b[K")
-            self._stream.flush()
+                self._stream.write(f"\r{escape(text)[: width - 1]}\x1b[K")
+                self._stream.flush()
 
     def _spun(self, turn: int) -> str:
         if not self._said:

@@ -2,7 +2,8 @@
 
 They are a process of their own, `tailrace pipeline run`: Spark takes seconds to start and much memory to run,
 and nothing of that may touch the broker. The process tells its progress as JSON lines, which become a part of
-the live line and a log line now and then. That it ends is said once, with its error, and the broker goes on.
+the live line and a log line now and then. A pipeline that fails while the others go on is a warning. That the
+process ends is said once, with its error, and the broker goes on.
 It is stopped with the broker, before the doors close; should we be killed, it sees its stdin end and stops
 itself.
 """
@@ -119,10 +120,15 @@ class PipelineProcess:
             found = json.loads(line)
         except ValueError:
             return
-        if not isinstance(found, dict) or "rows" not in found:
+        if not isinstance(found, dict):
             return
-        self._texts[str(found.get("name"))] = _text_of(found)
-        self.text = " | ".join(self._texts.values())
+        name = str(found.get("name"))
+        if found.get("state") == "failed":
+            logger.warning("pipeline %s failed: %s", escape(name), escape(str(found.get("error"))))
+            self._texts[name] = f"{escape(name)} failed"
+        elif "rows" in found:
+            self._texts[name] = _text_of(found)
+        self.text = " | ".join(self._texts.values()) or self.text
         now = time.monotonic()
         if now - self._logged_at >= _LOG_EVERY_S:
             self._logged_at = now

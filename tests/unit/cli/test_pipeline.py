@@ -33,8 +33,15 @@ from tailrace.spark.pipelines.heartbeat import Heartbeat
 from tailrace.spark.pipelines.progress import Observer, Progress
 from tailrace.spark.pipelines.registry import PIPELINES, Pipeline
 from tailrace.spark.pipelines.run_topic import fetch_runs
+from tailrace.spark.pipelines.runner import Outcome, Run
 
 DEADLINE_S = 60
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may need longer for the last record than a person should have to wait for it."""
+    monkeypatch.setattr("tailrace.spark.pipelines.heartbeat._END_S", DEADLINE_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +51,7 @@ class PourConfig:
     once: bool = False
     rows: int = 5
     lake: str | None = None
+    every_s: float | None = None
     ends: Literal["well", "ours", "bug", "spark"] = "well"
 
 
@@ -87,6 +95,7 @@ POUR_FLAGS = (
     Flag(field="once", kind="switch", help="x"),
     Flag(field="rows", metavar="COUNT", help="x"),
     Flag(field="lake", metavar="LAKE", help="x"),
+    Flag(field="every_s", metavar="SECONDS", help="x"),
     Flag(field="ends", metavar="HOW", help="x"),
 )
 
@@ -307,6 +316,36 @@ def test_all_run_together_and_the_exit_says_which_failed(
     assert err.splitlines()[-1] == "error: night failed: the jug is empty"
 
 
+@pytest.mark.parametrize("output", ["table", "jsonl"])
+def test_one_of_several_that_fails_is_told_while_the_others_go_on(
+    bootstrap: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    output: str,
+) -> None:
+    """The other one goes on for ever: it is stopped by what is told of the first."""
+    (tmp_path / "tailrace.toml").write_text(
+        "[pipelines.pour]\ntopic = 't'\n[pipelines.night]\nrun = 'pour'\ntopic = 't'\nends = 'ours'\n"
+    )
+    ended = RunScreen.ended
+
+    def ended_then_stop(screen: RunScreen, outcome: Outcome) -> None:
+        ended(screen, outcome)
+        if outcome.name == "night":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(RunScreen, "ended", ended_then_stop)
+    assert run("--all", "-o", output) == 1
+    out, err = capfd.readouterr()
+    assert err.splitlines().count("night failed: the jug is empty") == 1
+    assert err.splitlines()[-1] == "error: night failed: the jug is empty"
+    if output == "jsonl":
+        objects = [json.loads(line) for line in out.splitlines()]
+        (told,) = [each for each in objects if "state" in each]
+        assert (told["name"], told["state"], told["error"]) == ("night", "failed", "the jug is empty")
+
+
 # ---- stopping
 
 
@@ -330,6 +369,32 @@ def test_a_signal_ends_a_run_after_its_batch(
     assert "stopping after this batch; again ends at once\n" in err
     assert out.startswith("pour stopped after")
     assert signal.getsignal(number) is before
+
+
+def test_one_that_is_repeated_waits_for_its_lake_until_a_signal_ends_it_well(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    watch = RunScreen.watch
+
+    def watch_then_stop(screen: RunScreen, of: Run, progress: Progress) -> None:
+        watch(screen, of, progress)
+        if not started.is_set():  # once: a second signal ends the process
+            started.set()
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(RunScreen, "watch", watch_then_stop)
+    assert run("pour", "--topic", "t", "--once", "--lake", "nowhere", "--every-s", "60") == 0
+    out, err = capfd.readouterr()
+    assert "waiting for the lake nowhere" in err
+    assert out.startswith("pour stopped after")
+
+
+def test_once_wins_over_a_declared_repetition(
+    bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tailrace.toml").write_text("[pipelines.night]\nrun = 'pour'\ntopic = 't'\nevery_s = 60\n")
+    assert run("night", "--once", "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out)["state"] == "finished"
 
 
 def test_the_second_signal_ends_it_at_once() -> None:
@@ -516,6 +581,18 @@ def test_progress_in_words() -> None:
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+
+def test_a_failure_has_a_line_of_its_own_on_a_terminal() -> None:
+    terminal = Terminal()
+    screen = RunScreen(Output("table"), stream=terminal)
+    error = TailraceError("no \x1b room")
+    screen.ended(Outcome(id="1", name="a", pipeline="pour", state="finished", seconds=1))
+    screen.ended(Outcome(id="2", name="b", pipeline="pour", state="failed", seconds=1, error=error))
+    screen.close()
+    assert [line for line in terminal.getvalue().splitlines() if "failed:" in line] == [
+        "\x1b[Kb failed: no \\x1b room"
+    ]
 
 
 def test_on_a_terminal_one_line_lives_while_spark_starts() -> None:

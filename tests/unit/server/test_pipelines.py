@@ -124,6 +124,16 @@ def test_progress_becomes_words_and_nonsense_is_passed_over() -> None:
     assert made.text == "archive 12,345 rows, 1,230/s, lag 40 | night\\x1b 1 rows, ?/s"
 
 
+def test_a_pipeline_that_fails_among_others_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    made = process("")
+    made.take_line(progress().encode())
+    made.take_line(progress(name="tidy", rows=1).encode())
+    made.take_line(json.dumps({"name": "tidy", "state": "failed", "error": "no\nroom"}).encode())
+    assert made.text == "archive 12,345 rows, 1,230/s, lag 40 | tidy failed"
+    warned = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert warned == ["pipeline tidy failed: no\\nroom"]
+
+
 def test_the_words_are_a_part_of_the_live_line() -> None:
     stats = Stats(records_in=1, bytes_in=1, records_out=1, bytes_out=1, lag=0, produce_p99_ms=None)
     assert live_text(stats, [1.0], beside="archive 5 rows").endswith("| p99 - | archive 5 rows")

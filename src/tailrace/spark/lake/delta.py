@@ -22,6 +22,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -213,7 +214,7 @@ class DeltaLakeTable:
             return  # somebody else was faster
         schema = pa.schema([*_row_fields(), pa.field("topic", pa.string()), pa.field("dt", pa.date32())])
         self._delta.DeltaTable.create(self.root, schema, partition_by=["topic", "dt"])
-        self._sync_log()
+        self._sync_log(since=0)
         sync_folder(self.root)
 
     def _append(self, state: State, change: Change, *, on_step: Callable[[str], None]) -> bool:
@@ -258,15 +259,18 @@ class DeltaLakeTable:
         if version % _CHECKPOINT_EVERY == 0:
             self._read()
             self._table.create_checkpoint()
-            self._sync_log()
+            self._sync_log(since=version - _CHECKPOINT_EVERY)
             self._table.cleanup_metadata()
 
-    def _sync_log(self) -> None:
-        """Sync what deltalake wrote, which it does not."""
+    def _sync_log(self, *, since: int) -> None:
+        """Sync what deltalake and other engines wrote from a version on: they do not.
+
+        Older entries were synced with an earlier checkpoint, and the oldest are not there any more.
+        """
         for path in (self.root / _LOG).iterdir():
-            if path.is_file() and not path.name.endswith(".json"):
-                _sync_file(path)
-        _sync_file(self.root / _LOG / f"{0:020d}.json")
+            if path.name >= f"{since:020d}":  # _last_checkpoint, too
+                with suppress(FileNotFoundError):  # a temporary file of another engine
+                    _sync_file(path)
         sync_folder(self.root / _LOG)
 
 

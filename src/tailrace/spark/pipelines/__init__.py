@@ -11,6 +11,7 @@
     spread.py                                            a list of tasks through Spark, and their results
     spark_path.py                                        paths as Spark takes them
     progress.py                                          what a run tells while it goes on
+    runner.py, repeat.py                                 runs them together, and some again and again
 
 A pipeline takes a `spark` session, an observer of its progress and an event that stops it between batches. It
 may be killed at any moment and run again: what it has done stands in the lake or in the topic it writes, not

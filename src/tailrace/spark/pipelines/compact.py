@@ -28,6 +28,7 @@ from tailrace.spark.pipelines.compact_plan import Rewrite, pick_topics, plan_dro
 from tailrace.spark.pipelines.compact_task import CompactWork, Rewritten, rewrite_files
 from tailrace.spark.pipelines.latest import check_latest_folder, write_latest
 from tailrace.spark.pipelines.progress import Observer, Pace, Progress, ignore
+from tailrace.spark.pipelines.repeat import check_every
 from tailrace.spark.pipelines.spread import SparkFailed, TaskFailed, count_cores, spread
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class CompactConfig:
     """A folder for the newest record of each key; outside of the lake."""
     grace_h: float = 24.0
     compression: str = "zstd"
+    every_s: float | None = None
+    """How long after its end a runner does it again (repeat.py); None: once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +116,7 @@ def check_config(config: CompactConfig) -> None:
         raise ConfigError(f"compact: retain_days is {config.retain_days}. Give at least 1, or leave it out")
     if not config.grace_h >= 0:
         raise ConfigError(f"compact: grace_h is {config.grace_h}. Give 0 or more hours")
+    check_every("compact", config.every_s)
 
 
 def _no_step(_name: str) -> None:

@@ -138,6 +138,7 @@ class _Run:
 
     def run(self) -> Replayed:
         began_s = time.monotonic()
+        _check_attempts(self._spark)
         with closing(open_table(self._config.lake)) as table:
             snapshot, root = table.snapshot(), str(table.root)
         partitions = _check_topic(snapshot, self._config.topic, lake=self._config.lake)
@@ -259,6 +260,15 @@ class _Run:
             skipped=sum(part.skipped for part in parts),
             seconds=seconds,
             is_complete=is_complete,
+        )
+
+
+def _check_attempts(spark: SparkSession) -> None:
+    """Refuse a Spark that was set up elsewhere so that it runs a task twice at once: both would write."""
+    if spark.conf.get("spark.speculation", "false") == "true":
+        raise ConfigError(
+            "replay: this Spark may run a task twice at once, and both would write to the topic."
+            " Set spark.speculation=false there"
         )
 
 

@@ -28,6 +28,7 @@ from tailrace.model import ConfigError, TopicPartition
 from tailrace.spark.lake import DataFile, Snapshot, open_table
 from tailrace.spark.link import link_to
 from tailrace.spark.pipelines.progress import Observer, Pace, Progress, ignore
+from tailrace.spark.pipelines.repeat import check_every
 from tailrace.spark.pipelines.report_measure import Figures, MeasureTask, measure_partition
 from tailrace.spark.pipelines.report_page import write_report
 from tailrace.spark.pipelines.report_summary import LakeSummary, TopicSummary, plan_span, summarize
@@ -47,6 +48,7 @@ class ReportConfig:
     out: str = "report.html"
     topic: tuple[str, ...] = ()  # all
     bootstrap: str | None = None  # with it the page has the lag
+    every_s: float | None = None  # how long after its end a runner does it again (repeat.py); None: once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,7 @@ def report(
     stop: threading.Event | None = None,
 ) -> Reported:
     """Write the page."""
+    check_config(config)
     began_s = time.monotonic()
     out = _check_out(config.out)
     with closing(open_table(config.lake)) as table:
@@ -112,6 +115,11 @@ def report(
         seconds=time.monotonic() - began_s,
         is_complete=is_complete,
     )
+
+
+def check_config(config: ReportConfig) -> None:
+    """ConfigError with the key and the fix."""
+    check_every("report", config.every_s)
 
 
 def plan_topics(snapshot: Snapshot, wanted: Sequence[str], *, lake: str) -> list[str]:

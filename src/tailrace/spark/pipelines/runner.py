@@ -21,7 +21,8 @@ from tailrace.client.run_record import RunRecord, State, new_run
 from tailrace.spark.pipelines.declared import Declared
 from tailrace.spark.pipelines.failure import cause_of
 from tailrace.spark.pipelines.heartbeat import Heartbeat
-from tailrace.spark.pipelines.progress import Progress
+from tailrace.spark.pipelines.progress import Observer, Progress
+from tailrace.spark.pipelines.repeat import repeat
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,10 +32,15 @@ logger = logging.getLogger(__name__)
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 Watch = Callable[["Run", Progress], None]
+Ended = Callable[["Outcome"], None]
 
 
 def watch_nothing(_run: Run, _progress: Progress) -> None:
     """For runs that nobody watches."""
+
+
+def end_silently(_outcome: Outcome) -> None:
+    """For runs whose end is told when all of them have ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +82,17 @@ class Runner:
         *,
         bootstrap: str | None = None,
         watch: Watch = watch_nothing,
+        ended: Ended = end_silently,
         beats: bool = True,
     ) -> None:
-        """`bootstrap` is where the heartbeats of pipelines go that have no cluster of their own."""
+        """`bootstrap` is where the heartbeats of pipelines go that have no cluster of their own.
+
+        `watch` and `ended` are called in the thread of the run that has come further, or to its end.
+        """
         self.runs = [_new_run(each) for each in declared]
         self._bootstrap = bootstrap or DEFAULT_BOOTSTRAP
         self._watch = watch
+        self._ended = ended
         self._beats = beats
 
     def stop(self) -> None:
@@ -94,7 +105,8 @@ class Runner:
         outcomes: dict[str, Outcome] = {}
 
         def keep(run: Run) -> None:
-            outcomes[run.record.id] = self._run_one(run, spark)
+            outcome = outcomes[run.record.id] = self._run_one(run, spark)
+            self._ended(outcome)
 
         threads = [
             threading.Thread(target=keep, args=(run,), name=f"pipeline {run.declared.name}", daemon=True)
@@ -118,8 +130,7 @@ class Runner:
         began = time.monotonic()
         result, error, state = None, None, _FAILED
         try:
-            function = run.declared.pipeline.load_function()
-            result = function(run.declared.config, spark=spark, observe=observe, stop=run.stop)
+            result = _work(run, spark=spark, observe=observe)
             state = _STOPPED if _was_stopped(result, run) else _FINISHED
         except Exception as caught:  # whatever it is, it is this run's and no other's
             logger.debug("pipeline %s failed", run.declared.name, exc_info=caught)
@@ -156,8 +167,29 @@ _STOPPED: State = "stopped"
 _FAILED: State = "failed"
 
 
+def _work(run: Run, *, spark: SparkSession, observe: Observer) -> Any:
+    """What the pipeline is there for, once or for as long as it is wanted; what it returned last."""
+    function, config = run.declared.pipeline.load_function(), run.declared.config
+
+    def once() -> Any:
+        return function(config, spark=spark, observe=observe, stop=run.stop)
+
+    every_s = _every_s(run)
+    if every_s is None:
+        return once()
+    name = run.declared.pipeline.name
+    return repeat(once, config, every_s=every_s, pipeline=name, observe=observe, stop=run.stop)
+
+
+def _every_s(run: Run) -> float | None:
+    every_s: float | None = getattr(run.declared.config, "every_s", None)
+    return every_s
+
+
 def _was_stopped(result: Any, run: Run) -> bool:
     """Whether there was more to do. Some pipelines tell; of one that goes on for ever, the request does."""
+    if _every_s(run) is not None:
+        return run.stop.is_set()
     if hasattr(result, "is_complete"):
         return not result.is_complete
     return bool(getattr(result, "stopped", run.stop.is_set()))

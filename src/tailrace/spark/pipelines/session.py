@@ -185,6 +185,7 @@ def _settings(master: str, *, name: str, place: str) -> SparkConf:
         "spark.log.level": "ERROR",
         "spark.scheduler.mode": "FAIR",  # pipelines that run together all get on
         "spark.python.worker.faulthandler.enabled": "true",
+        "spark.speculation": "false",  # two attempts of a task at once would both write to a topic
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.stopTimeout": "120000",
         "spark.sql.warehouse.dir": str(Path(place, "warehouse")),

@@ -44,6 +44,7 @@ from tailrace.spark.pipelines.sql_sink import (
     Show,
     as_records,
     claim_folder,
+    make_empty_folder,
     print_json,
     print_table,
     show_batch,
@@ -65,6 +66,8 @@ _MODES = ("append", "update", "complete")
 _PLAN = re.compile(r"=== Streaming Query ===|== SQL|;\s*\n|\n\s*\n|\n'|JVM stacktrace")
 _CODES = re.compile(r"\[[A-Z][A-Z0-9_.]+\]|SQLSTATE: \w+;?")
 _NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
+_LOSS_FIX = ("failOnDataLoss=false", "fail_on_data_loss = false (--no-fail-on-data-loss)")
+"""The source names its option, a query has a setting for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +81,9 @@ class SqlConfig:
     once: bool = False  # a stream ends with what was there when it began
     output_mode: str | None = None  # append, update or complete; by default what the query and the sink need
     trigger_s: float | None = None  # the least time between batches
+    batch_rows: int = 2_000_000  # of each topic in a batch of a stream, at most
     starting: str = "earliest"  # or latest: where a stream without a checkpoint begins
+    fail_on_data_loss: bool = True  # or go on with what is there, if records are gone that were to be read
     watermark: str | None = "10 minutes"
     rows_shown: int = 20  # of each batch, on the terminal
     output: str = "table"  # or json, on the terminal
@@ -129,14 +134,22 @@ def check_config(config: SqlConfig) -> None:
         raise ConfigError(f"sql: output = {config.output!r} is neither table nor json")
     if config.rows_shown < 1:
         raise ConfigError(f"sql: rows_shown = {config.rows_shown} is not a number from 1 on")
+    if config.batch_rows < 1:
+        raise ConfigError(f"sql: batch_rows = {config.batch_rows} is not a number from 1 on")
     if config.trigger_s is not None and not 0 <= config.trigger_s < 1e9:
         raise ConfigError(f"sql: trigger_s = {config.trigger_s} is no number of seconds")
     if config.to == _TOPIC or not config.to.strip():
         raise ConfigError(f"sql: to = {config.to!r} names nothing. Write console, topic:NAME or a folder")
-    scheme, found, _ = config.to.partition("://")
+    _check_local("to", config.to)
+    if config.checkpoint is not None:
+        _check_local("checkpoint", config.checkpoint)
+
+
+def _check_local(key: str, place: str) -> None:
+    scheme, found, _ = place.partition("://")
     if found and scheme != "file":
         raise ConfigError(
-            f"sql: to = {config.to!r} is not a folder of this machine. Mount it, and name the path"
+            f"sql: {key} = {place!r} is not a folder of this machine. Mount it, and name the path"
         )
 
 
@@ -151,7 +164,7 @@ def plan_output_mode(config: SqlConfig) -> str:
 def plan_checkpoint(config: SqlConfig, *, state_home: Path) -> Path | None:
     """Where the checkpoint goes; None for a temporary one."""
     if config.checkpoint is not None:
-        return Path(config.checkpoint).absolute()
+        return _local(config.checkpoint)
     if config.to == CONSOLE:
         return None
     if config.to.startswith(_TOPIC):
@@ -161,7 +174,11 @@ def plan_checkpoint(config: SqlConfig, *, state_home: Path) -> Path | None:
 
 
 def _folder(config: SqlConfig) -> Path:
-    return Path(config.to.removeprefix("file://")).absolute()
+    return _local(config.to)
+
+
+def _local(place: str) -> Path:
+    return Path(place.removeprefix("file://")).absolute()
 
 
 class _Run:
@@ -219,6 +236,8 @@ class _Run:
                 link=self._link,
                 stream=topic in views.streams,
                 starting=self._config.starting,
+                batch_rows=self._config.batch_rows,
+                fail_on_data_loss=self._config.fail_on_data_loss,
                 watermark=self._config.watermark or None,
             )
             if data_type is None:
@@ -235,9 +254,7 @@ class _Run:
             self._write_records(frame)
         else:
             folder = _folder(config)
-            if folder.exists() and any(folder.iterdir()):
-                raise ConfigError(f"sql: {str(folder)!r} is not empty. Name another folder for this result")
-            folder.mkdir(parents=True, exist_ok=True)
+            make_empty_folder(folder)
             write_batch(frame, 0, folder=folder)
         self._tell(batch=1, rows=rows, lag=None, watermark=None)
         return SqlDone(to=config.to, rows=rows, batches=1, seconds=time.monotonic() - self._began_s)
@@ -353,7 +370,7 @@ class _Run:
 
 def shorten(text: str) -> str:
     """What Spark says of an error, without what it says to programs and without the plan of the query."""
-    text = _PLAN.split(text.strip(), maxsplit=1)[0]
+    text = _PLAN.split(text.strip(), maxsplit=1)[0].replace(*_LOSS_FIX)
     return " ".join(_CODES.sub(" ", text).split()).removesuffix(";")
 
 

@@ -181,12 +181,25 @@ def _write_marker(path: Path, content: dict[str, object]) -> None:
     _sync(path.parent)
 
 
+def make_empty_folder(folder: Path) -> None:
+    """A folder for one result; ConfigError if it has more than what a run left that was killed."""
+    if folder.exists() and any(path.name != _unfinished(0) for path in folder.iterdir()):
+        raise ConfigError(f"sql: {str(folder)!r} is not empty. Name another folder for this result")
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _unfinished(batch: int) -> str:
+    """The name of a batch's folder until it is whole."""
+    return f".batch={batch}"
+
+
 def write_batch(frame: DataFrame, batch: int, *, folder: Path) -> None:
-    """Write what a batch gave, unless it is there."""
+    """Write what a batch gave, unless it is there; it is computed in any case, as `show_batch` tells why."""
     final = folder / f"batch={batch}"
     if final.exists():
+        frame.write.format("noop").mode("overwrite").save()
         return
-    hidden = folder / f".batch={batch}"
+    hidden = folder / _unfinished(batch)
     if hidden.exists():
         shutil.rmtree(hidden)
     frame.write.parquet(spark_path(hidden))

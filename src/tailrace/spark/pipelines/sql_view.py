@@ -65,17 +65,21 @@ def make_view(
     link: BrokerLink,
     stream: bool,
     starting: str,
+    batch_rows: int,
+    fail_on_data_loss: bool,
     watermark: str | None,
 ) -> str | None:
     """Make the view of a topic in a session; the type of its `data`, if it has any."""
     reader = (session.readStream if stream else session.read).format("tailrace")
-    frame = (
-        reader.option("kafka.bootstrap.servers", link.bootstrap_servers)
-        .option("subscribe", topic)
-        .option("includeHeaders", "true")
-        .option("startingOffsets", starting if stream else "earliest")
-        .load()
-    )
+    options = {
+        "kafka.bootstrap.servers": link.bootstrap_servers,
+        "subscribe": topic,
+        "includeHeaders": "true",
+        "failOnDataLoss": str(fail_on_data_loss).lower(),
+    }
+    if stream:
+        options |= {"startingOffsets": starting, "maxOffsetsPerTrigger": str(batch_rows)}
+    frame = reader.options(**options).load()
     data_type = infer_type(sample_values(link, topic))
     frame = _with_text(frame, data_type)
     if stream and watermark is not None:

@@ -115,8 +115,9 @@ def _check_delivery(options: Options) -> None:
     delivery = (options.text("delivery") or "at-least-once").lower()
     if delivery == "exactly-once":
         raise ConfigError(
-            "option delivery='exactly-once' needs transactions, which the broker does not have yet."
-            " Use delivery=at-least-once, and let readers drop what a repeated micro-batch wrote twice"
+            "option delivery='exactly-once' needs transactions, which the sink does not write yet."
+            " Use delivery=at-least-once: its producer is idempotent, and readers drop what a repeated"
+            " micro-batch wrote twice"
         )
     if delivery != "at-least-once":
         raise ConfigError(f"option delivery={delivery!r} is not possible. Use at-least-once")

@@ -9,7 +9,8 @@ Who calls what (pyspark 4.2 and later):
     prepareForTriggerAvailableNow  the end is settled now, whatever comes later
 
 pyspark 4.0 and 4.1 call latestOffset() alone: the process then remembers where the last batch ended. Just
-after a restart it does not know, and the first batch takes whatever there is, limits or not.
+after a restart it does not know, and the first batch takes whatever there is, limits or not; what was lost
+meanwhile is found when Spark names both ends.
 
 An idle query asks dozens of times a second, so latestOffset waits for records for up to IDLE_WAIT_S.
 Constructors run many times and ask nobody anything; a reader is pickled, so it holds plain values.
@@ -122,6 +123,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch."""
         self._known = read_offset(end)
+        if self._known.starts == {}:
+            start = write_offset(self._without_losses(read_offset(start), self._known))
         ranges = self._without_lost(plan_batch(start, end), self._known)
         return [InputPartition(task) for task in plan_tasks(ranges, self._settings)]
 
@@ -176,10 +179,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _plan(
         self, link: BrokerLink, begun: StreamOffset, view: LogView, limits: Limits
     ) -> StreamOffset | None:
-        if self._settings.fail_on_data_loss:
-            for tp, cause in plan_losses(begun, view).items():
-                offset = begun.positions[tp]
-                raise DataLoss(lost(tp, offset, max(offset + 1, view.latest.get(tp, 0)), cause))
+        self._check_losses(begun, view)
         starts = plan_starts(begun, view, link.run(lambda client: self._restarts(client, begun, view)))
         sizes = None
         if limits.bytes_max is not None:
@@ -189,6 +189,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if ends is None:
             return None
         return StreamOffset(positions=ends, starts=starts, ids={**begun.ids, **view.ids})
+
+    def _check_losses(self, begun: StreamOffset, view: LogView) -> Mapping[TopicPartition, str]:
+        """Partitions that cannot be read on, and why; DataLoss instead if that is wanted."""
+        losses = plan_losses(begun, view)
+        if self._settings.fail_on_data_loss:
+            for tp, cause in losses.items():
+                offset = begun.positions[tp]
+                raise DataLoss(lost(tp, offset, max(offset + 1, view.latest.get(tp, 0)), cause))
+        return losses
 
     def _is_due(self) -> bool:
         """Whether a small batch has waited long enough. The first one of a run always has, as in Spark."""
@@ -206,6 +215,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             offsets_max=_least(settings.trigger_offsets_max, getattr(limit, "max_rows", None)),
             bytes_max=_least(settings.trigger_bytes_max, getattr(limit, "max_bytes", None)),
         )
+
+    def _without_losses(self, begun: StreamOffset, ended: StreamOffset) -> StreamOffset:
+        """The beginning of a batch whose end was told without it: only here the two can be compared.
+
+        A partition that is lost has no place to be read on from, and is read from its low like a new one.
+        """
+        losses = self._check_losses(begun, LogView(latest=ended.positions, ids=ended.ids))
+        kept = {tp: offset for tp, offset in begun.positions.items() if tp not in losses}
+        return replace(begun, positions=kept)
 
     def _without_lost(self, ranges: Sequence[OffsetRange], ended: StreamOffset) -> Sequence[OffsetRange]:
         """The ranges of a batch without topics that were made anew since it was planned; DataLoss if wanted.

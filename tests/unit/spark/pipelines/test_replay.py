@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -74,10 +75,12 @@ def rows(row: type[Row]) -> list[Row]:
 def run(broker: tailrace.Broker, lake: Path, **fields: Any) -> Replayed:
     observe = fields.pop("observe", ignore)
     stop = fields.pop("stop", None)
+    conf = fields.pop("conf", {})
     config = ReplayConfig(
         bootstrap=broker.bootstrap_servers, lake=str(lake), topic=fields.pop("topic", "orders"), **fields
     )
-    return replay(config, spark=None, observe=observe, stop=stop)  # type: ignore[arg-type]
+    spark: Any = SimpleNamespace(conf=conf)
+    return replay(config, spark=spark, observe=observe, stop=stop)
 
 
 def there(broker: tailrace.Broker, topic: str = "orders-replay") -> list[tuple[Any, ...]]:
@@ -402,3 +405,11 @@ def test_a_topic_that_is_not_in_the_lake_is_answered_with_what_is(
 def test_a_folder_that_is_no_lake_is_refused(broker: tailrace.Broker, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no lake"):
         run(broker, tmp_path / "nothing")
+
+
+def test_a_spark_that_runs_a_task_twice_at_once_is_refused(
+    broker: tailrace.Broker, archive_rows: Archive, rows: list[Row]
+) -> None:
+    with pytest.raises(ConfigError, match=r"both would write to the topic. Set spark\.speculation=false"):
+        run(broker, archive_rows(rows), conf={"spark.speculation": "true"})
+    assert run(broker, archive_rows([], name="lake"), conf={"spark.speculation": "false"}).is_complete

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -16,10 +17,16 @@ from tailrace.spark.pipelines.declared import Declared
 from tailrace.spark.pipelines.progress import Observer, Progress
 from tailrace.spark.pipelines.registry import Pipeline
 from tailrace.spark.pipelines.run_topic import fetch_runs, request_stop
-from tailrace.spark.pipelines.runner import Run, Runner
+from tailrace.spark.pipelines.runner import Outcome, Run, Runner
 
 DEADLINE_S = 60
 NO_SPARK = cast(Any, object())
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may need longer for the last record than a person should have to wait for it."""
+    monkeypatch.setattr("tailrace.spark.pipelines.heartbeat._END_S", DEADLINE_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +35,9 @@ class PourConfig:
     bootstrap: str | None = None
     fails: bool = False
     waits: bool = False
+    every_s: float | None = None
+    lake: str = ""
+    topic: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +99,23 @@ def test_one_that_fails_does_not_stop_the_others() -> None:
     assert (good.name, good.state, good.result) == ("good", "finished", Poured(rows=2))
 
 
+def test_the_end_of_a_run_is_told_while_the_others_go_on() -> None:
+    failed = threading.Event()
+    told: list[tuple[str, str | None]] = []
+
+    def ended(outcome: Outcome) -> None:
+        told.append((outcome.name, outcome.reason))
+        failed.set()
+
+    def watch(run: Run, _progress: Progress) -> None:
+        if run.declared.name == "good":
+            assert failed.wait(DEADLINE_S)
+
+    runner = Runner([declared("good"), declared("bad", fails=True)], watch=watch, ended=ended, beats=False)
+    assert [outcome.state for outcome in runner.run(NO_SPARK)] == ["finished", "failed"]
+    assert told == [("bad", "the jug is empty"), ("good", None)]
+
+
 def test_a_pipeline_that_cannot_be_loaded_is_a_run_that_failed() -> None:
     absent = dataclasses.replace(POUR, module="tailrace.absent")
     (outcome,) = Runner([Declared(name="x", pipeline=absent, config=PourConfig())], beats=False).run(NO_SPARK)
@@ -110,6 +137,25 @@ def test_stop_ends_every_run() -> None:
 
     threading.Thread(target=stop, daemon=True).start()
     assert [outcome.state for outcome in runner.run(NO_SPARK)] == ["stopped", "stopped"]
+
+
+def test_one_that_is_repeated_waits_for_its_lake_and_runs_until_it_is_stopped(
+    archive_rows: Any, row: Any, tmp_path: Path
+) -> None:
+    seen: list[str] = []
+
+    def watch(_run: Run, progress: Progress) -> None:
+        seen.append(progress.note)
+        if len(seen) == 1:
+            archive_rows([row(offset=0, time_ms=0)])
+        if len(seen) == 3:
+            runner.stop()
+
+    lake = str(tmp_path / "lake")
+    runner = Runner([declared("tidy", every_s=0.01, lake=lake)], watch=watch, beats=False)
+    (outcome,) = runner.run(NO_SPARK)
+    assert (outcome.state, outcome.result) == ("stopped", Poured(rows=1, stopped=True))
+    assert seen == [f"waiting for the lake {lake}", "", ""]
 
 
 def test_runs_beat_and_can_be_stopped_from_elsewhere() -> None:

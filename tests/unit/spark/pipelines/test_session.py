@@ -138,6 +138,13 @@ def test_two_sparks_at_once_are_refused() -> None:
         pass
 
 
+@pytest.mark.parametrize("master", ["local[2]", "spark://head:7077"])
+def test_no_task_runs_twice_at_once(master: str, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'tailrace[spark]'")
+    given = dict(session._settings(master, name="x", place=str(tmp_path)).getAll())
+    assert given["spark.speculation"] == "false"
+
+
 @pytest.mark.parametrize(
     ("master", "cores"), [("local", 1), ("local[3]", 3), ("local[4,2]", 4), ("local[*]", os.cpu_count())]
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,7 +18,14 @@ from tailrace.spark.pipelines.sql import (
     read_position,
     shorten,
 )
-from tailrace.spark.pipelines.sql_sink import MARKER, claim_folder, print_json, print_table
+from tailrace.spark.pipelines.sql_sink import (
+    MARKER,
+    claim_folder,
+    make_empty_folder,
+    print_json,
+    print_table,
+)
+from tailrace.spark.pipelines.sql_view import make_view
 
 STREAM = "SELECT key FROM STREAM orders"
 SUM = "SELECT key, count(*) FROM STREAM orders GROUP BY key"
@@ -30,6 +39,8 @@ SUM = "SELECT key, count(*) FROM STREAM orders GROUP BY key"
         {"starting": "5"},
         {"output": "xml"},
         {"rows_shown": 0},
+        {"batch_rows": 0},
+        {"checkpoint": "hdfs://nn/cp"},
         {"trigger_s": -1.0},
         {"trigger_s": float("nan")},
         {"to": ""},
@@ -68,6 +79,9 @@ def test_checkpoints_are_where_their_results_are() -> None:
     home = Path("/state")
     assert plan_checkpoint(SqlConfig(query=STREAM), state_home=home) is None
     assert plan_checkpoint(SqlConfig(query=STREAM, checkpoint="/cp"), state_home=home) == Path("/cp")
+    local = SqlConfig(query=STREAM, checkpoint="file:///cp")
+    check_config(local)
+    assert plan_checkpoint(local, state_home=home) == Path("/cp")
     assert plan_checkpoint(SqlConfig(query=STREAM, to="/out"), state_home=home) == Path("/out/_checkpoint")
     one, other, same = (
         plan_checkpoint(SqlConfig(query=query, to="topic:t"), state_home=home)
@@ -107,6 +121,10 @@ def test_positions_are_read_from_a_sources_offset(offset: object, found: dict[st
             "Syntax error at or near 'SELEC'. (line 1, pos 0)",
         ),
         ("OSError: no room SQLSTATE: 39000 === Streaming Query === Identifier: [id = 1]", "OSError: no room"),
+        (
+            "data loss: set failOnDataLoss=false, or start over",
+            "data loss: set fail_on_data_loss = false (--no-fail-on-data-loss), or start over",
+        ),
         ("", ""),
     ],
 )
@@ -164,6 +182,62 @@ def test_a_damaged_marker_is_named(tmp_path: Path) -> None:
     (tmp_path / MARKER).write_text("{")
     with pytest.raises(ConfigError, match="is damaged"):
         claim_folder(tmp_path, tmp_path / "cp", query=STREAM)
+
+
+def test_a_folder_for_one_result_is_empty_but_for_what_a_killed_run_left(tmp_path: Path) -> None:
+    make_empty_folder(tmp_path / "new" / "out")
+    (tmp_path / "out" / ".batch=0").mkdir(parents=True)
+    make_empty_folder(tmp_path / "out")
+    (tmp_path / "out" / "batch=0").mkdir()
+    with pytest.raises(ConfigError, match="is not empty"):
+        make_empty_folder(tmp_path / "out")
+
+
+# ---- what is asked of the source
+
+
+class Reader:
+    """Notes the options of a read, and ends there."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, str] = {}
+
+    def format(self, name: str) -> Reader:
+        assert name == "tailrace"
+        return self
+
+    def options(self, **given: str) -> Reader:
+        self.given = given
+        return self
+
+    def load(self) -> None:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_query_s_settings_are_options_of_its_sources(stream: bool) -> None:
+    reader = Reader()
+    session: Any = SimpleNamespace(read=reader, readStream=reader)
+    link: Any = SimpleNamespace(bootstrap_servers="h:1")
+    with pytest.raises(KeyboardInterrupt):
+        make_view(
+            session,
+            "orders",
+            link=link,
+            stream=stream,
+            starting="latest",
+            batch_rows=7,
+            fail_on_data_loss=False,
+            watermark=None,
+        )
+    limits = {"maxOffsetsPerTrigger": "7", "startingOffsets": "latest"} if stream else {}
+    assert reader.given == {
+        "kafka.bootstrap.servers": "h:1",
+        "subscribe": "orders",
+        "includeHeaders": "true",
+        "failOnDataLoss": "false",
+        **limits,
+    }
 
 
 # ---- the terminal

@@ -67,7 +67,10 @@ def test_what_has_no_meaning_here_is_taken(option: dict[str, str]) -> None:
         ({"topics": "orders"}, r"'topics' is not known\. Did you mean topic\?"),
         ({"compression.type": "lz4"}, r"Did you mean kafka\.compression\.type\?"),
         ({"topic": " "}, "topic is empty"),
-        ({"delivery": "exactly-once"}, r"needs transactions.*Use delivery=at-least-once"),
+        (
+            {"delivery": "exactly-once"},
+            r"transactions, which the sink does not write yet\. Use delivery=at-least-once",
+        ),
         ({"delivery": "maybe"}, "delivery='maybe' is not possible. Use at-least-once"),
         ({"kafka.acks": "1"}, r"kafka\.acks='1' is not possible.*Use all"),
         ({"kafka.acks": "0"}, r"kafka\.acks='0' is not possible"),

@@ -410,6 +410,33 @@ def test_an_older_spark_that_tells_no_start_is_served_too(broker: tailrace.Broke
     assert spans(restarted.partitions(second, third)) == ["orders-1 [0, 1)"]
 
 
+@pytest.mark.parametrize("count", [2, 5, 9], ids=["shorter", "as long", "longer"])
+def test_a_topic_made_anew_while_an_older_spark_was_down_is_a_loss(
+    broker: tailrace.Broker, count: int
+) -> None:
+    fill(broker, 5)
+    stopped_at = through_json(stream(broker).initialOffset())
+    recreate(broker)
+    fill(broker, count)
+    restarted = stream(broker)
+    end = through_json(restarted.latestOffset())
+    with pytest.raises(DataLoss, match=r"orders-0 offsets 5 .*deleted and made anew.*failOnDataLoss=false"):
+        restarted.partitions(stopped_at, end)
+    going_on = stream(broker, failOnDataLoss="false")
+    assert spans(going_on.partitions(stopped_at, end)) == [f"orders-0 [0, {count})"]
+
+
+def test_a_topic_deleted_while_an_older_spark_was_down_is_a_loss_or_nothing(broker: tailrace.Broker) -> None:
+    fill(broker, 5)
+    stopped_at = through_json(stream(broker).initialOffset())
+    link_to(broker.bootstrap_servers).run(lambda client: admin.delete_topic(client, "orders"))
+    restarted = stream(broker)
+    end = through_json(restarted.latestOffset())
+    with pytest.raises(DataLoss, match=r"orders-0 .*does not exist any more"):
+        restarted.partitions(stopped_at, end)
+    assert stream(broker, failOnDataLoss="false").partitions(stopped_at, end) == []
+
+
 def test_an_idle_stream_waits_a_little_and_is_woken_by_a_record(broker: tailrace.Broker) -> None:
     import threading
 
