@@ -287,7 +287,9 @@ def _record(line: bytes, shape: _Shape, *, where: str) -> ParsedRecord:
 async def _lines(stream: io.RawIOBase | BinaryIO) -> AsyncIterator[bytes]:
     """Lines as they come, read by a thread of its own: Ctrl-C must not wait for somebody to press enter."""
     loop = asyncio.get_running_loop()
-    chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue(_CHUNKS_AHEAD)
+    chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
+    room = threading.Semaphore(_CHUNKS_AHEAD)  # which bounds the queue, for the thread that fills it
+    is_over = threading.Event()
 
     def feed() -> None:
         chunk: bytes | OSError = b"-"
@@ -298,23 +300,31 @@ async def _lines(stream: io.RawIOBase | BinaryIO) -> AsyncIterator[bytes]:
                 chunk = error
             except ValueError:
                 return  # the file is closed, by whoever has met an error in what was read of it
+            room.acquire()
+            if is_over.is_set():
+                return
             try:
-                asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()
-            except (RuntimeError, asyncio.CancelledError):
+                loop.call_soon_threadsafe(chunks.put_nowait, chunk)
+            except RuntimeError:
                 return  # the loop is gone, and with it whoever wanted lines
 
     threading.Thread(target=feed, name="reading input", daemon=True).start()
     rest = b""
-    while chunk := await chunks.get():
-        if isinstance(chunk, OSError):
-            raise chunk
-        *lines, rest = (rest + chunk).split(b"\n")
-        if len(rest) > _LINE_BYTES_MAX:
-            raise CommandFailed(f"a line is longer than {_LINE_BYTES_MAX} bytes")
-        for line in lines:
-            yield line.removesuffix(b"\r")
-    if rest:
-        yield rest
+    try:
+        while chunk := await chunks.get():
+            room.release()
+            if isinstance(chunk, OSError):
+                raise chunk
+            *lines, rest = (rest + chunk).split(b"\n")
+            if len(rest) > _LINE_BYTES_MAX:
+                raise CommandFailed(f"a line is longer than {_LINE_BYTES_MAX} bytes")
+            for line in lines:
+                yield line.removesuffix(b"\r")
+        if rest:
+            yield rest
+    finally:
+        is_over.set()
+        room.release()
 
 
 # ---- where they go

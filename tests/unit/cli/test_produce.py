@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +102,24 @@ def test_a_file_that_is_closed_while_it_is_read_ends_the_reading() -> None:
                 await asyncio.to_thread(thread.join, DEADLINE_S)
 
     asyncio.run(read())  # an exception in a thread is a warning, and that an error
+
+
+def test_input_that_comes_when_nobody_wants_lines_any_more_ends_the_reading() -> None:
+    over = threading.Event()
+
+    class Late(io.BytesIO):
+        def read(self, count: int | None = -1) -> bytes:
+            if self.tell():
+                assert over.wait(DEADLINE_S)
+            return super().read(4)
+
+    with closing(asyncio.new_event_loop()) as loop:
+        assert loop.run_until_complete(anext(_lines(Late(b"one\ntwo\n")))) == b"one"
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        (thread,) = [each for each in threading.enumerate() if each.name == "reading input"]
+        over.set()
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
 
 
 def wait_arrived(broker: tailrace.Broker, topic: str) -> None:
