@@ -194,7 +194,7 @@ def read_json(data: bytes, kind: Any) -> Any:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
-        raise invalid(_readable(error, "body")) from error
+        raise invalid(_with_fields(_readable(error, "body"), kind)) from error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise invalid(f"the body is not JSON: {error}") from error
 
@@ -208,6 +208,15 @@ def _readable(error: msgspec.ValidationError, what: str) -> str:
     text, _, place = str(error).partition(" - at `$")
     place = place.rstrip("`").lstrip(".")
     return f"{place or what}: {text.replace('`', '')}"
+
+
+def _with_fields(text: str, kind: Any) -> str:
+    """What is wrong with a body; if it is a field that there is not, also those that there are."""
+    if not text.startswith("body: Object contains unknown field") or not hasattr(
+        kind, "__struct_encode_fields__"
+    ):
+        return text
+    return f"{text}. There are: {', '.join(kind.__struct_encode_fields__)}"
 
 
 # ---- answering
