@@ -10,22 +10,15 @@ from __future__ import annotations
 import itertools
 import os
 import random
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-# The tests import each other by their place in the repository, whatever way pytest was started.
-_REPOSITORY = str(Path(__file__).resolve().parents[2])
-if _REPOSITORY not in sys.path:
-    sys.path.insert(0, _REPOSITORY)
-
-from tests.interop.clients.catalog import CATALOG, Entry  # noqa: E402
-from tests.interop.clients.port import Client  # noqa: E402
-from tests.interop.deadline import wait_until  # noqa: E402
-from tests.interop.raw import leads  # noqa: E402
-from tests.interop.server import ServerProcess  # noqa: E402
+from tests.interop.clients.catalog import CATALOG, Entry
+from tests.interop.clients.port import Client
+from tests.interop.deadline import wait_until
+from tests.interop.raw import leads
+from tests.interop.server import ServerProcess
 
 _GIVEN = os.environ.get("TAILRACE_INTEROP_BOOTSTRAP", "")
 _RUN = f"{random.SystemRandom().getrandbits(32):08x}"  # a broker that is used twice has names of the last run

@@ -1,18 +1,12 @@
-"""What these tests share: the repository's root on the path, since the benchmark lives beside `src`."""
+"""What these tests share: a broker of their own."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import tailrace
-
-_REPOSITORY = str(Path(__file__).resolve().parents[3])
-if _REPOSITORY not in sys.path:
-    sys.path.insert(0, _REPOSITORY)
 
 
 @pytest.fixture
