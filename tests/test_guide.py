@@ -114,8 +114,13 @@ class Terminal:
         for line in self._process.stdout:
             self.lines.append(line.rstrip("\n"))
 
+    @property
+    def text(self) -> str:
+        """Its threads print at once, so that what one says may stand in the line of another."""
+        return "\n".join(list(self.lines))
+
     def handled(self) -> list[str]:
-        return [line for line in list(self.lines) if re.fullmatch(r"order \d+ \(delivery \d+\)", line)]
+        return re.findall(r"order \d+ \(delivery \d+\)", self.text)
 
     def press_enter(self) -> None:
         assert self._process.stdin is not None
@@ -151,7 +156,7 @@ def open_worker(reader: Reader) -> Iterator[Callable[[], Terminal]]:
     def start() -> Terminal:
         terminal = Terminal(reader.start(".venv/bin/python worker.py"))
         opened.append(terminal)
-        wait_until(lambda: "working; Enter ends it" in terminal.lines, lambda: terminal.lines)
+        wait_until(lambda: "working; Enter ends it" in terminal.text, lambda: terminal.lines)
         return terminal
 
     yield start

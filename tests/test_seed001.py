@@ -93,7 +93,19 @@ CLIENT = """
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
 
-    telling = threading.Lock()  # each client has a thread of its own
+    class WholeLines:  # threads print at once, and one print is several writes
+        def __init__(self):
+            self._begun = threading.local()
+
+        def write(self, text):
+            lines, end, rest = (getattr(self._begun, "text", "") + text).rpartition("\\n")
+            self._begun.text = rest
+            os.write(1, (lines + end).encode())
+
+        def flush(self):
+            pass
+
+    sys.stdout = WholeLines()
 
     class BrokerClient(example.BrokerClient):
         def __init__(self, host="localhost", port=9999, client_id=None):
@@ -102,9 +114,8 @@ CLIENT = """
 
         def subscribe_to_subscription(self, name, handler):
             def told(message):
-                with telling:
-                    handler(message)
-                    print(self.client_id, "got", message.offset, flush=True)
+                handler(message)
+                print(self.client_id, "got", message.offset, flush=True)
 
             super().subscribe_to_subscription(name, handler=told)
 """
