@@ -31,16 +31,16 @@ def measure(load: Load, target: Target, durations: Durations) -> dict[str, Row]:
     """The figures, by the name that they have in the report; most loads have one set of them."""
     if isinstance(load, WireLoad):
         return {load.name: _wire(load, target, durations)}
-    with admin(HOST, target.server.port) as door:
-        door.delete(_TOPIC)
+    with admin(HOST, target.server.port) as client:
+        client.delete(_TOPIC)
         partitions = load.partitions if isinstance(load, ClientLoad) else 1
-        door.create(_TOPIC, partitions=partitions, configs=target.topic_configs)
+        client.create(_TOPIC, partitions=partitions, configs=target.topic_configs)
         try:
             if isinstance(load, ClientLoad):
                 return _client(load, target, durations)
             return {load.name: _latency(load, target, durations)}
         finally:
-            door.delete(_TOPIC)
+            client.delete(_TOPIC)
 
 
 def _wire(load: WireLoad, target: Target, durations: Durations) -> Row:

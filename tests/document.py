@@ -23,7 +23,7 @@ from typing import IO, Any, NamedTuple
 ROOT = Path(__file__).parents[1]
 DEADLINE_S = 120
 _PAUSE_S = 0.1
-_FREE_PORTS = [word for door in ("kafka", "native", "http") for word in (f"--{door}-port", "0")]
+_FREE_PORTS = [word for listener in ("kafka", "native", "http") for word in (f"--{listener}-port", "0")]
 _EVENT_LINES = 5  # with which a tail shows its first record
 
 VOLATILE = frozenset(

@@ -1,4 +1,4 @@
-"""The guide of the HTTP door as a newcomer follows it: its commands and its program run, on other ports."""
+"""The guide of the HTTP API as a newcomer follows it: its commands and its program run, on other ports."""
 
 from __future__ import annotations
 

@@ -107,13 +107,13 @@ def test_the_commands_work_on_the_server(server: Path) -> None:
         "TAILRACE_BOOTSTRAP": f"127.0.0.1:{ports['kafka']}",
         "TAILRACE_NODE": f"127.0.0.1:{ports['native']}",
     }
-    doors = ["--kafka-port", str(ports["kafka"]), "--native-port", str(ports["native"])]
-    doors += ["--http-port", str(ports["http"])]
+    listeners = ["--kafka-port", str(ports["kafka"]), "--native-port", str(ports["native"])]
+    listeners += ["--http-port", str(ports["http"])]
     # Those of pipelines need a Spark, and are run with the guide's: tests/spark/test_guide_spark.py.
     arguments = [args for args in tailrace_arguments() if args[0] not in ("bench", "log", "pipeline")]
     assert len(arguments) >= 11
     for args in arguments:
-        known = doors if args == ["doctor"] else []
+        known = listeners if args == ["doctor"] else []
         printed = run_python("-m", "tailrace", *args, *known, cwd=server, **addresses)
         assert printed.strip() != ""
         if args[:2] == ["tail", "greetings"]:

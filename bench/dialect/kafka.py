@@ -37,14 +37,14 @@ class KafkaDialect(Dialect):
         return [self._producing(part, topic, name, batch, each) for each in range(part.connections)]
 
     def clean(self) -> None:
-        with admin(self.job.host, self.job.port) as door:
+        with admin(self.job.host, self.job.port) as client:
             for topic in self._topics:
-                door.delete(topic)
+                client.delete(topic)
 
     def _make(self, topic: str, partitions: int) -> None:
-        with admin(self.job.host, self.job.port) as door:
-            door.delete(topic)  # an earlier run may have been cut off
-            door.create(topic, partitions=partitions, configs=self.job.topic_configs)
+        with admin(self.job.host, self.job.port) as client:
+            client.delete(topic)  # an earlier run may have been cut off
+            client.create(topic, partitions=partitions, configs=self.job.topic_configs)
 
     def _producing(self, part: Part, topic: str, name: str, batch: bytes, number: int) -> Lane:
         ring = produce_ring(batch, topic=topic, partition=number % part.partitions, in_flight=part.in_flight)

@@ -4,7 +4,7 @@ The same loads, by each broker's own asyncio client, against Tailrace, RabbitMQ,
 Streams: all on this machine, one loaded at a time, taking turns round by round.
 
 `command`    the command line                     `run`        servers up, loads in turns, servers down
-`contender`  everybody who is measured            `server`     Tailrace with its native door
+`contender`  everybody who is measured            `server`     Tailrace with its native listener
 `client`     one load in a process of its own     `measure`    that process, seen from here
 `rabbitmq` `nats` `redis`  the peers as tailrace.bench.native.messaging wants them
 `goal`       what is to be reached                `table`      the report for people; its page is bench.page

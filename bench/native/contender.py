@@ -46,7 +46,7 @@ class Contender:
             )
 
     def bootstrap(self) -> str | None:
-        """The Kafka door, by which topics of Tailrace are deleted."""
+        """The Kafka listener, by which topics of Tailrace are deleted."""
         if isinstance(self.server, NativeTailraceServer):
             return f"{HOST}:{self.server.kafka_port}"
         return None

@@ -1,4 +1,4 @@
-"""Tailrace as `tailrace up` runs it, with its native door: on the disk with its defaults, or in memory."""
+"""Tailrace as `tailrace up` runs it, with its native listener: on disk with its defaults, or in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LENGTH_BYTES = 4
 
 
 class NativeTailraceServer(Server):
-    """This very source tree; `port` is the native door's."""
+    """This very source tree; `port` is the native listener's."""
 
     version = tailrace.__version__
 

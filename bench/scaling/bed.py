@@ -80,8 +80,8 @@ class Bed:
 
     def leads(self, topic: str, partitions: int) -> bool:
         """Whether every partition answers."""
-        with admin(self.host, self.port) as door:
-            return door.led(topic, partitions=partitions)
+        with admin(self.host, self.port) as client:
+            return client.led(topic, partitions=partitions)
 
 
 def wait_until(true: Callable[[], bool], *, what: str) -> None:

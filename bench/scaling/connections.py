@@ -29,8 +29,8 @@ _TELLING = 100  # of fewer connections the memory is lost in that of everything 
 def measure(bed: Bed, connections: int) -> Row:
     """Open the idle ones, then let the active ones work."""
     raise_file_limit()
-    with admin(bed.host, bed.port) as door:
-        door.create(_TOPIC, partitions=1, configs={})
+    with admin(bed.host, bed.port) as client:
+        client.create(_TOPIC, partitions=1, configs={})
     bed.drive(_lanes(bed))  # uncounted: what the first requests of a life take is no idle one's cost
     before_mb = bed.rss_mb
     idle, why = open_idle(bed.host, bed.port, connections)

@@ -53,8 +53,8 @@ def measure(bed: Bed, consumers: int) -> Row:
 
 def deliver(bed: Bed, consumers: int) -> Row:
     """One record at a time to everybody."""
-    with admin(bed.host, bed.port) as door:
-        door.create(_LIVE, partitions=1, configs={})
+    with admin(bed.host, bed.port) as client:
+        client.create(_LIVE, partitions=1, configs={})
     with ExitStack() as stack:
         producer = stack.enter_context(connect(bed.host, bed.port))
         waiting = [stack.enter_context(connect(bed.host, bed.port)) for _ in range(consumers)]

@@ -45,8 +45,8 @@ _SIZE = struct.Struct(">i")
 def measure(bed: Bed, groups: int) -> Row:
     """Commit, come back, fetch, list, commit again."""
     names = group_names(groups)
-    with admin(bed.host, bed.port) as door:
-        door.create(_TOPIC, partitions=1, configs={})
+    with admin(bed.host, bed.port) as client:
+        client.create(_TOPIC, partitions=1, configs={})
     create_groups(bed, names)
     back = bed.restart(lambda: count_groups(bed) == groups)
     rss_mb = bed.rss_mb

@@ -52,8 +52,8 @@ def measure(bed: Bed, size: int) -> Row:
     batches = size // MB
     batch = batch_bytes(MB)
     first_ms = time.time_ns() // 1_000_000 - batches * _STEP_MS
-    with admin(bed.host, bed.port) as door:
-        door.create(_TOPIC, partitions=1, configs=_CONFIGS)
+    with admin(bed.host, bed.port) as client:
+        client.create(_TOPIC, partitions=1, configs=_CONFIGS)
     fill_s = fill(bed, batch, batches=batches, first_ms=first_ms)
     killed = bed.restart(lambda: bed.leads(_TOPIC, 1), kill=True)
     stopped = bed.restart(lambda: bed.leads(_TOPIC, 1))
@@ -111,25 +111,25 @@ def seek_times(bed: Bed, *, batches: int, records: int, first_ms: int) -> Row:
     chosen = random.Random(batches).sample(range(batches), min(_SEEKS, batches))
     cold_ns: list[int] = []
     warm_ns: list[int] = []
-    with admin(bed.host, bed.port) as door:
+    with admin(bed.host, bed.port) as client:
         for number in chosen:
             drop_pages(bed.place)
-            cold_ns.append(seek(door, first_ms + number * _STEP_MS, expected=number * records))
+            cold_ns.append(seek(client, first_ms + number * _STEP_MS, expected=number * records))
         for _ in range(_WARM_ROUNDS):
             warm_ns += [
-                seek(door, first_ms + number * _STEP_MS, expected=number * records) for number in chosen
+                seek(client, first_ms + number * _STEP_MS, expected=number * records) for number in chosen
             ]
     cold, warm = percentiles(cold_ns), percentiles(warm_ns)
     assert cold is not None and warm is not None
     return {"seek_cold_ms": cold.p50_ms, "seek_ms": warm.p50_ms}
 
 
-def seek(door: Admin, timestamp_ms: int, *, expected: int) -> int:
+def seek(client: Admin, timestamp_ms: int, *, expected: int) -> int:
     """The nanoseconds that finding a time took; LoadError if another offset was found."""
     asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp_ms)
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=_TOPIC, partitions=[asked])])
     began = time.monotonic_ns()
-    answer = door.ask(LIST_OFFSETS, request, ListOffsetsResponse)
+    answer = client.ask(LIST_OFFSETS, request, ListOffsetsResponse)
     took_ns = time.monotonic_ns() - began
     found = answer.topics[0].partitions[0]
     if found.error_code or found.offset != expected:

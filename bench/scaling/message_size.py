@@ -16,8 +16,8 @@ _BATCH_BYTES_MAX = 11_000_000  # the largest message and what surrounds it
 
 def measure(bed: Bed, value_bytes: int) -> Row:
     """Produce records of one size."""
-    with admin(bed.host, bed.port) as door:
-        door.create(_TOPIC, partitions=1, configs={"max.message.bytes": str(_BATCH_BYTES_MAX)})
+    with admin(bed.host, bed.port) as client:
+        client.create(_TOPIC, partitions=1, configs={"max.message.bytes": str(_BATCH_BYTES_MAX)})
     ring = produce_ring(one_record(value_bytes), topic=_TOPIC, partition=0, in_flight=1)
     return bed.drive(
         [

@@ -26,10 +26,10 @@ _TIMEOUT_MS = 30_000
 
 def measure(bed: Bed, partitions: int) -> Row:
     """Make the topic, load it, come back with it."""
-    with admin(bed.host, bed.port) as door:
-        door.create("scaling-first", partitions=1, configs={})  # what the first topic of a life costs
+    with admin(bed.host, bed.port) as client:
+        client.create("scaling-first", partitions=1, configs={})  # what the first topic of a life costs
         began = time.monotonic()
-        door.create(_TOPIC, partitions=partitions, configs={})
+        client.create(_TOPIC, partitions=partitions, configs={})
         create_ms = (time.monotonic() - began) * 1e3
     found = bed.drive(spread_lanes(bed, _TOPIC, partitions))
     back = bed.restart(lambda: bed.leads(_TOPIC, partitions))

@@ -20,8 +20,8 @@ import sys
 import time
 from collections.abc import Callable, Coroutine
 
+from bench.soak.connection import LIST_OFFSETS, check, connect
 from bench.soak.consumer import Consumer
-from bench.soak.door import LIST_OFFSETS, check, door
 from bench.soak.lane import Lane
 from bench.soak.pace import Pace
 from bench.soak.shape import BATCH_BYTES, RECORD_BYTES, TOPIC, Job
@@ -216,7 +216,7 @@ class Load:
             for index in range(self._job.shape.partitions)
         ]
         request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=TOPIC, partitions=asked)])
-        async with door(self._job.host, self._job.port) as way:
+        async with connect(self._job.host, self._job.port) as way:
             (topic,) = (await way.ask(LIST_OFFSETS, request, ListOffsetsResponse)).topics
         for partition in topic.partitions:
             check(partition.error_code, "list offsets")

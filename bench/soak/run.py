@@ -104,9 +104,9 @@ def run(plan: Plan, *, directory: Path, wait: Wait, note: Callable[[Progress], N
         try:
             note(Progress(done_s=0, span_s=plan.minutes * 60, text="starting the broker"))
             report.ready_s = server.start(place)
-            door = stack.enter_context(admin(HOST, server.port))
-            door.create(TOPIC, partitions=plan.shape.partitions, configs=TOPIC_CONFIGS)
-            _Soak(plan, report, server, door, data=place / "data", wait=wait, note=note).run()
+            client = stack.enter_context(admin(HOST, server.port))
+            client.create(TOPIC, partitions=plan.shape.partitions, configs=TOPIC_CONFIGS)
+            _Soak(plan, report, server, client, data=place / "data", wait=wait, note=note).run()
         except (LoadError, OSError, ProcessGone, NotHere) as error:
             report.failures.append(str(error))
     report.took_s = time.monotonic() - began
@@ -122,13 +122,13 @@ class _Soak:
         plan: Plan,
         report: Report,
         server: SoakServer,
-        door: Admin,
+        client: Admin,
         *,
         data: Path,
         wait: Wait,
         note: Callable[[Progress], None],
     ) -> None:
-        self._plan, self._report, self._server, self._door = plan, report, server, door
+        self._plan, self._report, self._server, self._client = plan, report, server, client
         self._data, self._wait, self._note = data, wait, note
         self._acknowledged = [0] * plan.shape.partitions
 
@@ -268,7 +268,7 @@ class _Soak:
             for index in range(self._plan.shape.partitions)
         ]
         request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=TOPIC, partitions=asked)])
-        (topic,) = self._door.ask(LIST_OFFSETS, request, ListOffsetsResponse).topics
+        (topic,) = self._client.ask(LIST_OFFSETS, request, ListOffsetsResponse).topics
         found = {each.partition_index: each.offset for each in topic.partitions if not each.error_code}
         if len(found) != self._plan.shape.partitions:
             raise LoadError("the broker does not tell the offsets of every partition")

@@ -12,7 +12,7 @@ import asyncio
 import struct
 from collections.abc import Callable, Coroutine, Sequence
 
-from bench.soak.door import (
+from bench.soak.connection import (
     API_VERSIONS,
     CREATE_TOPICS,
     DELETE_TOPICS,
@@ -25,9 +25,9 @@ from bench.soak.door import (
     OFFSET_FETCH,
     SYNC_GROUP,
     VERSIONS,
-    Door,
+    Connection,
     check,
-    door,
+    connect,
 )
 from bench.soak.shape import TOPIC
 from tailrace.bench.wire import LoadError
@@ -81,7 +81,7 @@ async def visit_group(
     host: str, port: int, *, group: str, number: int, positions: Callable[[], Sequence[int]]
 ) -> None:
     """One member: in, a few commits, out. LoadError if anything is refused or forgotten."""
-    async with door(host, port) as way:
+    async with connect(host, port) as way:
         found = await way.ask(FIND_COORDINATOR, FindCoordinatorRequest(key=group), FindCoordinatorResponse)
         check(found.error_code, "find the coordinator")
         generation, member = await _join(way, group)
@@ -97,7 +97,7 @@ async def visit_group(
             check((await way.ask(LEAVE_GROUP, leave, LeaveGroupResponse)).error_code, "leave the group")
 
 
-async def _join(way: Door, group: str) -> tuple[int, str]:
+async def _join(way: Connection, group: str) -> tuple[int, str]:
     """(generation, member id) of a member that has its assignment."""
     request = JoinGroupRequest(
         group_id=group,
@@ -125,7 +125,9 @@ def subscription() -> bytes:
     return struct.pack(f">hih{len(name)}si", 0, 1, len(name), name, -1)
 
 
-async def _commit(way: Door, offsets: Sequence[int], *, group: str, generation: int, member: str) -> None:
+async def _commit(
+    way: Connection, offsets: Sequence[int], *, group: str, generation: int, member: str
+) -> None:
     partitions = [
         OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
         for index, offset in enumerate(offsets)
@@ -141,7 +143,7 @@ async def _commit(way: Door, offsets: Sequence[int], *, group: str, generation: 
         check(partition.error_code, "commit offsets")
 
 
-async def check_committed(way: Door, group: str, offsets: Sequence[int]) -> None:
+async def check_committed(way: Connection, group: str, offsets: Sequence[int]) -> None:
     """LoadError unless the group has just these offsets, one for each partition."""
     wanted = OffsetFetchRequestTopic(name=TOPIC, partition_indexes=list(range(len(offsets))))
     answer = await way.ask(
@@ -158,7 +160,7 @@ async def check_committed(way: Door, group: str, offsets: Sequence[int]) -> None
 
 async def visit_connection(host: str, port: int, *, number: int, end: Callable[[], int]) -> None:
     """One of four kinds of guest, in turn; `end` is where partition 0 ends, about."""
-    async with door(host, port) as way:
+    async with connect(host, port) as way:
         kind = number % 4
         if kind == 0:
             await _ask_politely(way)
@@ -184,7 +186,7 @@ def _metadata() -> bytes:
     return encode(MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]), VERSIONS[METADATA])
 
 
-async def _ask_politely(way: Door) -> None:
+async def _ask_politely(way: Connection) -> None:
     check((await way.ask(API_VERSIONS, ApiVersionsRequest(), ApiVersionsResponse)).error_code, "API versions")
     request = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
     found = await way.ask(METADATA, request, MetadataResponse)
@@ -196,7 +198,7 @@ async def _ask_politely(way: Door) -> None:
 
 async def visit_topic(host: str, port: int, *, name: str, batch: bytes) -> None:
     """Made under a new name, given a batch in every partition, deleted."""
-    async with door(host, port) as way:
+    async with connect(host, port) as way:
         new = CreatableTopic(name=name, num_partitions=GUEST_PARTITIONS, replication_factor=1)
         request = CreateTopicsRequest(topics=[new], timeout_ms=30_000)
         made = await way.ask(CREATE_TOPICS, request, CreateTopicsResponse)

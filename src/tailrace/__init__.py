@@ -5,9 +5,9 @@ this package imports nothing else: what is named here is loaded when it is first
 
 The packages, from the ground up: `model` (names and errors), `runtime` (clock, disk, tasks), `records` (the
 record batch), `wire` (the protocols without I/O), `net` (sockets), `storage` (the log and its engines),
-`client`, `broker` (topics, groups, subscriptions), `metrics` and `telemetry`; the doors `kafka`, `native` and
-`http`; `cluster`; `spark` (a client of brokers); `server` (configuration, the node), `cli`. ARCHITECTURE.md
-follows a byte through them.
+`client`, `broker` (topics, groups, subscriptions), `metrics` and `telemetry`; the listeners `kafka`, `native`
+and `http`; `cluster`; `spark` (a client of brokers); `server` (configuration, the node), `cli`.
+ARCHITECTURE.md follows a byte through them.
 """
 
 TYPE_CHECKING = False  # as typing has it, which would be the first thing that this package imports

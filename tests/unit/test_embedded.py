@@ -216,11 +216,11 @@ def test_other_machines_are_not_served() -> None:
         tailrace.Broker(host="0.0.0.0")
 
 
-@pytest.mark.parametrize("door", ["port", "native_port", "http_port"])
+@pytest.mark.parametrize("name", ["port", "native_port", "http_port"])
 @pytest.mark.parametrize("port", [-1, 65_536, "9092"])
-def test_a_port_that_is_none_is_refused(door: str, port: object) -> None:
-    with pytest.raises(ConfigError, match=f"^{door} = .* must be a whole number from 0 to 65535"):
-        tailrace.Broker(**{door: port})  # type: ignore[arg-type]
+def test_a_port_that_is_none_is_refused(name: str, port: object) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} = .* must be a whole number from 0 to 65535"):
+        tailrace.Broker(**{name: port})  # type: ignore[arg-type]
 
 
 def test_a_value_that_is_none_is_refused_with_its_name() -> None:

@@ -1,6 +1,6 @@
-"""The broker: topics, partitions, producers, groups. Free of wire types and sockets; the doors stand on it.
+"""The broker: topics, partitions, producers, groups. Free of wire types and sockets; listeners stand on it.
 
-`broker`       the gate: what a door asks first; start and end
+`broker`       the gate: what a listener asks first; start and end
 `topics`       the registry: how topics come, change and go; `topic` is one of them
 `placement`    where the partitions of a topic live
 `partition`    one partition: append, wait until durable, read below the high watermark

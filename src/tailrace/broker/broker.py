@@ -1,7 +1,7 @@
 """The broker: topics, groups and ids of one node, over a storage engine and a metadata store.
 
-It is free of wire types and sockets; doors translate. Storage and metadata belong to whoever opened them and
-are closed after the broker. Everything runs in one loop.
+It is free of wire types and sockets; listeners translate. Storage and metadata belong to whoever opened them
+and are closed after the broker. Everything runs in one loop.
 """
 
 from __future__ import annotations

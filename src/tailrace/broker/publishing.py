@@ -239,7 +239,7 @@ def count_known(partition: Partition, *, producer_id: int, sequence: int) -> int
         return 0
     if standing.epoch != _EPOCH:
         raise BrokerError(
-            f"producer {producer_id} is not one of this door: it is in epoch {standing.epoch}. "
+            f"producer {producer_id} is not one of this listener: it is in epoch {standing.epoch}. "
             "Ask for an id of your own",
             code=ErrorCode.INVALID_PRODUCER_EPOCH,
         )

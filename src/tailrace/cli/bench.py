@@ -1,4 +1,4 @@
-"""`tailrace bench`: loads against a broker that runs, `tailrace bench native`: the same by the native door;
+"""`tailrace bench`: loads against a broker that runs, `tailrace bench native`: the same, natively;
 `tailrace bench spark`: topics through Spark, `tailrace bench log`: the log against the bare disk.
 
 All run what `tailrace.bench` offers and show what it found. Progress is told on stderr and between the loads
@@ -71,7 +71,7 @@ def _parse_only(_context: click.Context, _parameter: click.Parameter, value: str
     help="Measure a running broker, or the disk of this machine.\n\n"
     "Without a further word: loads over the wire against the broker at --bootstrap, Tailrace or Apache Kafka,"
     " in a topic of their own that is deleted at the end. It takes about 40 seconds and may write a few GB"
-    " there. `tailrace bench native` measures publishing and subscriptions of Tailrace's own door."
+    " there. `tailrace bench native` measures publishing and subscriptions of Tailrace's own listener."
     " `tailrace bench spark` measures topics through Spark."
     " `tailrace bench log` measures the disk, and needs no broker.\n\n"
     "The loads:\n\n"
@@ -226,12 +226,12 @@ def _show_broker(report: BrokerReport, output: Output, hints: Sequence[str]) -> 
         click.echo(note, err=True)
 
 
-# ---- the native door
+# ---- the native listener
 
 
 @command.command(
     name="native",
-    help="Measure publishing and subscriptions by the native door of a broker that runs.\n\n"
+    help="Measure publishing and subscriptions by the native listener of a broker that runs.\n\n"
     "Messages of 100 bytes by tailrace.client.AsyncClient, in a topic and subscriptions of their own that are"
     " deleted at the end. Both sides are this one process, so what the broker can do may be more.\n\n"
     "The loads:\n\n"
@@ -253,7 +253,7 @@ def _show_broker(report: BrokerReport, output: Output, hints: Sequence[str]) -> 
     show_envvar=True,
     show_default="port 9092 of the node",
     metavar="HOST:PORT",
-    help="The Kafka door of the same broker: the topic is deleted there.",
+    help="The Kafka listener of the same broker: the topic is deleted there.",
 )
 @page_option
 @node_option

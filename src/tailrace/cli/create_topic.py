@@ -1,4 +1,4 @@
-"""`tailrace create-topic`: a topic through the native door; its messages carry the time of their arrival."""
+"""`tailrace create-topic`: a topic by the native listener; its messages carry the time of their arrival."""
 
 from __future__ import annotations
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     ),
 )
 @click.option("--data-dir", metavar="DIR", show_default="./tailrace-data", help="The directory to look at.")
-@click.option("--kafka-port", metavar="PORT", show_default="9092", help="The Kafka door's port.")
-@click.option("--native-port", metavar="PORT", show_default="9999", help="The native door's port.")
-@click.option("--http-port", metavar="PORT", show_default="8080", help="The HTTP door's port.")
+@click.option("--kafka-port", metavar="PORT", show_default="9092", help="The Kafka listener's port.")
+@click.option("--native-port", metavar="PORT", show_default="9999", help="The native listener's port.")
+@click.option("--http-port", metavar="PORT", show_default="8080", help="The HTTP listener's port.")
 @click.option(
     "--bootstrap", metavar="HOST:PORT", show_default="the one that runs here, if any", help="A broker to ask."
 )

@@ -46,7 +46,7 @@ ALIASES: Mapping[str, str] = {
     "subscribe": "Receive a topic's messages.",
     "consume": "Pull and acknowledge a destination's messages.",
 }
-"""Words of the native door that people bring with them."""
+"""Words of the native listener that people bring with them."""
 
 _EXAMPLES = examples(
     "tailrace up --demo",

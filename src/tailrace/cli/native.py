@@ -1,4 +1,4 @@
-"""How commands reach the native door: `--node`, where to begin in a topic, what an answer is as an exit code.
+"""How commands reach the native listener: `--node`, where to begin in a topic, answers as exit codes.
 
 `node_option` gives a command `--node` and `--timeout`; it receives a `NativeNode` as its parameter `node`.
 Its `run` connects, runs a coroutine and disconnects: nobody there is an error at once. Its `stay` is for
@@ -241,7 +241,7 @@ _NODE = click.option(
     show_default=True,
     show_envvar=True,
     metavar="HOST:PORT",
-    help="The native door of a broker.",
+    help="The native listener of a broker.",
 )
 _TIMEOUT = click.option(
     "--timeout",

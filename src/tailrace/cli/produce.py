@@ -1,7 +1,7 @@
 """`tailrace produce`: sends records from arguments, from standard input or from a file.
 
-With `--destination` and `--message` it publishes through the native door instead; `tailrace.cli.publish` does
-that.
+With `--destination` and `--message` it publishes through the native listener instead; `tailrace.cli.publish`
+does that.
 """
 
 from __future__ import annotations
@@ -109,14 +109,14 @@ class _Tally:
     show_default=True,
     help="Whose acknowledgement to wait for: that of all replicas, of the leader, or nobody's.",
 )
-@click.option("--destination", metavar="NAME", help="Publish to this topic through the native door.")
+@click.option("--destination", metavar="NAME", help="Publish to this topic through the native listener.")
 @click.option("--message", "messages", multiple=True, metavar="TEXT", help="With --destination; repeatable.")
 @click.option(
     "--node",
     type=NodeType(),
     metavar="HOST:PORT",
     show_default=f"${NODE_VARIABLE}, else {DEFAULT_NODE}",
-    help="With --destination: the native door.",
+    help="With --destination: the native listener.",
 )
 @connection_option
 @output_option
@@ -147,8 +147,8 @@ def command(
     if given & {"destination", "messages", "node"}:
         _check_native(given)
         assert destination is not None
-        door = _door(node, cluster.timeout_s if "timeout" in given else None)
-        _publish(door, destination, messages, headers, key=key, partition=partition, output=output)
+        native = _native_node(node, cluster.timeout_s if "timeout" in given else None)
+        _publish(native, destination, messages, headers, key=key, partition=partition, output=output)
         return
     if topic is None:
         raise click.UsageError("Missing argument 'TOPIC'.")
@@ -174,7 +174,7 @@ def command(
         _show(topic, tally, output)
 
 
-# ---- through the native door
+# ---- through the native listener
 
 
 def _named() -> set[str]:
@@ -198,7 +198,7 @@ def _check_native(given: set[str]) -> None:
         )
 
 
-def _door(node: Address | None, timeout_s: float | None) -> NativeNode:
+def _native_node(node: Address | None, timeout_s: float | None) -> NativeNode:
     address = node or NodeType().convert(os.environ.get(NODE_VARIABLE) or DEFAULT_NODE, None, None)
     return NativeNode(address, timeout_s)
 

@@ -1,4 +1,4 @@
-"""`tailrace publish`: messages with properties through the native door, for now or for later."""
+"""`tailrace publish`: messages with properties through the native listener, for now or for later."""
 
 from __future__ import annotations
 

@@ -26,19 +26,22 @@ from tailrace.cli.output import examples
 )
 @click.option("--host", metavar="ADDRESS", show_default="127.0.0.1", help="The address to listen on.")
 @click.option(
-    "--kafka-port", metavar="PORT", show_default="9092", help="The port of the Kafka door; 0 is any free one."
+    "--kafka-port",
+    metavar="PORT",
+    show_default="9092",
+    help="The port of the Kafka listener; 0 is any free one.",
 )
 @click.option(
     "--native-port",
     metavar="PORT",
     show_default="9999",
-    help="The port of the native door; 0 is any free one.",
+    help="The port of the native listener; 0 is any free one.",
 )
 @click.option(
     "--http-port",
     metavar="PORT",
     show_default="8080",
-    help="The port of the HTTP door: console, REST, metrics; 0 is any free one.",
+    help="The port of the HTTP listener: console, REST, metrics; 0 is any free one.",
 )
 @click.option("--data-dir", metavar="DIR", show_default="./tailrace-data", help="Where everything is kept.")
 @click.option(

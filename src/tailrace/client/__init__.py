@@ -1,9 +1,9 @@
-"""Clients: of the native door, and of any broker that speaks the Kafka protocol.
+"""Clients: of the native listener, and of any broker that speaks the Kafka protocol.
 
-The native door has subscriptions with acknowledgements: `BrokerClient` for plain threads, `AsyncClient` for
-asyncio. Of the Kafka protocol, Tailrace's and Apache Kafka's alike, there are `KafkaClient`, `Producer` and
-`Consumer` for asyncio; for plain threads `MessageProducer` and `MessageConsumer`, which take Kafka's property
-names.
+The native listener has subscriptions with acknowledgements: `BrokerClient` for plain threads, `AsyncClient`
+for asyncio. Of the Kafka protocol, Tailrace's and Apache Kafka's alike, there are `KafkaClient`, `Producer`
+and `Consumer` for asyncio; for plain threads `MessageProducer` and `MessageConsumer`, which take Kafka's
+property names.
 
     broker_client.py   the native client; async_client.py is its twin, native/ has their parts
 

@@ -1,4 +1,4 @@
-"""The client of the native door for asyncio.
+"""The client of the native listener for asyncio.
 
     async with AsyncClient("localhost", 9999) as client:
         await client.create_topic("orders")
@@ -56,7 +56,7 @@ PULL_WAIT_MS = 1_000
 
 
 class AsyncClient:
-    """A connection to the native door of one broker, which comes back when it is lost.
+    """A connection to the native listener of one broker, which comes back when it is lost.
 
     `reconnect` says how it comes back; None turns every loss into an error at once. `request_timeout_s`
     bounds every request but publishing, which is bounded by `publish_timeout_s`. At most `in_flight_max`

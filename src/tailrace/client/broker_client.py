@@ -1,4 +1,4 @@
-"""The client of the native door for plain threads.
+"""The client of the native listener for plain threads.
 
     client = BrokerClient(host="localhost", port=9999, client_id="publisher-1")
     client.connect()
@@ -53,7 +53,7 @@ _EXIT_TIMEOUT_S = 3.0
 
 
 class BrokerClient:
-    """A connection to the native door of one broker, which comes back when it is lost.
+    """A connection to the native listener of one broker, which comes back when it is lost.
 
     `reconnect` says how it comes back; None turns every loss into an error at once. The further settings are
     those of `AsyncClient`; `on_status` and `on_notice` are called in the client's own thread and must not

@@ -1,4 +1,4 @@
-"""Where a consumer group goes on after a reset: the rule, shared by the command line and the HTTP door. Pure.
+"""Where a consumer group goes on after a reset: the rule that the command line and HTTP share. Pure.
 
 A goal says what is wanted of every partition; what is known of a partition makes an offset of it:
 

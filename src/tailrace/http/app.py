@@ -22,10 +22,10 @@ from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import Receive, Scope, Send
 
 from tailrace.http.body import read_whole
-from tailrace.http.door import Door
 from tailrace.http.error import Code, HttpError, answer_to, invalid
 from tailrace.http.operation import JSON, Call, NoBody, Operation
-from tailrace.net import DoorCounters, Tally
+from tailrace.http.service import HttpService
+from tailrace.net import ListenerCounters, Tally
 
 logger = logging.getLogger(__name__)
 
@@ -39,21 +39,23 @@ _OTHER: Final = "other"
 class HttpApp:
     """REST, live streams, metrics and console of one broker, as one ASGI application."""
 
-    def __init__(self, door: Door, operations: Iterable[Operation], routes: Iterable[BaseRoute] = ()) -> None:
-        self.door = door
-        own = [_route(door, each) for each in operations]
+    def __init__(
+        self, service: HttpService, operations: Iterable[Operation], routes: Iterable[BaseRoute] = ()
+    ) -> None:
+        self.service = service
+        own = [_route(service, each) for each in operations]
         self._router = Router([*own, *routes], redirect_slashes=False, default=self._not_found)
 
     def __repr__(self) -> str:
-        return f"<HttpApp of {self.door.broker}, {self.door.streams} streams>"
+        return f"<HttpApp of {self.service.broker}, {self.service.streams} streams>"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            self.door.counters.requests += 1
+            self.service.counters.requests += 1
         # Inside another app there is its router already, which knows nothing of our paths.
         inner = {**scope, "router": self._router}
-        if self.door.trace is not None and scope["type"] == "http":
-            await self.door.trace(self._serve, inner, receive, send)
+        if self.service.trace is not None and scope["type"] == "http":
+            await self.service.trace(self._serve, inner, receive, send)
         else:
             await self._serve(inner, receive, send)
 
@@ -61,7 +63,7 @@ class HttpApp:
         try:
             await self._router(scope, receive, send)
         except Unserved as unserved:
-            count_refused(self.door.counters, unserved)
+            count_refused(self.service.counters, unserved)
             await refuse(unserved, scope, receive, send)
 
     async def _not_found(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
@@ -70,8 +72,8 @@ class HttpApp:
         raise Unserved(Code.INVALID_REQUEST, f"there is no {path}. What there is: {listed}", status=404)
 
 
-def _route(door: Door, operation: Operation) -> Route:
-    tally = door.counters.tally(operation.name)
+def _route(service: HttpService, operation: Operation) -> Route:
+    tally = service.counters.tally(operation.name)
 
     async def endpoint(request: Request) -> Response:
         started = time.perf_counter()
@@ -86,11 +88,11 @@ def _route(door: Door, operation: Operation) -> Route:
     async def answer(request: Request) -> Response:
         try:
             call = Call(
-                door,
+                service,
                 request,
                 request.path_params,
                 read_query(request, operation.query),
-                await _read_body(request, operation, door),
+                await _read_body(request, operation, service),
             )
             found = await operation.handler(call)
         except Exception as error:
@@ -98,7 +100,7 @@ def _route(door: Door, operation: Operation) -> Route:
         return found if isinstance(found, Response) else json_response(found, status=operation.status)
 
     def answer_failed(error: Exception, request: Request) -> Response:
-        known = failure_of(error, door, what=f"{request.method} {request.url.path}")
+        known = failure_of(error, service, what=f"{request.method} {request.url.path}")
         tally.fail(known.code)
         return error_response(known)
 
@@ -169,7 +171,7 @@ def read_query(request: Request, kind: type[msgspec.Struct]) -> Any:
         raise invalid(_readable(error, "parameter")) from error
 
 
-async def _read_body(request: Request, operation: Operation, door: Door) -> Any:
+async def _read_body(request: Request, operation: Operation, service: HttpService) -> Any:
     if operation.body is NoBody:
         return NoBody()
     media = media_type(request)
@@ -182,7 +184,7 @@ async def _read_body(request: Request, operation: Operation, door: Door) -> Any:
             f"{media[:_SHOWN_MAX]} is not read here. Send {kinds}, and say so: -H 'Content-Type: {JSON}'",
             status=415,
         )
-    data = await read_whole(request, door.config)
+    data = await read_whole(request, service.config)
     # A body of which everything may be left out may be left out as well.
     return read_json(data or _EMPTY if operation.body_may_be_empty else data, operation.body)
 
@@ -229,12 +231,12 @@ def json_response(value: Any, *, status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status_code=status, media_type=JSON)
 
 
-def failure_of(error: Exception, door: Door, *, what: str) -> HttpError:
+def failure_of(error: Exception, service: HttpService, *, what: str) -> HttpError:
     """What a client is told of an error; a bug is counted and logged, and nothing of it told."""
     known = answer_to(error)
     if known is None:
         logger.error("%s failed", what, exc_info=error)
-        door.counters.failures += 1
+        service.counters.failures += 1
         known = HttpError(Code.INTERNAL, "this is a bug of the broker; its log has the details")
     return known
 
@@ -246,7 +248,7 @@ def error_response(error: HttpError) -> Response:
     )
 
 
-def count_refused(counters: DoorCounters, error: HttpError) -> None:
+def count_refused(counters: ListenerCounters, error: HttpError) -> None:
     """A request, or the beginning of a WebSocket, is refused before it comes to an operation."""
     tally = counters.tally(_OTHER)
     tally.requests += 1

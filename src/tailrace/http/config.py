@@ -1,4 +1,4 @@
-"""Bounds and defaults of the HTTP door. Every queue and every body of the door has its bound here."""
+"""Bounds and defaults of the HTTP listener. Every queue and every body of the listener has its bound here."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class HttpConfig:
     read_bytes_max: int = 8 * _MIB  # of one read
     wait_ms_max: int = 60_000  # that a read or a pull may wait for more
     pull_count_max: int = 1_000
-    pull_idle_s: float = 10.0  # without a pull, until the door's place in a subscription is given up
+    pull_idle_s: float = 10.0  # without a pull, until the listener's place in a subscription is given up
 
     # Live streams.
     streams_max: int = 10_000  # tails and WebSockets, of all clients together

@@ -1,4 +1,4 @@
-"""The sockets of the HTTP door: uvicorn's protocols, with the bounds that they lack.
+"""The sockets of the HTTP listener: uvicorn's protocols, with the bounds that they lack.
 
 uvicorn parses requests (httptools) and WebSocket frames (websockets) and calls the app. What is added
 here is what an acceptor needs of every connection, and an end for each way to keep one for nothing:
@@ -36,7 +36,7 @@ from websockets.frames import Frame
 
 from tailrace.http.config import HttpConfig
 from tailrace.http.error import Code, HttpError
-from tailrace.net import ConnectionFacts, DoorCounters, facts_of
+from tailrace.net import ConnectionFacts, ListenerCounters, facts_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -57,7 +57,7 @@ _PHRASES: Final = {400: "Bad Request", 431: "Request Header Fields Too Large"}
 class Shared:
     """What all connections of a listener are made with."""
 
-    def __init__(self, app: ASGIApp, config: HttpConfig, counters: DoorCounters) -> None:
+    def __init__(self, app: ASGIApp, config: HttpConfig, counters: ListenerCounters) -> None:
         self.config = config
         self.counters = counters
         self.state = _DatedState()
@@ -261,7 +261,7 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.abort()
 
     def close_soon(self) -> None:
-        """Answer what was asked, and nothing more; a WebSocket's app hears itself that the door stops."""
+        """Answer what was asked, and nothing more; a WebSocket's app hears itself that the listener stops."""
         if self._socket is None:
             self.shutdown()
 

@@ -10,7 +10,7 @@ import asyncio
 
 from starlette.types import Receive
 
-from tailrace.http.door import Door
+from tailrace.http.service import HttpService
 
 
 async def wait_disconnect(receive: Receive) -> None:
@@ -29,9 +29,9 @@ async def wait_done(done: asyncio.Future[None], receive: Receive) -> bool:
         gone.cancel()
 
 
-async def wait_over(door: Door, receive: Receive) -> None:
+async def wait_over(service: HttpService, receive: Receive) -> None:
     """Come back when there is no use in waiting: the client is gone, or the node stops."""
-    stopping = asyncio.ensure_future(door.wait_stopping())
+    stopping = asyncio.ensure_future(service.wait_stopping())
     try:
         await wait_done(stopping, receive)
     finally:

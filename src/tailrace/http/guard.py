@@ -1,4 +1,4 @@
-"""Who may call a door that asks nobody for a password: programs and pages of this machine.
+"""Who may call a listener that asks nobody for a password: programs and pages of this machine.
 
 A browser on this machine runs pages of other sites, and those can make it call 127.0.0.1. Two checks keep
 them out, and neither costs an honest client anything:
@@ -6,7 +6,7 @@ them out, and neither costs an honest client anything:
 - Host must be a loopback name, an address, or one that the configuration allows: a name that an attacker's
   DNS points at 127.0.0.1 (DNS rebinding) is not.
 - Origin, which browsers send with everything that changes something and with every WebSocket, must be this
-  very door.
+  very listener.
 
 Every answer says that it may not be framed, guessed at, used by other sites or kept on a disk, and that a
 page of ours loads nothing from elsewhere.
@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tailrace.http.app import count_refused, refuse
 from tailrace.http.error import Code, HttpError
-from tailrace.net import DoorCounters
+from tailrace.net import ListenerCounters
 
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _CONTENT_POLICY = (
@@ -47,9 +47,9 @@ class Guard:
     """Refuses a foreign Host or Origin; the app behind it hears of neither."""
 
     def __init__(
-        self, app: ASGIApp, *, allowed_hosts: Collection[str] = (), counters: DoorCounters | None = None
+        self, app: ASGIApp, *, allowed_hosts: Collection[str] = (), counters: ListenerCounters | None = None
     ) -> None:
-        """`counters` are of the door that it keeps, which is not asked about what is refused."""
+        """`counters` are of the listener that it keeps, which is not asked about what is refused."""
         self._app = app
         self._counters = counters
         self._allowed = frozenset(each.lower() for each in allowed_hosts)

@@ -1,6 +1,6 @@
-"""Looks at the node for `broker.health`: the figures of this moment, of broker, doors, sampler and machine.
+"""Looks at the node for `broker.health`: the present figures of broker, listeners, sampler and machine.
 
-What is measured over time (rates, growth, the loop) comes from the door's sampler; what it has not sampled
+What is measured over time (rates, growth, the loop) comes from the service's sampler; what it has not sampled
 yet is left out, and not judged. What the operating system is asked may wait for a disk, so it is asked in a
 thread.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from tailrace.broker import Broker
 from tailrace.broker.configs import BROKER_CONFIGS
 from tailrace.broker.health import Figures
-from tailrace.http.door import Door
+from tailrace.http.service import HttpService
 from tailrace.metrics.observed import Observed
 from tailrace.metrics.process import memory_bytes
 from tailrace.model import StorageError
@@ -64,10 +64,10 @@ class PartitionCounts:
     offline: int
 
 
-async def collect_figures(door: Door) -> Figures:
+async def collect_figures(service: HttpService) -> Figures:
     """How the node is now."""
-    broker, sampler = door.broker, door.sampler
-    machine = await asyncio.to_thread(read_machine, door.observed)
+    broker, sampler = service.broker, service.sampler
+    machine = await asyncio.to_thread(read_machine, service.observed)
     counts = await count_partitions(broker)
     failure, sample = broker.failure, sampler.newest
     rates = None if sample is None else sample.rates
@@ -90,7 +90,7 @@ async def collect_figures(door: Door) -> Figures:
         memory_bytes_max=machine.memory_bytes_max,
         descriptors=machine.descriptors,
         descriptors_max=machine.descriptors_max,
-        connections={name: counters.connections for name, counters in door.observed.doors.items()},
+        connections={name: counters.connections for name, counters in service.observed.listeners.items()},
         connections_max=_connections_max(broker, machine.descriptors_max),
         lag=None if sample is None else sample.lag,
         lag_before=None if lag is None else int(lag.before),

@@ -15,8 +15,8 @@ from starlette.types import ASGIApp
 from tailrace.http.app import HttpApp
 from tailrace.http.config import HttpConfig
 from tailrace.http.connection import HttpConnection, Shared
-from tailrace.http.door import Door
 from tailrace.http.guard import Guard
+from tailrace.http.service import HttpService
 from tailrace.net import Acceptor, AcceptorConfig
 
 logger = logging.getLogger(__name__)
@@ -41,8 +41,8 @@ class HttpListener:
         return f"<HttpListener {self._host}:{self.port} {state}>"
 
     @property
-    def door(self) -> Door:
-        return self._app.door
+    def service(self) -> HttpService:
+        return self._app.service
 
     @property
     def port(self) -> int:
@@ -56,8 +56,8 @@ class HttpListener:
 
     async def start(self) -> None:
         """Bind and accept; ConfigError if the address cannot be had."""
-        config: HttpConfig = self.door.config
-        counters = self.door.counters
+        config: HttpConfig = self.service.config
+        counters = self.service.counters
         guarded: ASGIApp = Guard(self._app, allowed_hosts=config.allowed_hosts, counters=counters)
         shared = self._shared = Shared(guarded, config, counters)
 
@@ -68,7 +68,7 @@ class HttpListener:
 
         self._acceptor = Acceptor(
             AcceptorConfig(
-                door="http",
+                listener="http",
                 port_flag="--http-port",
                 host=self._host,
                 port=self._port,
@@ -81,7 +81,7 @@ class HttpListener:
             counters=counters,
         )
         await self._acceptor.start()
-        self.door.sampler.start()
+        self.service.sampler.start()
 
     async def close(self) -> None:
         """Accept no more, let the answers under way leave for a while, then close; twice is harmless."""
@@ -89,7 +89,7 @@ class HttpListener:
             return
         self._port = self._acceptor.port
         streams = {each for each in self.connections if each.is_streaming}
-        self.door.stop()
+        self.service.stop()
         cutting = asyncio.create_task(self._cut_stalled(streams), name="http streams that do not end")
         try:
             await self._acceptor.close()
@@ -99,7 +99,7 @@ class HttpListener:
         # Whoever still waits for its client hears that it is gone; then who waits for something else.
         await self._acceptor.abort()
         await _cancel(self._shared.state.tasks)
-        await self.door.sampler.stop()
+        await self.service.sampler.stop()
 
     async def _cut_stalled(self, streams: Set[HttpConnection]) -> None:
         """Close streams whose clients take nothing; the others have their time."""

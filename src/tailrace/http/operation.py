@@ -20,8 +20,8 @@ import msgspec
 from starlette.requests import Request
 
 from tailrace.broker import Broker
-from tailrace.http.door import Door
 from tailrace.http.error import Code
+from tailrace.http.service import HttpService
 
 Q = TypeVar("Q")
 B = TypeVar("B")
@@ -47,7 +47,7 @@ class NoBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Call(Generic[Q, B]):
     """One request, checked."""
 
-    door: Door
+    service: HttpService
     request: Request
     params: Mapping[str, str]  # out of the path
     query: Q
@@ -55,7 +55,7 @@ class Call(Generic[Q, B]):
 
     @property
     def broker(self) -> Broker:
-        return self.door.broker
+        return self.service.broker
 
 
 Handler = Callable[[Call[Any, Any]], Awaitable[Any]]

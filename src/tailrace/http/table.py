@@ -1,4 +1,4 @@
-"""Everything that the door serves, in one list, and the app that is made of it."""
+"""Everything that HTTP serves, in one list, and the app that is made of it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tailrace.http import live, rest
 from tailrace.http.app import HttpApp, OneMethod
 from tailrace.http.config import HttpConfig
 from tailrace.http.console_files import console_routes
-from tailrace.http.door import Door, NodeFacts
 from tailrace.http.openapi import write_openapi
 from tailrace.http.operation import JSON
+from tailrace.http.service import HttpService, NodeFacts
 
 OPERATIONS = (*rest.OPERATIONS, *live.OPERATIONS)
 
 
 def create_app(broker: Broker, *, config: HttpConfig | None = None, facts: NodeFacts) -> HttpApp:
     """The app of one broker, in the broker's loop."""
-    door = Door(broker, config or HttpConfig(), facts)
-    return HttpApp(door, OPERATIONS, [*live.routes(door), _openapi_route(facts), *console_routes()])
+    service = HttpService(broker, config or HttpConfig(), facts)
+    return HttpApp(service, OPERATIONS, [*live.routes(service), _openapi_route(facts), *console_routes()])
 
 
 def _openapi_route(facts: NodeFacts) -> BaseRoute:

@@ -1,6 +1,6 @@
-"""The Kafka door: Kafka clients on a TCP port, served from the broker.
+"""The Kafka listener: Kafka clients on a TCP port, served from the broker.
 
-`listener`    the door behind its acceptor (tailrace.net)   `door`      what its connections share
+`listener`    one port, by tailrace.net            `service`   what its connections share
 `connection`  one client: requests in order, replies in order, and what may hold them up
 `replies`     replies as fast as they are read     `held`      one that the next request waits for
 `dispatch`    from a frame to a handler            `handlers/` one module per API
@@ -14,7 +14,7 @@ the reply waits for durability, while later requests are taken.
 """
 
 from tailrace.kafka.call import Call
-from tailrace.kafka.config import DoorConfig
+from tailrace.kafka.config import KafkaConfig
 from tailrace.kafka.listener import KafkaListener
 
-__all__ = ["Call", "DoorConfig", "KafkaListener"]
+__all__ = ["Call", "KafkaConfig", "KafkaListener"]

@@ -1,7 +1,7 @@
-"""Bounds and defaults of the Kafka door.
+"""Bounds and defaults of the Kafka listener.
 
-Every queue of the door has its bound here. The budget for request bytes is smaller than what a storage engine
-lets wait for its commit, so that a busy node reads less and refuses nothing.
+Every queue of the listener has its bound here. The budget for request bytes is smaller than what a storage
+engine lets wait for its commit, so that a busy node reads less and refuses nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ AUTO = "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DoorConfig:
+class KafkaConfig:
     """What one listener allows; the names say the unit last."""
 
     # What clients are told to connect to: "auto" is the address they reached us by, else "host:port".

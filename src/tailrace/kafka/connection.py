@@ -24,8 +24,8 @@ from tailrace.wire.kafka import APIS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tailrace.kafka.door import Door
     from tailrace.kafka.replies import Pending
+    from tailrace.kafka.service import KafkaService
     from tailrace.kafka.shape import ProduceShape
     from tailrace.net import Claim
 
@@ -58,22 +58,26 @@ class Connection(FramedConnection):
     )
 
     listener = "kafka"
-    door: Door
+    service: KafkaService
     _outbox: Outbox
 
     def __init__(
-        self, door: Door, *, on_made: Callable[[Connection], bool], on_lost: Callable[[Connection], None]
+        self,
+        service: KafkaService,
+        *,
+        on_made: Callable[[Connection], bool],
+        on_lost: Callable[[Connection], None],
     ) -> None:
-        config = door.config
+        config = service.config
         splitter = FrameSplitter(
-            door.receive_buffer,
-            door.budget,
+            service.receive_buffer,
+            service.budget,
             frame_bytes_max=config.frame_bytes_max,
             small_bytes_max=_SMALL_BYTES_MAX,
             bytes_max_of=_request_bytes_max,
             read_bytes=max(config.turn_bytes // 2, 1),
         )
-        super().__init__(door, splitter, frame_timeout_s=config.frame_timeout_s)
+        super().__init__(service, splitter, frame_timeout_s=config.frame_timeout_s)
         self.active = True  # something happened since the last sweep
         self.idle_ticks = 0
         self.produce_shape: ProduceShape | None = None  # of the last request; see shape.py
@@ -118,7 +122,7 @@ class Connection(FramedConnection):
         config = self._config
         self._outbox = Outbox(
             self._transport,
-            self.door.loop,
+            self.service.loop,
             piece_bytes=config.piece_bytes,
             turn_bytes=config.turn_bytes,
             answered=self._answered,
@@ -155,8 +159,8 @@ class Connection(FramedConnection):
             self._timer.cancel()
         if self._waiting is not None:
             if self._admission is not None:
-                self.door.large.withdraw(self._admission)
-                self.door.budget.give(len(self._waiting))
+                self.service.large.withdraw(self._admission)
+                self.service.budget.give(len(self._waiting))
             else:  # admitted, and something else held it back
                 self._give(len(self._waiting))
             self._admission = self._waiting = None
@@ -193,7 +197,7 @@ class Connection(FramedConnection):
         """A reply may be known now. Of many that become known at once the first call has them all sent."""
         if not self._woken:
             self._woken = True
-            self.door.wake_soon(self)
+            self.service.wake_soon(self)
 
     def wake(self) -> None:
         """Send what is known now."""
@@ -217,7 +221,7 @@ class Connection(FramedConnection):
             if self._timer is not None:
                 self._timer.cancel()
             self._deadline = deadline
-            self._timer = self.door.loop.call_at(deadline, self._expire)
+            self._timer = self.service.loop.call_at(deadline, self._expire)
 
     # ---- inside
 
@@ -230,7 +234,7 @@ class Connection(FramedConnection):
             self._take_requests()
         except ProtocolError as error:
             # What was asked before the breach is answered; then it ends.
-            self.door.counters.protocol_errors += 1
+            self.service.counters.protocol_errors += 1
             logger.debug("connection closed: %s: %s", self.facts, error)
             self._holds |= CLOSING
             self._go_on()
@@ -241,7 +245,7 @@ class Connection(FramedConnection):
         self._steer_reading()
 
     def _take_requests(self) -> None:
-        splitter, outbox, counters = self._splitter, self._outbox, self.door.counters
+        splitter, outbox, counters = self._splitter, self._outbox, self.service.counters
         queue, small_bytes = outbox.queue, self._config.small_request_bytes
         ready = False
         while not self._holds:
@@ -254,7 +258,7 @@ class Connection(FramedConnection):
                     if splitter.wanted:
                         self._wait_for_budget()
                     break
-                if len(frame) > small_bytes and not self.door.large.take_nowait(len(frame)):
+                if len(frame) > small_bytes and not self.service.large.take_nowait(len(frame)):
                     self._wait_for_admission(frame)
                     break
             ready = self._take(frame) or ready
@@ -332,11 +336,11 @@ class Connection(FramedConnection):
         self._holds |= _LARGE
         # Others receive meanwhile: a view of the buffer that all share would be written over.
         self._waiting = frame if self._splitter.owned else memoryview(bytes(frame))
-        self._admission = self.door.large.wait(len(frame), self._admit_soon)
+        self._admission = self.service.large.wait(len(frame), self._admit_soon)
 
     def _admit_soon(self) -> None:
         """By way of the loop, like a grant."""
-        self.door.loop.call_soon(self._admit)
+        self.service.loop.call_soon(self._admit)
 
     def _admit(self) -> None:
         if self._admission is None:
@@ -347,9 +351,9 @@ class Connection(FramedConnection):
 
     def _give(self, size: int) -> None:
         """A request is dealt with, and what it took is there for others."""
-        self.door.budget.give(size)
+        self.service.budget.give(size)
         if size > self._config.small_request_bytes:
-            self.door.large.give(size)
+            self.service.large.give(size)
 
     def _answered(self, reply: Pending) -> None:
         self._unanswered_bytes -= reply.request_bytes
@@ -366,7 +370,7 @@ class Connection(FramedConnection):
         self._orphans = left
 
     def _expire(self) -> None:
-        now = self.door.loop.time()
+        now = self.service.loop.time()
         self._deadline, self._timer = _NEVER, None
         for reply in self._outbox.pending():
             deadline = reply.expire(now)

@@ -14,17 +14,17 @@ from tailrace.kafka.errors import error_name
 from tailrace.wire.kafka import APIS, Message
 
 if TYPE_CHECKING:
-    from tailrace.kafka.door import Door
+    from tailrace.kafka.service import KafkaService
 
 _ERROR = "error_code"
 Path = tuple[str, ...]
 
 
-def count(door: Door, key: int, response: Message | None, *, started: float) -> None:
+def count(service: KafkaService, key: int, response: Message | None, *, started: float) -> None:
     """A request of this API is answered; None: with bytes that were kept, which tell of no error."""
-    counters, api = door.counters, APIS[key].name
+    counters, api = service.counters, APIS[key].name
     tally = counters.tally(api)
-    seconds = door.broker.clock.monotonic() - started
+    seconds = service.broker.clock.monotonic() - started
     tally.note(seconds)
     code = 0 if response is None else find_error(response)
     if code:

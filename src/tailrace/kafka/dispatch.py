@@ -42,8 +42,8 @@ from tailrace.wire.kafka import (
 
 if TYPE_CHECKING:
     from tailrace.kafka.connection import Connection
-    from tailrace.kafka.door import Door
     from tailrace.kafka.replies import Reply
+    from tailrace.kafka.service import KafkaService
 
 Serve = Callable[["Connection", RequestHeader, memoryview], "Reply | None"]
 Take = Callable[["Connection", int, int, memoryview, bool], "Reply | None"]
@@ -106,18 +106,20 @@ def _module_name(api: Api) -> str:
 
 
 def _answering(answer: Callable[[Call, memoryview], bytes | Coroutine[Any, Any, bytes]]) -> Serve:
-    async def wait(outcome: Coroutine[Any, Any, bytes], key: int, door: Door, started: float) -> bytes:
+    async def wait(
+        outcome: Coroutine[Any, Any, bytes], key: int, service: KafkaService, started: float
+    ) -> bytes:
         body = await outcome
-        count(door, key, None, started=started)
+        count(service, key, None, started=started)
         return body
 
     def serve(connection: Connection, header: RequestHeader, body: memoryview) -> Reply:
-        key, started = header.api_key, connection.door.broker.clock.monotonic()
+        key, started = header.api_key, connection.service.broker.clock.monotonic()
         outcome = answer(_call(connection, header), body)
         if isinstance(outcome, bytes):
-            count(connection.door, key, None, started=started)
+            count(connection.service, key, None, started=started)
             return _frame(header, outcome)
-        return _hold(connection, header, wait(outcome, key, connection.door, started))
+        return _hold(connection, header, wait(outcome, key, connection.service, started))
 
     return serve
 
@@ -125,51 +127,53 @@ def _answering(answer: Callable[[Call, memoryview], bytes | Coroutine[Any, Any, 
 def _handling(key: int, handle: Callable[[Call, Any], Message | Coroutine[Any, Any, Message]]) -> Serve:
     message_type = request_type(key)
 
-    async def wait(outcome: Coroutine[Any, Any, Message], version: int, door: Door, started: float) -> bytes:
+    async def wait(
+        outcome: Coroutine[Any, Any, Message], version: int, service: KafkaService, started: float
+    ) -> bytes:
         try:
             response = await outcome
         except ANSWERABLE as error:
             response = _refusal(key, error)
-        count(door, key, response, started=started)
+        count(service, key, response, started=started)
         return encode(response, version)
 
     def serve(connection: Connection, header: RequestHeader, body: memoryview) -> Reply:
-        version, started = header.api_version, connection.door.broker.clock.monotonic()
+        version, started = header.api_version, connection.service.broker.clock.monotonic()
         request = decode(message_type, version, body)
         try:
             outcome = handle(_call(connection, header), request)
         except ANSWERABLE as error:
             outcome = _refusal(key, error)
         if isinstance(outcome, Message):
-            count(connection.door, key, outcome, started=started)
+            count(connection.service, key, outcome, started=started)
             return _frame(header, encode(outcome, version))
-        return _hold(connection, header, wait(outcome, version, connection.door, started))
+        return _hold(connection, header, wait(outcome, version, connection.service, started))
 
     return serve
 
 
 def _call(connection: Connection, header: RequestHeader) -> Call:
-    door = connection.door
+    service = connection.service
     return Call(
-        door.broker,
+        service.broker,
         version=header.api_version,
         client_id=header.client_id,
         connection=connection.facts,
-        advertised=door.config.advertised,
-        replies=door.metadata,
+        advertised=service.config.advertised,
+        replies=service.metadata,
     )
 
 
 def _hold(connection: Connection, header: RequestHeader, body: Coroutine[Any, Any, bytes]) -> HeldReply:
     reply = HeldReply(connection.unhold, waits_for_others=header.api_key in _PARKED)
-    connection.door.start(f"kafka-{APIS[header.api_key].name}", _run(connection, header, body, reply))
+    connection.service.start(f"kafka-{APIS[header.api_key].name}", _run(connection, header, body, reply))
     return reply
 
 
 async def _run(
     connection: Connection, header: RequestHeader, body: Coroutine[Any, Any, bytes], reply: HeldReply
 ) -> None:
-    """Wait for a handler. A bug in it, and the end of the door, cost the connection its life."""
+    """Wait for a handler. A bug in it, and the end of the listener, cost the connection its life."""
     try:
         answer = _frame(header, await body)
     except Exception as error:

@@ -117,13 +117,13 @@ class Fetch(HeldReply):
     ) -> None:
         super().__init__(connection.unhold, waits_for_others=True)
         self._connection = connection
-        self._started = connection.door.broker.clock.monotonic()
+        self._started = connection.service.broker.clock.monotonic()
         self._context = context
         self._version = version
         self._correlation_id = correlation_id
         self._isolation_level = request.isolation_level
         self._min_bytes = request.min_bytes
-        self._bytes_max = min(request.max_bytes, connection.door.config.fetch_bytes_max)
+        self._bytes_max = min(request.max_bytes, connection.service.config.fetch_bytes_max)
         self._found_bytes = 0  # by the last pass over all partitions
         self._failed = False  # whether that pass met an error
         self._hurried = False  # nobody should be waited for any more
@@ -137,7 +137,7 @@ class Fetch(HeldReply):
         """The answer, or this object if it comes later."""
         answers = self._read_nowait()
         if answers is None:
-            self._connection.door.start("kafka-Fetch", self._read_cold(wait_ms))
+            self._connection.service.start("kafka-Fetch", self._read_cold(wait_ms))
             return self
         if wait_ms <= 0 or self._is_enough():
             return self._encode(answers)
@@ -152,8 +152,8 @@ class Fetch(HeldReply):
     def _read_nowait(self) -> list[Answer] | None:
         """One pass over all partitions, in order; None if one of them needs the disk."""
         self._found_bytes, self._failed = 0, False
-        suspects = self._connection.door.suspects
-        leader = self._connection.door.broker.leader
+        suspects = self._connection.service.suspects
+        leader = self._connection.service.broker.leader
         answers: list[Answer] = []
         for wanted in self._context.wanted:
             try:
@@ -193,11 +193,11 @@ class Fetch(HeldReply):
         return answers
 
     async def _read_one(self, wanted: Wanted) -> FetchResult[Records]:
-        door = self._connection.door
-        partition = door.broker.leader(wanted.topic, wanted.index)
+        service = self._connection.service
+        partition = service.broker.leader(wanted.topic, wanted.index)
         partition.check_epoch(wanted.leader_epoch)
         limit = self._limit(wanted)
-        if (wanted.topic, wanted.index) in door.suspects:
+        if (wanted.topic, wanted.index) in service.suspects:
             limit = min(limit, _CAREFUL_BYTES)
             found = await partition.read(Offset(wanted.offset), bytes_max=max(limit, 1))
             found = await _load_sound(found)
@@ -211,7 +211,7 @@ class Fetch(HeldReply):
     def _result(self, wanted: Wanted, partition: Partition, found: Slice, limit: int) -> FetchResult[Records]:
         records = None
         if found.size and (found.size <= limit or not self._found_bytes):
-            suspects = self._connection.door.suspects
+            suspects = self._connection.service.suspects
             records = Records(found, (wanted.topic, wanted.index), suspects, partition.counters)
             self._found_bytes += found.size
         return FetchResult(
@@ -232,20 +232,20 @@ class Fetch(HeldReply):
     # ---- waiting
 
     def _wait(self, answers: list[Answer], wait_ms: int) -> None:
-        door = self._connection.door
+        service = self._connection.service
         for wanted, result in answers:
             self._available[wanted] = 0 if result.records is None else result.records.size
             try:
-                partition = door.broker.leader(wanted.topic, wanted.index)
+                partition = service.broker.leader(wanted.topic, wanted.index)
             except ANSWERABLE:
                 self._moved.add(wanted)  # it went while another one came from the disk
                 continue
             callback = partial(self._wake, wanted)
             partition.waiters.add(callback)
             self._watched.append((partition, callback))
-        self._timer = door.loop.call_later(wait_ms / 1000, self.finish)
+        self._timer = service.loop.call_later(wait_ms / 1000, self.finish)
         if self._moved:
-            door.loop.call_soon(self._look_again)
+            service.loop.call_soon(self._look_again)
 
     def _catch_up(self, answers: list[Answer]) -> None:
         """Look again at partitions that moved while another one came from the disk, and nobody watched."""
@@ -257,7 +257,7 @@ class Fetch(HeldReply):
     def _wake(self, wanted: Wanted) -> None:
         """A partition moved. Looked at in a moment, when whoever moved it is done."""
         if not self._moved:
-            self._connection.door.loop.call_soon(self._look_again)
+            self._connection.service.loop.call_soon(self._look_again)
         self._moved.add(wanted)
 
     def _look_again(self) -> None:
@@ -270,7 +270,7 @@ class Fetch(HeldReply):
         if self._timer is None:
             return
         moved, self._moved = self._moved, set()
-        leader = self._connection.door.broker.leader
+        leader = self._connection.service.broker.leader
         try:
             for wanted in moved:
                 partition = leader(wanted.topic, wanted.index)
@@ -307,7 +307,7 @@ class Fetch(HeldReply):
         self._watched.clear()
 
     def _give_up(self, error: BaseException) -> None:
-        """A bug, or the end of the door, while the client waited: it costs him his connection."""
+        """A bug, or the end of the listener, while the client waited: it costs the client its connection."""
         self._stop_waiting()
         if isinstance(error, Exception):
             self._connection.failed(error)
@@ -320,7 +320,7 @@ class Fetch(HeldReply):
     def _answer_now(self) -> None:
         answers = self._read_nowait()
         if answers is None:
-            self._connection.door.start("kafka-Fetch", self._read_cold(0))
+            self._connection.service.start("kafka-Fetch", self._read_cold(0))
         else:
             self.complete(self._encode(answers))
 
@@ -342,15 +342,15 @@ class Fetch(HeldReply):
 
     def _count(self, answers: list[Answer]) -> None:
         """The answer is known. Its time is also that for which it waited for records."""
-        door = self._connection.door
-        seconds = door.broker.clock.monotonic() - self._started
-        door.fetched.note(seconds)
+        service = self._connection.service
+        seconds = service.broker.clock.monotonic() - self._started
+        service.fetched.note(seconds)
         error = ""
         if self._failed:
             error = error_name(next((each.error_code for _, each in answers if each.error_code), 0))
-            door.fetched.fail(error)
-        if door.counters.trace is not None:
-            door.counters.trace("Fetch", seconds, error=error)
+            service.fetched.fail(error)
+        if service.counters.trace is not None:
+            service.counters.trace("Fetch", seconds, error=error)
 
 
 def framed(pieces: list[bytes | Records], *, version: int, correlation_id: int) -> Pieces:

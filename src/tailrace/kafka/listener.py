@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tailrace.broker import Broker
-from tailrace.kafka.config import DoorConfig
+from tailrace.kafka.config import KafkaConfig
 from tailrace.kafka.connection import Connection
-from tailrace.kafka.door import Door
+from tailrace.kafka.service import KafkaService
 from tailrace.net import AcceptorConfig, RequestBudget, RequestListener
 
 
-class KafkaListener(RequestListener[Door, Connection]):
+class KafkaListener(RequestListener[KafkaService, Connection]):
     """Serves Kafka clients on one address."""
 
     def __init__(
@@ -18,16 +18,16 @@ class KafkaListener(RequestListener[Door, Connection]):
         *,
         host: str = "127.0.0.1",
         port: int = 9092,
-        config: DoorConfig | None = None,
+        config: KafkaConfig | None = None,
         budget: RequestBudget | None = None,
     ) -> None:
         """`budget` is the node's, where several listeners share one."""
-        config = config or DoorConfig()
-        door = Door(broker, config, budget)
+        config = config or KafkaConfig()
+        service = KafkaService(broker, config, budget)
         super().__init__(
-            door,
+            service,
             AcceptorConfig(
-                door="kafka",
+                listener="kafka",
                 port_flag="--kafka-port",
                 host=host,
                 port=port,
@@ -36,5 +36,5 @@ class KafkaListener(RequestListener[Door, Connection]):
                 idle_timeout_s=config.idle_timeout_s,
                 close_grace_s=config.close_grace_s,
             ),
-            lambda made, lost: Connection(door, on_made=made, on_lost=lost),
+            lambda made, lost: Connection(service, on_made=made, on_lost=lost),
         )

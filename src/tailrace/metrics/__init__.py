@@ -1,6 +1,6 @@
 """Figures of a node: what it did, how long that took, how far behind its readers are.
 
-`observed`        what is looked at: a broker, its doors, its directory
+`observed`        what is looked at: a broker, its listeners, its directory
 `free_space`      how much that directory may still take
 `lag`             how far groups and subscriptions are behind
 `percentile`      the value that most do not exceed

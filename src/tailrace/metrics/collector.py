@@ -20,7 +20,7 @@ from tailrace.metrics.lag import Position, subscription_lag
 from tailrace.metrics.loop_lag import LoopLag
 from tailrace.metrics.observed import Observed
 from tailrace.metrics.snapshot import Snapshot
-from tailrace.net import DoorCounters
+from tailrace.net import ListenerCounters
 
 NO_ERROR = "none"
 
@@ -89,18 +89,18 @@ class NodeCollector(Collector):
             yield from counter(f"tailrace_{name}", doc, one(value))
 
     def _requests(self) -> Iterator[Metric]:
-        doors = self._observed.doors
+        listeners = self._observed.listeners
         yield from counter(
             "tailrace_requests",
             'Requests that were answered, by API and by the error of the answer ("none": without one).',
-            (sample for door, counters in doors.items() for sample in _by_error(door, counters)),
+            (sample for listener, counters in listeners.items() for sample in _by_error(listener, counters)),
         )
         yield from histogram(
             "tailrace_request_duration_seconds",
             "From when a request was taken to when its answer was known, waits for others included; of most.",
             (
-                ({"door": door, "api": api}, tally.duration)
-                for door, counters in doors.items()
+                ({"listener": listener, "api": api}, tally.duration)
+                for listener, counters in listeners.items()
                 for api, tally in list(counters.tallies.items())  # some come while others are written
                 if tally.duration.count
             ),
@@ -108,30 +108,30 @@ class NodeCollector(Collector):
         yield from counter(
             "tailrace_protocol_errors",
             "Clients that broke the protocol and were let go.",
-            (({"door": door}, counters.protocol_errors) for door, counters in doors.items()),
+            (({"listener": listener}, counters.protocol_errors) for listener, counters in listeners.items()),
         )
         yield from counter(
             "tailrace_internal_errors",
             "Bugs of the broker that a client met; the log has them.",
-            (({"door": door}, counters.failures) for door, counters in doors.items()),
+            (({"listener": listener}, counters.failures) for listener, counters in listeners.items()),
         )
 
     def _connections(self) -> Iterator[Metric]:
-        doors = self._observed.doors.items()
+        listeners = self._observed.listeners.items()
         yield from gauge(
             "tailrace_connections",
             "Connections that are open.",
-            (({"door": door}, counters.connections) for door, counters in doors),
+            (({"listener": listener}, counters.connections) for listener, counters in listeners),
         )
         yield from counter(
             "tailrace_connections_accepted",
             "Connections that were accepted.",
-            (({"door": door}, counters.accepted) for door, counters in doors),
+            (({"listener": listener}, counters.accepted) for listener, counters in listeners),
         )
         yield from counter(
             "tailrace_connections_refused",
             "Connections that were closed at once because there were too many.",
-            (({"door": door}, counters.refused) for door, counters in doors),
+            (({"listener": listener}, counters.refused) for listener, counters in listeners),
         )
         yield from gauge(
             "tailrace_streams",
@@ -269,13 +269,13 @@ def sum_lag(positions: list[Position]) -> dict[str, int]:
     return lag
 
 
-def _by_error(door: str, counters: DoorCounters) -> Iterator[tuple[Labels, float]]:
+def _by_error(listener: str, counters: ListenerCounters) -> Iterator[tuple[Labels, float]]:
     for api, tally in list(counters.tallies.items()):
         if not tally.requests:
             continue
-        yield {"door": door, "api": api, "error": NO_ERROR}, tally.requests - tally.failed
+        yield {"listener": listener, "api": api, "error": NO_ERROR}, tally.requests - tally.failed
         for error, count in list(tally.errors.items()):
-            yield {"door": door, "api": api, "error": error}, count
+            yield {"listener": listener, "api": api, "error": error}, count
 
 
 def _labels_of(subscription: Subscription) -> Labels:

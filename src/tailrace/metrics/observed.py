@@ -7,28 +7,30 @@ from dataclasses import dataclass, field
 
 from tailrace.broker import Broker
 from tailrace.metrics.free_space import FreeSpace
-from tailrace.net import DoorCounters
+from tailrace.net import ListenerCounters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """A broker with its doors."""
+    """A broker with its listeners."""
 
     broker: Broker
-    doors: Mapping[str, DoorCounters] = field(default_factory=dict)  # by name
+    listeners: Mapping[str, ListenerCounters] = field(default_factory=dict)  # by name
     info: Mapping[str, str] = field(default_factory=dict)  # version, engine: what never changes
     free_space: FreeSpace = field(default_factory=FreeSpace)
     streams: Callable[[], int] = int  # live streams that are open; none unless somebody says otherwise
 
     @property
     def requests(self) -> int:
-        """Requests that were taken, by all doors."""
-        return sum(door.requests for door in self.doors.values())
+        """Requests that were taken, by all listeners."""
+        return sum(listener.requests for listener in self.listeners.values())
 
     @property
     def errors(self) -> int:
         """Requests that were answered with an error, clients that broke the protocol, and bugs of ours."""
         return sum(
-            door.protocol_errors + door.failures + sum(tally.failed for tally in door.tallies.values())
-            for door in self.doors.values()
+            listener.protocol_errors
+            + listener.failures
+            + sum(tally.failed for tally in listener.tallies.values())
+            for listener in self.listeners.values()
         )

@@ -6,7 +6,7 @@
 
 All of it is in memory, bounded, and gone with the process: what must be kept belongs into Prometheus. A
 sample is taken in pieces, so that nobody waits for it. It runs only where there is somebody to show it:
-beside an HTTP door.
+beside an HTTP listener.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""The native door: clients of our own protocol on a TCP port or by WebSocket, served from the broker.
+"""The native listener: clients of our own protocol on a TCP port or by WebSocket, served from the broker.
 
-`listener`    the door behind its acceptor (tailrace.net)   `door`       what its connections share
+`listener`    one port, by tailrace.net                     `service`    what its connections share
 `connection`  one socket: frames in, frames out, and what may hold them up
 `session`     one client, without a socket: requests in order, replies when they are known
 `dispatch`    from a frame's type to its handler            `handlers/`  what each request does
 `publishing`  messages of one read, stored as one batch     `membership` subscriptions of one client
 `delivery`    messages pushed to a client                   `pulling`    messages that it asked for
 `waits`       replies that wait for durability              `property`   numbers and texts of a request
-`websocket`   the session's second shell: a WebSocket that the HTTP door accepted
+`websocket`   the session's second shell: a WebSocket that the HTTP listener accepted
 `errors`      our exceptions as ERROR frames                `config`     bounds and defaults
 `counting`    requests by type and error
 

@@ -1,4 +1,4 @@
-"""Bounds and defaults of the native door. Every queue of the door has its bound here."""
+"""Bounds and defaults of the native listener. Every queue of the listener has its bound here."""
 
 from __future__ import annotations
 

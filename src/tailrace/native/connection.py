@@ -25,7 +25,7 @@ from tailrace.wire.native import MessageType, read_frame, write_error, write_fra
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tailrace.native.door import Door
+    from tailrace.native.service import NativeService
 
 logger = logging.getLogger(__name__)
 
@@ -59,25 +59,29 @@ class Connection(FramedConnection):
     )
 
     listener = "native"
-    door: Door
+    service: NativeService
 
     def __init__(
-        self, door: Door, *, on_made: Callable[[Connection], bool], on_lost: Callable[[Connection], None]
+        self,
+        service: NativeService,
+        *,
+        on_made: Callable[[Connection], bool],
+        on_lost: Callable[[Connection], None],
     ) -> None:
-        config = door.config
+        config = service.config
         splitter = FrameSplitter(
-            door.receive_buffer,
-            door.budget,
+            service.receive_buffer,
+            service.budget,
             frame_bytes_max=config.frame_bytes_max,
             small_bytes_max=config.frame_bytes_max,  # one bound for every type
             bytes_max_of=lambda _: config.frame_bytes_max,
             read_bytes=max(config.turn_bytes // 2, 1),
         )
-        super().__init__(door, splitter, frame_timeout_s=config.frame_timeout_s)
+        super().__init__(service, splitter, frame_timeout_s=config.frame_timeout_s)
         self._config = config
         self._on_made = on_made  # whether there is room for one more
         self._on_lost = on_lost
-        self.session = Session(door, self)
+        self.session = Session(service, self)
         self._out: list[bytes] = []  # sent while frames are taken
         self._out_bytes = 0
         self._is_paused = False  # the client does not read, and over out_buffer_bytes_max wait for it
@@ -86,7 +90,7 @@ class Connection(FramedConnection):
         self._linger: asyncio.TimerHandle | None = None  # it is closed, but for what the client still sends
         self._lingered_bytes = 0
         self._heard = self._sent = True  # since the last sweep
-        self._heard_at = self._sent_at = door.loop.time()
+        self._heard_at = self._sent_at = service.loop.time()
         self._buffered_bytes = 0  # at the last sweep
 
     def __repr__(self) -> str:
@@ -114,7 +118,7 @@ class Connection(FramedConnection):
             self._transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        return self.door.receive_buffer if self._linger is not None else self._splitter.get_buffer()
+        return self.service.receive_buffer if self._linger is not None else self._splitter.get_buffer()
 
     def buffer_updated(self, count: int) -> None:
         if self._linger is not None:
@@ -214,7 +218,7 @@ class Connection(FramedConnection):
         self._settle()
 
     def give(self, size: int) -> None:
-        self.door.budget.give(size)
+        self.service.budget.give(size)
 
     # ---- inside: taking
 
@@ -242,7 +246,7 @@ class Connection(FramedConnection):
         try:
             self._take_each()
         except ProtocolError as error:
-            self.door.counters.protocol_errors += 1
+            self.service.counters.protocol_errors += 1
             logger.debug("protocol broken: %s: %s", self.client, error)
             self._last_word = write_error(0, code=ErrorCode.INVALID_REQUEST, message=str(error))
             self._holds |= CLOSING
@@ -269,7 +273,7 @@ class Connection(FramedConnection):
                 if self._turn_requests >= config.turn_requests:
                     self._end_turn()
         finally:
-            self.door.counters.requests += taken
+            self.service.counters.requests += taken
 
     def _take(self, view: memoryview) -> None:
         size = len(view)
@@ -358,7 +362,7 @@ class Connection(FramedConnection):
     def _say_last_word(self) -> None:
         """Close, but pass over what is still coming: a socket closed on unread bytes loses what we wrote."""
         self._write(self._last_word)
-        self._linger = self.door.loop.call_later(_LINGER_S, self.abort)
+        self._linger = self.service.loop.call_later(_LINGER_S, self.abort)
         if self._transport.can_write_eof():
             self._transport.write_eof()
         self._splitter.keep()

@@ -6,7 +6,7 @@ Requests that are stored together are counted together: with one look at the clo
 from __future__ import annotations
 
 from tailrace.model import BrokerError, ErrorCode, StorageError
-from tailrace.net import DoorCounters, Tally, Trace
+from tailrace.net import ListenerCounters, Tally, Trace
 from tailrace.wire.native import MessageType
 
 _UNKNOWN = "UNKNOWN"  # whatever a client may send: one name for all of it
@@ -17,7 +17,7 @@ class RequestCounts:
 
     __slots__ = ("_by_kind", "_counters", "published", "published_batches")
 
-    def __init__(self, counters: DoorCounters) -> None:
+    def __init__(self, counters: ListenerCounters) -> None:
         self._counters = counters
         self._by_kind: dict[int, Tally] = {}
         self.published = self._find(MessageType.PUBLISH)

@@ -1,16 +1,16 @@
-"""The native listener: native connections behind one acceptor, and sessions for another door's WebSockets."""
+"""The native listener: native connections behind one acceptor, and sessions for WebSockets of HTTP."""
 
 from __future__ import annotations
 
 from tailrace.broker import Broker
 from tailrace.native.config import NativeConfig
 from tailrace.native.connection import Connection
-from tailrace.native.door import Door
+from tailrace.native.service import NativeService
 from tailrace.native.websocket import MessageSocket, WebSocketShell
 from tailrace.net import AcceptorConfig, RequestBudget, RequestListener
 
 
-class NativeListener(RequestListener[Door, Connection]):
+class NativeListener(RequestListener[NativeService, Connection]):
     """Serves native clients on one address."""
 
     def __init__(
@@ -24,11 +24,11 @@ class NativeListener(RequestListener[Door, Connection]):
     ) -> None:
         """`budget` is the node's, where several listeners share one."""
         config = config or NativeConfig()
-        door = Door(broker, config, budget)
+        service = NativeService(broker, config, budget)
         super().__init__(
-            door,
+            service,
             AcceptorConfig(
-                door="native",
+                listener="native",
                 port_flag="--native-port",
                 host=host,
                 port=port,
@@ -37,9 +37,9 @@ class NativeListener(RequestListener[Door, Connection]):
                 idle_timeout_s=config.heartbeat_interval_ms / 1000,  # which has the sweeps come often enough
                 close_grace_s=config.close_grace_s,
             ),
-            lambda made, lost: Connection(door, on_made=made, on_lost=lost),
+            lambda made, lost: Connection(service, on_made=made, on_lost=lost),
         )
 
     def shell(self, socket: MessageSocket) -> WebSocketShell:
-        """A session for a WebSocket that another door has accepted."""
-        return WebSocketShell(self.door, socket)
+        """A session for a WebSocket that another listener has accepted."""
+        return WebSocketShell(self.service, socket)

@@ -273,7 +273,7 @@ class Publishing:
 
     def _wait_for_topic(self, name: str, request: PublishRequest) -> None:
         self._session.hold()
-        self._session.door.start(f"publish to {name[:249]}", self._put_later(name, request))
+        self._session.service.start(f"publish to {name[:249]}", self._put_later(name, request))
 
     async def _put_later(self, name: str, request: PublishRequest) -> None:
         """Make the topic, then go on as if it had been there."""

@@ -25,7 +25,7 @@ from tailrace.wire.native import Frame, MessageType, write_frame
 
 if TYPE_CHECKING:
     from tailrace.broker import Broker
-    from tailrace.native.door import Door
+    from tailrace.native.service import NativeService
     from tailrace.native.waits import Wait
 
 _T = TypeVar("_T")
@@ -77,22 +77,22 @@ class Session:
         "broker",
         "client_id",
         "config",
-        "door",
         "is_closed",
         "membership",
         "outlet",
         "peer_heartbeat_ms",
+        "service",
         "unanswered",
         "unanswered_bytes",
     )
 
-    def __init__(self, door: Door, outlet: Outlet) -> None:
-        self.door = door
-        self.broker: Broker = door.broker
-        self.config = door.config
+    def __init__(self, service: NativeService, outlet: Outlet) -> None:
+        self.service = service
+        self.broker: Broker = service.broker
+        self.config = service.config
         self.outlet = outlet
         self.client_id = ""
-        self.peer_heartbeat_ms = door.config.heartbeat_interval_ms  # until the client announces its own
+        self.peer_heartbeat_ms = service.config.heartbeat_interval_ms  # until the client announces its own
         self.unanswered = 0  # requests that were taken and not answered
         self.unanswered_bytes = 0  # of the node's budget, with them
         self.is_closed = False
@@ -140,7 +140,7 @@ class Session:
             if not self._is_later:
                 self.count(kind)
             elif kind == _PULL:
-                self.door.requests.note_unmeasured(kind)
+                self.service.requests.note_unmeasured(kind)
         finally:
             self.outlet.give(size)
 
@@ -160,7 +160,7 @@ class Session:
             return
         told, self._told = self._told, []
         out: list[bytes] = []
-        requests, now = self.door.requests, self.broker.clock.monotonic()
+        requests, now = self.service.requests, self.broker.clock.monotonic()
         for wait in told:
             self._waiting.pop(wait, None)
             self.unanswered -= wait.requests
@@ -213,7 +213,7 @@ class Session:
             self.outlet.send(write_refusal(sequence, error))
 
     def report(self, sequence: int, error: BaseException) -> None:
-        """An exception that ended a request: an answer, a bug, or the end of the door."""
+        """An exception that ended a request: an answer, a bug, or the end of the listener."""
         if isinstance(error, ANSWERABLE):
             self.refuse(sequence, error)
         elif isinstance(error, Exception):
@@ -230,18 +230,18 @@ class Session:
     def count(self, kind: int, error: BaseException | None = None) -> None:
         """A request of this kind, which came just now, is answered."""
         now = self.broker.clock.monotonic()
-        self.door.requests.note(kind, now - (self._taken_at or now), error=error)
+        self.service.requests.note(kind, now - (self._taken_at or now), error=error)
 
     def wait_for(self, wait: Wait) -> None:
         """The replies of these requests come when they are durable, or when they should have been."""
-        wait.deadline = self.door.loop.time() + self.config.request_timeout_s
+        wait.deadline = self.service.loop.time() + self.config.request_timeout_s
         wait.taken_at = self._taken_at or self.broker.clock.monotonic()
         self._waiting[wait] = None
 
     def told(self, wait: Wait) -> None:
         """The replies of these requests are known. Of many in one moment the first has all of them sent."""
         if not self._told and not self._in_flush:
-            self.door.wake_soon(self)
+            self.service.wake_soon(self)
         self._told.append(wait)
 
     def run(
@@ -257,7 +257,7 @@ class Session:
         if holds:
             self.hold()
         self.asked(size)
-        task = self.door.start(name, self._run(self._kind, sequence, work, holds=holds, size=size))
+        task = self.service.start(name, self._run(self._kind, sequence, work, holds=holds, size=size))
         task.add_done_callback(lambda _: work.close())  # which matters if it was ended before it began
 
     async def in_time(self, work: Awaitable[_T]) -> _T:
@@ -288,7 +288,7 @@ class Session:
     async def _run(
         self, kind: int, sequence: int, work: Coroutine[Any, Any, bytes], *, holds: bool, size: int
     ) -> None:
-        clock, requests = self.broker.clock, self.door.requests
+        clock, requests = self.broker.clock, self.service.requests
         began = clock.monotonic()
         try:
             reply = await self.in_time(work)

@@ -15,7 +15,7 @@ While it waits it holds one message, and the socket is not read. What is sent go
 taken. A client that takes nothing out of it for three heartbeat intervals is given up. Heartbeats are the
 WebSocket's own pings, which the server of the socket sees to.
 
-The socket belongs to the HTTP door, and is known here by what it does (`MessageSocket`).
+The socket belongs to the HTTP listener, and is known here by what it does (`MessageSocket`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tailrace.wire.native.json_frame import BadJsonFrame, read_json_frame, write
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tailrace.native.door import Door
+    from tailrace.native.service import NativeService
 
 logger = logging.getLogger(__name__)
 
@@ -73,9 +73,9 @@ class _End(NamedTuple):
 class WebSocketShell:
     """One WebSocket; its session's outlet."""
 
-    def __init__(self, door: Door, socket: MessageSocket) -> None:
-        self._door = door
-        self._config = door.config
+    def __init__(self, service: NativeService, socket: MessageSocket) -> None:
+        self._service = service
+        self._config = service.config
         self._socket = socket
         self._outbox: deque[bytes] = deque()
         self._outbox_bytes = 0
@@ -90,7 +90,7 @@ class WebSocketShell:
         self._last_word = b""  # behind the replies under way
         self._end: _End | None = None
         self._sweeper: asyncio.TimerHandle | None = None
-        self.session = Session(door, self)
+        self.session = Session(service, self)
 
     def __repr__(self) -> str:
         return f"<WebSocketShell {self.peer}, {self._outbox_bytes} bytes to send, {self.session}>"
@@ -155,10 +155,10 @@ class WebSocketShell:
         self._moved.set()
 
     def give(self, size: int) -> None:
-        self._door.budget.give(size)
+        self._service.budget.give(size)
 
     def failed(self, error: Exception) -> None:
-        self._door.counters.failures += 1
+        self._service.counters.failures += 1
         logger.error("request failed: %s: %s", self.session.name, error, exc_info=error)
         self._outbox.clear()
         self._outbox_bytes = 0
@@ -172,7 +172,7 @@ class WebSocketShell:
             while self._end is None and (message := await self._socket.receive()) is not None:
                 await self._take_message(message)
         except ProtocolError as error:
-            self._door.counters.protocol_errors += 1
+            self._service.counters.protocol_errors += 1
             logger.debug("protocol broken: %s: %s", self.session.name, error)
             self._last_word = write_error(0, code=ErrorCode.INVALID_REQUEST, message=str(error))
             self._stop(_PROTOCOL, str(error))
@@ -184,7 +184,7 @@ class WebSocketShell:
         for frame, size in self._frames_of(message):
             await self._wait_free()
             await self._take_bytes(size)
-            self._door.counters.requests += 1
+            self._service.counters.requests += 1
             self._taken += 1
             self.session.take(frame, size)
             self._flush_soon()
@@ -212,7 +212,7 @@ class WebSocketShell:
         """Have what was published stored together, when everything that is here was taken."""
         if not self._flush_is_due:
             self._flush_is_due = True
-            self._door.loop.call_soon(self._flush)
+            self._service.loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         self._flush_is_due = False
@@ -235,7 +235,7 @@ class WebSocketShell:
 
     async def _take_bytes(self, size: int) -> None:
         """Take a request's bytes of the node's budget, waiting for them if need be."""
-        budget = self._door.budget
+        budget = self._service.budget
         if budget.take_nowait(size):
             return
         granted = asyncio.Event()
@@ -332,7 +332,7 @@ class WebSocketShell:
 
     def _sweep(self) -> None:
         """Answer, every now and then, what was not durable in time."""
-        loop = self._door.loop
+        loop = self._service.loop
         self._guarded(lambda: self.session.expire(loop.time()))
         wait_s = min(self._config.request_timeout_s / 4, _SWEEP_S_MAX)
         self._sweeper = loop.call_later(wait_s, self._sweep)

@@ -1,7 +1,7 @@
-"""What every door needs of sockets, whatever is spoken through it.
+"""What every listener needs of sockets, whatever is spoken through it.
 
 `acceptor`    binds a port, counts connections, refuses and ends them
-`door`        what the connections of one listener share, and the listener
+`service`     what the connections of one listener share, and the listener
 `budget`      the node's bound on request bytes
 `framed`      a connection, as far as frames go: what holds it, and whose turn it is
 `frames`      size-prefixed frames out of a byte stream, without I/O
@@ -10,12 +10,12 @@
 `tally`       what became of the requests of one API
 """
 
-from tailrace.net.acceptor import Acceptor, AcceptorConfig, DoorCounters
+from tailrace.net.acceptor import Acceptor, AcceptorConfig, ListenerCounters
 from tailrace.net.budget import Claim, RequestBudget
-from tailrace.net.door import RequestDoor, RequestListener
 from tailrace.net.frames import FrameSplitter
 from tailrace.net.occupant import find_occupant
 from tailrace.net.peer import ConnectionFacts, facts_of
+from tailrace.net.service import RequestListener, RequestService
 from tailrace.net.tally import Tally, Trace
 
 __all__ = [
@@ -23,11 +23,11 @@ __all__ = [
     "AcceptorConfig",
     "Claim",
     "ConnectionFacts",
-    "DoorCounters",
     "FrameSplitter",
+    "ListenerCounters",
     "RequestBudget",
-    "RequestDoor",
     "RequestListener",
+    "RequestService",
     "Tally",
     "Trace",
     "facts_of",

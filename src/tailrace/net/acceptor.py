@@ -1,4 +1,4 @@
-"""The acceptor of every door: one port, its connections, their bounds.
+"""The acceptor of every listener: one port, its connections, their bounds.
 
 Connections past the bound are accepted and closed at once, which a client takes for a broker that is full
 rather than one that is gone. Idle ones are found by a sweep, so that ten thousand of them need no timers.
@@ -26,14 +26,14 @@ _BACKLOG = 1024
 _IDLE_TICKS = 8
 _SWEEP_S_MAX = 5.0
 _SPARE_DESCRIPTORS = 256
-"""For files, other doors and what the interpreter opens."""
+"""For files, other listeners and what the interpreter opens."""
 
 _ACCEPT_TURNS = 3
 """Of the loop: so many pass between accepting a connection and calling its protocol."""
 
 
 @dataclass(slots=True)
-class DoorCounters:
+class ListenerCounters:
     """Grows only, but for `connections`, which is how many there are."""
 
     connections: int = 0
@@ -57,7 +57,7 @@ class DoorCounters:
 class AcceptorConfig:
     """What one acceptor binds and allows."""
 
-    door: str  # its name, for people
+    listener: str  # its name, for people
     port_flag: str  # of `tailrace up`, for whoever finds the port taken
     host: str
     port: int  # 0: any free one
@@ -88,14 +88,14 @@ C = TypeVar("C", bound=Accepted)
 
 
 class Acceptor(Generic[C]):
-    """Accepts the clients of one door on one address."""
+    """Accepts the clients of one listener on one address."""
 
     def __init__(
         self,
         config: AcceptorConfig,
         connect: Callable[[Callable[[C], bool], Callable[[C], None]], C],
         *,
-        counters: DoorCounters,
+        counters: ListenerCounters,
     ) -> None:
         """`connect` makes a protocol object from two callbacks of ours: made (is there room?) and lost."""
         self._config = config
@@ -115,7 +115,7 @@ class Acceptor(Generic[C]):
 
     def __repr__(self) -> str:
         state = f"{len(self._connections)} connections" if self._server else "closed"
-        return f"<Acceptor {self._config.door} {self._config.host}:{self.port} {state}>"
+        return f"<Acceptor {self._config.listener} {self._config.host}:{self.port} {state}>"
 
     @property
     def connections(self) -> Collection[C]:
@@ -143,7 +143,7 @@ class Acceptor(Generic[C]):
             raise _cannot_bind(config, error) from error
         self.port = self._server.sockets[0].getsockname()[1]
         self._sweeper = self._loop.call_later(self._sweep_s, self._sweep)
-        logger.info("listening: %s on %s port %d", config.door, config.host or "all addresses", self.port)
+        logger.info("listening: %s on %s port %d", config.listener, config.host or "all addresses", self.port)
 
     async def close(self) -> None:
         """Accept no more, let the replies under way leave for a while, then close; twice is harmless."""
@@ -168,7 +168,7 @@ class Acceptor(Generic[C]):
         for connection in list(self._connections):
             connection.abort()
         await self._wait_empty(1.0)  # abort takes effect in the loop's next turn
-        logger.info("closed: %s on port %d", self._config.door, self.port)
+        logger.info("closed: %s on port %d", self._config.listener, self.port)
 
     # ---- inside
 

@@ -27,8 +27,8 @@ from tailrace.net.peer import ConnectionFacts, facts_of
 
 if TYPE_CHECKING:
     from tailrace.net.budget import Claim
-    from tailrace.net.door import RequestDoor
     from tailrace.net.frames import FrameSplitter
+    from tailrace.net.service import RequestService
 
 logger = logging.getLogger(__name__)
 
@@ -60,14 +60,14 @@ class FramedConnection(asyncio.BufferedProtocol):
         "_transport",
         "_turn_bytes",
         "_turn_requests",
-        "door",
+        "service",
     )
 
     listener: ClassVar[str]  # what the facts say of where the client came in
     _transport: asyncio.Transport
 
-    def __init__(self, door: RequestDoor, splitter: FrameSplitter, *, frame_timeout_s: float) -> None:
-        self.door = door
+    def __init__(self, service: RequestService, splitter: FrameSplitter, *, frame_timeout_s: float) -> None:
+        self.service = service
         self._splitter = splitter
         self._frame_timeout_s = frame_timeout_s
         self._facts: ConnectionFacts | None = None
@@ -101,7 +101,7 @@ class FramedConnection(asyncio.BufferedProtocol):
 
     def failed(self, error: Exception) -> None:
         """A bug of ours was met on behalf of this client: it costs this connection, and nothing else."""
-        self.door.counters.failures += 1
+        self.service.counters.failures += 1
         logger.error("request failed: %s: %s", self.client, error, exc_info=error)
         self.abort()
 
@@ -130,7 +130,7 @@ class FramedConnection(asyncio.BufferedProtocol):
             self._frame_due = _NEVER
         elif self._frame_due == _NEVER:
             allowed = self._frame_timeout_s + splitter.frame_bytes / _MIB
-            self._frame_due = self.door.loop.time() + allowed
+            self._frame_due = self.service.loop.time() + allowed
 
     def _is_frame_late(self, now: float) -> bool:
         """Whether the frame that is arriving has had time enough."""
@@ -139,15 +139,15 @@ class FramedConnection(asyncio.BufferedProtocol):
     def _end_turn(self) -> None:
         if not self._holds & TURN:
             self._holds |= TURN
-            self.door.loop.call_soon(self._next_turn)
+            self.service.loop.call_soon(self._next_turn)
 
     def _wait_for_budget(self) -> None:
         self._holds |= BUDGET
-        self._claim = self.door.budget.wait(self._splitter.wanted, self._granted_soon)
+        self._claim = self.service.budget.wait(self._splitter.wanted, self._granted_soon)
 
     def _give_back_intake(self) -> None:
         """The socket is gone: what has arrived and was not taken counts no more."""
-        budget = self.door.budget
+        budget = self.service.budget
         if self._claim is not None:
             budget.withdraw(self._claim)
             self._claim = None
@@ -174,7 +174,7 @@ class FramedConnection(asyncio.BufferedProtocol):
 
     def _granted_soon(self) -> None:
         """By way of the loop: it is granted in the middle of another connection's work."""
-        self.door.loop.call_soon(self._granted)
+        self.service.loop.call_soon(self._granted)
 
     def _granted(self) -> None:
         if self._claim is None:

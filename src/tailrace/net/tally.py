@@ -1,4 +1,4 @@
-"""What became of the requests of one API on one door, as plain numbers.
+"""What became of the requests of one API on one listener, as plain numbers.
 
 A request is counted once, when its answer is known: how long that took, and its error if it had one. An
 answer that carries an error for every item counts with the first of them.

@@ -1,6 +1,6 @@
 """Other names for settings: what older configuration files and environments call them.
 
-`QB_SERVER_PORT` and `server.port` are the port of the native door, intervals are in seconds, and
+`QB_SERVER_PORT` and `server.port` are the port of the native listener, intervals are in seconds, and
 `storage.fsync_on_write` is a yes or no. An alias gives way to the setting's own name in the same place.
 """
 

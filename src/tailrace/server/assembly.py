@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.broker import BrokerConfig, Node
 from tailrace.broker.configs import BROKER_CONFIGS, TOPIC_CONFIGS
-from tailrace.kafka import DoorConfig
+from tailrace.kafka import KafkaConfig
 from tailrace.model import BrokerId, ConfigError
 from tailrace.native import NativeConfig
 from tailrace.server.config import ServerConfig
@@ -35,37 +35,37 @@ def broker_config(config: ServerConfig) -> BrokerConfig:
     return BrokerConfig.read(node_values(config))
 
 
-def door_config(config: ServerConfig) -> DoorConfig:
-    """What the Kafka door goes by; what was not set is the door's own to choose."""
+def kafka_config(config: ServerConfig) -> KafkaConfig:
+    """What the Kafka listener goes by; what was not set is the listener's own to choose."""
     given = config.broker
-    door = DoorConfig()
+    made = KafkaConfig()
     if "max.connections" in given:
-        door = replace(door, connections_max=int(given["max.connections"]))
+        made = replace(made, connections_max=int(given["max.connections"]))
     if "connections.max.idle.ms" in given:
-        door = replace(door, idle_timeout_s=int(given["connections.max.idle.ms"]) / 1000)
+        made = replace(made, idle_timeout_s=int(given["connections.max.idle.ms"]) / 1000)
     if "socket.request.max.bytes" in given:
-        door = replace(door, frame_bytes_max=int(given["socket.request.max.bytes"]))
+        made = replace(made, frame_bytes_max=int(given["socket.request.max.bytes"]))
     if "queued.max.request.bytes" in given:
-        door = replace(door, request_bytes_max=int(given["queued.max.request.bytes"]))
-    return door
+        made = replace(made, request_bytes_max=int(given["queued.max.request.bytes"]))
+    return made
 
 
 def native_config(config: ServerConfig) -> NativeConfig:
-    """What the native door goes by; bounds that Kafka has names for hold for both doors."""
-    door = NativeConfig(heartbeat_interval_ms=config.native_heartbeat_ms)
+    """What the native listener goes by; bounds that Kafka has names for hold for both listeners."""
+    made = NativeConfig(heartbeat_interval_ms=config.native_heartbeat_ms)
     if "max.connections" in config.broker:
-        door = replace(door, connections_max=int(config.broker["max.connections"]))
-    return door
+        made = replace(made, connections_max=int(config.broker["max.connections"]))
+    return made
 
 
 def http_config(config: ServerConfig) -> HttpConfig:
-    """What the HTTP door goes by; the address that it listens on is one that it may be called by."""
+    """What the HTTP listener goes by; the address that it listens on is one that it may be called by."""
     from tailrace.http.config import HttpConfig
 
-    door = HttpConfig(allowed_hosts=(*config.http_allowed_hosts, config.host))
+    made = HttpConfig(allowed_hosts=(*config.http_allowed_hosts, config.host))
     if "max.connections" in config.broker:
-        door = replace(door, connections_max=int(config.broker["max.connections"]))
-    return door
+        made = replace(made, connections_max=int(config.broker["max.connections"]))
+    return made
 
 
 def telemetry_config(config: ServerConfig) -> TelemetryConfig | None:

@@ -157,32 +157,32 @@ def judge_syncs(latencies_ms: list[float]) -> Finding:
 
 
 def check_ports(config: ServerConfig) -> Iterator[Finding]:
-    """Whether each door can have its port, or has it."""
+    """Whether each listener can have its port, or has it."""
     running = live_ports(config.data_dir)
-    doors = (
+    listeners = (
         ("Kafka", config.kafka_port, running and running.kafka, "--kafka-port"),
         ("native", config.native_port, running and running.native, "--native-port"),
         ("HTTP", config.http_port, running and running.http, "--http-port"),
     )
-    for door, port, served, flag in doors:
+    for listener, port, served, flag in listeners:
         if port is None:
             continue
         if port == 0:
-            yield Finding(check=f"{door} port", status="ok", found="any free one will be taken")
+            yield Finding(check=f"{listener} port", status="ok", found="any free one will be taken")
         elif running is not None and served == port:
             found = f"{port} is served by the broker of pid {running.pid}"
-            yield Finding(check=f"{door} port", status="ok", found=found)
+            yield Finding(check=f"{listener} port", status="ok", found=found)
         else:
-            yield _check_port(door, port, host=reachable(config.host), flag=flag)
+            yield _check_port(listener, port, host=reachable(config.host), flag=flag)
 
 
-def _check_port(door: str, port: int, *, host: str, flag: str) -> Finding:
+def _check_port(listener: str, port: int, *, host: str, flag: str) -> Finding:
     if not accepts(host, port):
-        return Finding(check=f"{door} port", status="ok", found=f"{port} is free")
+        return Finding(check=f"{listener} port", status="ok", found=f"{port} is free")
     occupant = find_occupant(port)
     owner = f"pid {occupant[0]} ({occupant[1]})" if occupant else "another process"
     return Finding(
-        check=f"{door} port",
+        check=f"{listener} port",
         status="warning",
         found=f"{port} is in use by {owner}",
         advice=f"If that is not your broker, try: tailrace up {flag} 0",

@@ -23,7 +23,7 @@ class ServerConfig:
     kafka_port: int = 9092
     native_port: int = 9999
     native_heartbeat_ms: int = 30_000
-    http_port: int | None = None  # None: there is no such door
+    http_port: int | None = None  # None: there is no such listener
     http_allowed_hosts: tuple[str, ...] = ()
     advertised: tuple[str, int] | None = None  # None: the address by which each client came
     allow_plaintext: bool = False

@@ -37,7 +37,7 @@ from tailrace.server.node import Node
 from tailrace.storage.api import Fsync
 
 if TYPE_CHECKING:
-    from tailrace.server.mounted import MountedApp, MountedDoor, Receive, Scope, Send
+    from tailrace.server.mounted import MountedApp, MountedService, Receive, Scope, Send
 
 _T = TypeVar("_T")
 
@@ -135,7 +135,7 @@ class AsyncBroker:
         self._owns_loop = False
         self._node: Node | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._mounted: MountedDoor | None = None
+        self._mounted: MountedService | None = None
         self._local: LocalAccess | None = None
 
     def __repr__(self) -> str:
@@ -243,13 +243,13 @@ class AsyncBroker:
 
     async def _serve_http(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request of a mounted app, in our loop."""
-        from tailrace.server.mounted import MountedDoor, refuse_closed
+        from tailrace.server.mounted import MountedService, refuse_closed
 
         if self._node is None:  # it was closed on the way here
             await refuse_closed(scope, receive, send)
             return
         if self._mounted is None:
-            self._mounted = MountedDoor(self._node.http_app())
+            self._mounted = MountedService(self._node.http_app())
         await self._mounted.serve(scope, receive, send)
 
     def _started(self) -> Node:

@@ -1,4 +1,4 @@
-"""The HTTP door inside somebody else's ASGI app: `Mount("/broker", broker.asgi())`.
+"""The HTTP listener inside somebody else's ASGI app: `Mount("/broker", broker.asgi())`.
 
 A request comes in the loop of whoever serves that app, and is answered in the loop of the broker. Where both
 are one, it is simply called; where the broker has its own, every message of the request crosses over:
@@ -67,17 +67,17 @@ class MountedApp:
             await _cross(loop, serve, scope, receive, send)
 
 
-class MountedDoor:
+class MountedService:
     """The app of one started broker and the requests that it answers, in the broker's loop."""
 
     def __init__(self, app: HttpApp) -> None:
         self._app = app
         self._requests: set[asyncio.Task[None]] = set()
-        app.door.sampler.start()
+        app.service.sampler.start()
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if self._app.door.is_stopping:
+        if self._app.service.is_stopping:
             await refuse_closed(scope, receive, send)
             return
         is_begun = False
@@ -106,15 +106,15 @@ class MountedDoor:
 
     async def close(self) -> None:
         """Let the requests under way come to their end, for a while."""
-        door = self._app.door
-        door.stop()
+        service = self._app.service
+        service.stop()
         if self._requests:
-            await asyncio.wait(list(self._requests), timeout=door.config.close_grace_s)
+            await asyncio.wait(list(self._requests), timeout=service.config.close_grace_s)
         for request in list(self._requests):
             request.cancel()
         if self._requests:
             await asyncio.wait(list(self._requests), timeout=_CANCEL_DEADLINE_S)
-        await door.sampler.stop()
+        await service.sampler.stop()
 
 
 async def refuse_closed(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""One node: storage, metadata, broker and doors, opened in this order and closed in the other.
+"""One node: storage, metadata, broker and listeners, opened in this order and closed in the other.
 
 The only module that knows every concrete class. A node that cannot start closes what it opened. Trouble of
 ours that ends it comes out of `wait_failed`: a server exits with it, an embedded broker raises it.
@@ -24,8 +24,8 @@ from tailrace.server import descriptors
 from tailrace.server.assembly import (
     NODE_ID,
     broker_config,
-    door_config,
     http_config,
+    kafka_config,
     metadata_path,
     native_config,
     nodes,
@@ -46,11 +46,11 @@ logger = logging.getLogger(__name__)
 
 
 class CannotListen(TailraceError):
-    """A door could not open; the message names who is in the way, and the way out."""
+    """A listener could not open; the message names who is in the way, and the way out."""
 
 
 class Node:
-    """A broker with its doors; in one loop, from `start` to `close`."""
+    """A broker with its listeners; in one loop, from `start` to `close`."""
 
     def __init__(self, config: ServerConfig, *, owns_loop: bool) -> None:
         self.config = config
@@ -94,7 +94,7 @@ class Node:
 
     @property
     def http_address(self) -> str | None:
-        """Where a browser on this machine finds the console, if there is an HTTP door."""
+        """Where a browser on this machine finds the console, if there is an HTTP listener."""
         return None if self._http is None else self._address(self._http.port)
 
     @property
@@ -124,11 +124,12 @@ class Node:
             )
             self._opened.push_async_callback(self._broker.close)
             await self._broker.start()
-            self._opened.push_async_callback(self._close_telemetry)  # after the doors, whose end it tells of
-            await self._open_doors(self._broker)
+            # After the listeners, whose end it tells of.
+            self._opened.push_async_callback(self._close_telemetry)
+            await self._open_listeners(self._broker)
             if telemetry is not None:
                 self._open_telemetry(telemetry)
-            # First of all: members that wait for others would keep the doors open for nothing.
+            # First of all: members that wait for others would keep the listeners open for nothing.
             self._opened.push_async_callback(self._broker.groups.close)
         except BaseException:
             await self.close()
@@ -139,7 +140,7 @@ class Node:
         return await self.broker.wait_failed()
 
     async def close(self) -> None:
-        """Doors first, storage last; closing twice is harmless."""
+        """Listeners first, storage last; closing twice is harmless."""
         await self._opened.aclose()
         self._broker = None
         self._kafka = None
@@ -147,13 +148,13 @@ class Node:
         self._http = self._http_app = None
 
     def http_app(self) -> HttpApp:
-        """The HTTP door as an application, one for the listener and for somebody else's app."""
+        """The HTTP service as an application, one for the listener and for somebody else's app."""
         if self._http_app is None:
             self._http_app = self._create_http_app()
         return self._http_app
 
     def _create_http_app(self) -> HttpApp:
-        # What only this door needs is imported when it opens.
+        # What only this listener needs is imported when it opens.
         from tailrace import __version__
         from tailrace.http import NodeFacts, create_app
 
@@ -166,7 +167,7 @@ class Node:
             data_dir="" if config.engine == "memory" else str(config.data_dir),
             kafka=self.kafka_address,
             native=self.native_address,
-            doors={"kafka": self._kafka.counters, "native": self._native.counters},
+            listeners={"kafka": self._kafka.counters, "native": self._native.counters},
             native_shell=self._native.shell,
         )
         return create_app(self.broker, config=http_config(config), facts=facts)
@@ -194,10 +195,10 @@ class Node:
         except OSError as error:
             raise cannot_use(config.data_dir, error) from error
 
-    async def _open_doors(self, broker: Broker) -> None:
+    async def _open_listeners(self, broker: Broker) -> None:
         config = self.config
         self._kafka = KafkaListener(
-            broker, host=config.host, port=config.kafka_port, config=door_config(config)
+            broker, host=config.host, port=config.kafka_port, config=kafka_config(config)
         )
         self._opened.push_async_callback(self._kafka.close)
         self._native = NativeListener(
@@ -222,14 +223,14 @@ class Node:
     def _open_telemetry(self, config: TelemetryConfig) -> None:
         from tailrace.telemetry.export import Telemetry
 
-        door = self.http_app().door
-        self._telemetry = Telemetry(config, door.observed, door.sampler.loop_lag)
+        service = self.http_app().service
+        self._telemetry = Telemetry(config, service.observed, service.sampler.loop_lag)
         self._telemetry.start()
-        door.trace = self._telemetry.http_trace
+        service.trace = self._telemetry.http_trace
 
     async def _close_telemetry(self) -> None:
         if self._telemetry is not None:
-            self.http_app().door.trace = None
+            self.http_app().service.trace = None
             await self._telemetry.close()
             self._telemetry = None
 

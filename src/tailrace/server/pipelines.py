@@ -4,8 +4,8 @@ They are a process of their own, `tailrace pipeline run`: Spark takes seconds to
 and nothing of that may touch the broker. The process tells its progress as JSON lines, which become a part of
 the live line and a log line now and then. A pipeline that fails while the others go on is a warning. That the
 process ends is said once, with its error, and the broker goes on.
-It is stopped with the broker, before the doors close; should we be killed, it sees its stdin end and stops
-itself.
+It is stopped with the broker, before the listeners close; should we be killed, it sees its stdin end and
+stops itself.
 """
 
 from __future__ import annotations

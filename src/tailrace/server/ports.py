@@ -1,7 +1,7 @@
 """The ports of a running node, for programs that look for it.
 
-`<data-dir>/tailrace.ports.json` is `{"pid", "kafka", "native", "http"}`, a door that does not exist null. It
-is there, whole, before a node says that it is ready, and goes when it stops.
+`<data-dir>/tailrace.ports.json` is `{"pid", "kafka", "native", "http"}`, null without that listener.
+The file is there, whole, before a node says that it is ready, and goes when it stops.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FILE_NAME = "tailrace.ports.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """The doors of one process; None where there is none."""
+    """The listeners of one process; None where there is none."""
 
     pid: int
     kafka: int | None = None

@@ -1,6 +1,6 @@
 """A node as a process: event loop, signals, the ports file, the screen, and an end that is clean.
 
-The first SIGINT, SIGTERM or SIGHUP stops cleanly: doors close, everything becomes durable, the ports file
+The first SIGINT, SIGTERM or SIGHUP stops cleanly: listeners close, everything becomes durable, the ports file
 goes. The second ends the process at once; nothing acknowledged is lost by that either. Under `nohup` a SIGHUP
 is ignored. A node that fails by itself ends with its error, which `tailrace` shows and turns into a non-zero
 exit code.

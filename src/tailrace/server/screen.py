@@ -1,4 +1,4 @@
-"""What `tailrace up` shows: the doors, how to go on, and on a terminal one line that lives.
+"""What `tailrace up` shows: the listeners, how to go on, and on a terminal one line that lives.
 
     tailrace 0.1.0   single node   data ./tailrace-data   fsync commit   accel yes
       Kafka    127.0.0.1:9092           bootstrap.servers=127.0.0.1:9092

@@ -73,7 +73,7 @@ _OWN = (
         kind=Text(),
         default="127.0.0.1",
         flag="--host",
-        doc="The address that every door listens on. Anything but a loopback address needs "
+        doc="The address that every listener binds to. Anything but a loopback address needs "
         "server.allow_plaintext.",
     ),
     Setting(
@@ -81,7 +81,7 @@ _OWN = (
         kind=_PORT,
         default=9092,
         flag="--kafka-port",
-        doc="The port of the Kafka door; 0 takes any free one, and tailrace.ports.json tells which.",
+        doc="The port of the Kafka listener; 0 takes any free one, and tailrace.ports.json tells which.",
     ),
     Setting(
         key="server.advertised",
@@ -137,7 +137,7 @@ _OWN = (
         kind=_PORT,
         default=9999,
         flag="--native-port",
-        doc="The port of the native door; 0 takes any free one, and tailrace.ports.json tells which.",
+        doc="The port of the native listener; 0 takes any free one, and tailrace.ports.json tells which.",
     ),
     Setting(
         key="native.heartbeat_interval_ms",
@@ -150,21 +150,21 @@ _OWN = (
         key="http.enabled",
         kind=Truth(),
         default=True,
-        doc="Whether there is an HTTP door: REST, live streams, metrics and the console.",
+        doc="Whether there is an HTTP listener: REST, live streams, metrics and the console.",
     ),
     Setting(
         key="http.port",
         kind=_PORT,
         default=8080,
         flag="--http-port",
-        doc="The port of the HTTP door; 0 takes any free one, and tailrace.ports.json tells which.",
+        doc="The port of the HTTP listener; 0 takes any free one, and tailrace.ports.json tells which.",
     ),
     Setting(
         key="http.allowed_hosts",
         kind=Names(),
         default="",
-        doc="Names by which browsers and programs may call the HTTP door, beside localhost and addresses: "
-        "broker.lan, or the name that a proxy passes on.",
+        doc="Names by which browsers and programs may call the HTTP listener, beside localhost and "
+        "addresses: broker.lan, or the name that a proxy passes on.",
     ),
     Setting(
         key="telemetry.otlp_endpoint",
@@ -199,20 +199,20 @@ _OWN = (
         key="telemetry.sample_one_in",
         kind=Number(low=1),
         default=100,
-        doc="Of so many requests by the Kafka and native doors, one has a span; 1 is every one. By HTTP each "
-        "has one, unless its caller says that the trace is not sampled.",
+        doc="Of so many requests by the Kafka and native listeners, one has a span; 1 is every one. By HTTP "
+        "each has one, unless its caller says that the trace is not sampled.",
     ),
     Setting(
         key="client.request_timeout_ms",
         kind=Number(low=1),
         default=30_000,
-        doc="How long the commands that use the native door wait for an answer.",
+        doc="How long the commands that use the native listener wait for an answer.",
     ),
     Setting(
         key="client.heartbeat_interval_ms",
         kind=Number(low=1),
         default=30_000,
-        doc="How often the commands that use the native door show that they are there.",
+        doc="How often the commands that use the native listener show that they are there.",
     ),
 )
 

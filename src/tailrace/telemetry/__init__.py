@@ -1,7 +1,7 @@
 """OpenTelemetry: what a node does, sent to a collector by OTLP over HTTP. Off unless an endpoint is set.
 
 `config`        where to, what, how often
-`tracing`       spans of requests: of every one by HTTP, of a few by the other doors
+`tracing`       spans of requests: of every one by HTTP, of a few by the other listeners
 `figure`        the families of /metrics as OTLP has them: nothing is counted twice
 `destination`   the collector, spoken to from a `thread` that no end waits for
 `export`        the task that sends both, and says when it cannot

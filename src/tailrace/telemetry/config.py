@@ -19,7 +19,7 @@ class TelemetryConfig:
     traces: bool = True
     metrics: bool = True
     interval_s: float = 15.0
-    sample_one_in: int = 100  # of the requests by the Kafka and native doors, so many give one span
+    sample_one_in: int = 100  # of the requests by the Kafka and native listeners, so many give one span
     timeout_s: float = 10.0  # for one message to the collector, with all its tries, if it is silent
     send_timeout_s: float = 60.0  # for all messages of one moment, whatever the collector does
     close_timeout_s: float = 3.0  # for the last ones

@@ -65,17 +65,17 @@ class Telemetry:
     def start(self) -> None:
         """Begin to trace and to send, in the running loop."""
         if self._config.traces:
-            for door, counters in self._observed.doors.items():
-                if door != _HTTP:
+            for listener, counters in self._observed.listeners.items():
+                if listener != _HTTP:
                     one_in = self._config.sample_one_in
-                    counters.trace = RequestTrace(self._tracer, door=door, one_in=one_in)
+                    counters.trace = RequestTrace(self._tracer, listener=listener, one_in=one_in)
         if self._config.metrics:
             self._loop_lag.start()
         self._tasks.start("telemetry", self._run())
 
     async def close(self) -> None:
         """Send what is left, if somebody takes it, and end."""
-        for counters in self._observed.doors.values():
+        for counters in self._observed.listeners.values():
             counters.trace = None
         await self._tasks.stop()
         if self._is_reached:
@@ -146,7 +146,7 @@ class Telemetry:
 
     async def _collect(self) -> list[Family]:
         """The families of this moment; in between, the loop is given to others."""
-        await self._observed.free_space.refresh()  # a node without an HTTP door has no sampler that asks
+        await self._observed.free_space.refresh()  # a node without an HTTP listener has no sampler that asks
         snapshot = await take_snapshot(self._observed.broker, self._choices, by_partition=False)
         families: list[Family] = []
         samples = 0

@@ -4,8 +4,8 @@ By HTTP every request has one: part of the caller's trace if it says so (W3C `tr
 own. Whoever says that a trace is not sampled is not traced here either. Probes and scrapes, which come all
 day, have a span only if their caller asks for it.
 
-By the other doors there are too many requests for that: of each so many one has a span, made when its answer
-is known out of what was measured anyway.
+By the other listeners there are too many requests for that: of each so many one has a span, made when its
+answer is known out of what was measured anyway.
 
 Nothing is traced that clients send: no keys, no values, no query.
 """
@@ -132,13 +132,13 @@ async def _follow(span: Span, app: App, scope: Scope, receive: Receive, send: Se
 
 
 class RequestTrace:
-    """Makes spans of some of the requests of a door that is not HTTP (`tailrace.net.Trace`)."""
+    """Makes spans of some of the requests of a listener that is not HTTP (`tailrace.net.Trace`)."""
 
-    __slots__ = ("_door", "_one_in", "_tracer")
+    __slots__ = ("_listener", "_one_in", "_tracer")
 
-    def __init__(self, tracer: Tracer, *, door: str, one_in: int) -> None:
+    def __init__(self, tracer: Tracer, *, listener: str, one_in: int) -> None:
         self._tracer = tracer
-        self._door = door
+        self._listener = listener
         self._one_in = one_in
 
     def __call__(self, api: str, seconds: float, *, count: int = 1, error: str = "") -> None:
@@ -147,11 +147,11 @@ class RequestTrace:
             return
         end_ns = time.time_ns()
         span = self._tracer.start_span(
-            f"{self._door} {api}",
+            f"{self._listener} {api}",
             context=Context(),
             kind=SpanKind.SERVER,
             start_time=end_ns - int(seconds * _NS_PER_S),
-            attributes={"tailrace.door": self._door, "tailrace.api": api, "tailrace.requests": count},
+            attributes={"tailrace.listener": self._listener, "tailrace.api": api, "tailrace.requests": count},
         )
         if error:
             span.set_attribute("error.type", error)
@@ -182,7 +182,7 @@ def _attributes(scope: Scope) -> dict[str, str | int]:
         "url.path": scope["path"],
         "url.scheme": scope.get("scheme", "http"),
         "network.protocol.version": scope.get("http_version", "1.1"),
-        "tailrace.door": "http",
+        "tailrace.listener": "http",
     }
     if scope.get("client"):
         found["client.address"] = scope["client"][0]

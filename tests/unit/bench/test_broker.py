@@ -47,8 +47,8 @@ def subject(running: tailrace.Broker) -> Subject:
 
 
 def topics_of(subject: Subject) -> list[str]:
-    with admin(*subject.address) as door:
-        answer = door.ask(METADATA, MetadataRequest(topics=None), MetadataResponse)
+    with admin(*subject.address) as client:
+        answer = client.ask(METADATA, MetadataRequest(topics=None), MetadataResponse)
         return [topic.name for topic in answer.topics if not topic.is_internal]
 
 

@@ -11,6 +11,6 @@ import tailrace
 
 @pytest.fixture
 def broker() -> Iterator[tailrace.Broker]:
-    """A broker in memory with both doors, where nothing is that a test did not create."""
+    """A broker in memory with both listeners, where nothing is that a test did not create."""
     with tailrace.Broker(configs={"auto.create.topics.enable": False}) as broker:
         yield broker

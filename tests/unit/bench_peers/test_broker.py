@@ -14,8 +14,8 @@ from tailrace.wire.kafka.messages.metadata import MetadataRequest, MetadataRespo
 
 
 def topics_at(address: tuple[str, int]) -> list[str]:
-    with admin(*address) as door:
-        answer = door.ask(METADATA, MetadataRequest(topics=None), MetadataResponse)
+    with admin(*address) as client:
+        answer = client.ask(METADATA, MetadataRequest(topics=None), MetadataResponse)
         return [topic.name for topic in answer.topics if not topic.is_internal]
 
 
@@ -48,9 +48,9 @@ def _rows(job: WireJob) -> list[dict[str, object]]:
 
 
 def test_a_topic_that_is_there_is_not_made_again(address: tuple[str, int]) -> None:
-    with admin(*address) as door:
-        door.create("t", partitions=2, configs={})
-        assert door.led("t", partitions=2)
-        assert not door.led("t", partitions=3)
+    with admin(*address) as client:
+        client.create("t", partitions=2, configs={})
+        assert client.led("t", partitions=2)
+        assert not client.led("t", partitions=3)
         with pytest.raises(LoadError, match="TOPIC_ALREADY_EXISTS"):
-            door.create("t", partitions=2, configs={})
+            client.create("t", partitions=2, configs={})

@@ -51,8 +51,8 @@ def bed(address: tuple[str, int], tmp_path: Path) -> Bed:
 
 
 def make_topic(bed: Bed, name: str, *, count: int = 1) -> None:
-    with admin(bed.host, bed.port) as door:
-        door.create(name, partitions=count, configs={})
+    with admin(bed.host, bed.port) as client:
+        client.create(name, partitions=count, configs={})
 
 
 def test_producers_reach_every_partition(bed: Bed) -> None:
@@ -126,8 +126,8 @@ def test_a_log_is_filled_found_by_time_and_read_back(bed: Bed) -> None:
 
     assert log_size.fill(bed, batch, batches=6, first_ms=first_ms) > 0
     found = log_size.seek_times(bed, batches=6, records=records, first_ms=first_ms)
-    with admin(bed.host, bed.port) as door, pytest.raises(LoadError, match="where 1 was due"):
-        log_size.seek(door, first_ms, expected=1)
+    with admin(bed.host, bed.port) as client, pytest.raises(LoadError, match="where 1 was due"):
+        log_size.seek(client, first_ms, expected=1)
 
     assert set(found) == {"seek_ms", "seek_cold_ms"}
     assert log_size.read_cold(bed, records=records, batches=6) > 0

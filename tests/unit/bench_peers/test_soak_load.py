@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 from bench.child import Child
+from bench.soak.connection import connect
 from bench.soak.consumer import Consumer, position_after
-from bench.soak.door import door
 from bench.soak.lane import Lane
 from bench.soak.load import Load
 from bench.soak.pace import Pace
@@ -300,7 +300,7 @@ def test_members_come_and_go_and_their_commits_stay(topic: Address) -> None:
 def test_commits_that_are_not_as_they_were_made_are_an_error(topic: Address, expected: list[int]) -> None:
     async def scenario() -> None:
         await visit_group(*topic, group="g", number=0, positions=lambda: [1, 2])
-        async with door(*topic) as way:
+        async with connect(*topic) as way:
             await check_committed(way, "g", expected)
 
     with pytest.raises(LoadError, match="committed"):

@@ -1,4 +1,4 @@
-"""What commands of the native door share: addresses, starts, deadlines, lost brokers, and shown messages."""
+"""What commands of the native listener share: addresses, starts, deadlines, lost brokers, shown messages."""
 
 from __future__ import annotations
 

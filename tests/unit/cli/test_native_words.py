@@ -1,4 +1,4 @@
-"""The plain words of the native door, and `inspect` and `replay`, against a broker in this process."""
+"""The plain words of the native listener, and `inspect` and `replay`, against a broker in this process."""
 
 from __future__ import annotations
 

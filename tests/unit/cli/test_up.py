@@ -143,7 +143,7 @@ def read(bootstrap: str) -> list[bytes | None]:
 # ---- serving
 
 
-def test_it_shows_the_doors_says_ready_and_stops_cleanly(tmp_path: Path) -> None:
+def test_it_shows_the_listeners_says_ready_and_stops_cleanly(tmp_path: Path) -> None:
     with up(tmp_path) as server:
         address = server.bootstrap
         assert server.lines == [
@@ -220,7 +220,7 @@ def test_logs_can_be_json(tmp_path: Path) -> None:
     assert {"time", "level", "logger", "message"} <= rows[0].keys()
 
 
-def test_the_native_door_takes_its_port_from_an_older_variable(tmp_path: Path) -> None:
+def test_the_native_listener_takes_its_port_from_an_older_variable(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         free = taken.getsockname()[1]
     with up(tmp_path, native_port=None, QB_SERVER_PORT=str(free), QB_LOG_LEVEL="warning") as server:
@@ -242,7 +242,7 @@ def test_it_answers_by_http_until_it_stops(tmp_path: Path) -> None:
         assert server.stop()[0] == 0
 
 
-def test_a_broker_without_an_http_door_shows_none(tmp_path: Path) -> None:
+def test_a_broker_without_an_http_listener_shows_none(tmp_path: Path) -> None:
     with up(tmp_path, TAILRACE_HTTP__ENABLED="false") as server:
         assert server.ports["http"] is None
         assert not any("console" in line for line in server.lines)

@@ -1,4 +1,4 @@
-"""A real node with its HTTP door on a free port, and clients of it.
+"""A real node with its HTTP listener on a free port, and clients of it.
 
 `node`, `client` and `run` are for most tests: the node lives in a loop that turns while `run(...)` waits.
 
@@ -93,7 +93,7 @@ def node(served: tuple[Node, httpx.AsyncClient]) -> Node:
 
 @pytest.fixture
 def client(served: tuple[Node, httpx.AsyncClient]) -> httpx.AsyncClient:
-    """A client of `node`'s HTTP door: paths are enough."""
+    """A client of `node`'s HTTP listener: paths are enough."""
     return served[1]
 
 
@@ -145,7 +145,7 @@ def check_error(answer: httpx.Response, code: Code, *words: str, status: int | N
 
 
 class Wire:
-    """One connection to a node's HTTP door, spoken to in bytes."""
+    """One connection to a node's HTTP listener, spoken to in bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader

@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 from tests.unit.http.conftest import wait_until
 
-from tailrace.http import Door, HttpApp, HttpConfig, HttpListener, NodeFacts
+from tailrace.http import HttpApp, HttpConfig, HttpListener, HttpService, NodeFacts
 from tailrace.http.app import json_response
 from tailrace.http.body import pieces_of
 from tailrace.http.connection import HttpConnection
@@ -36,14 +36,14 @@ class Stage:
         self.gone: list[str] = []  # who heard that the client went away
         self.cancelled: list[str] = []
         self.answer_bytes = 0  # of /large
-        self.door: Door | None = None
+        self.service: HttpService | None = None
         self.headers: dict[str, str] = {}  # of the last /echo
 
     async def hello(self, call: Anything) -> Response:
         return json_response({"hello": call.params["name"]})
 
     async def echo(self, call: Anything) -> Response:
-        body = b"".join([each async for each in pieces_of(call.request, call.door.config)])
+        body = b"".join([each async for each in pieces_of(call.request, call.service.config)])
         self.headers = dict(call.request.headers)
         return json_response({"body": body.decode(), "client": call.request.scope["client"][0]})
 
@@ -52,9 +52,9 @@ class Stage:
         return json_response({})
 
     async def wait(self, call: Anything) -> Response:
-        """A long poll: until the test goes on, the client goes away or the door stops."""
+        """A long poll: until the test goes on, the client goes away or the listener stops."""
         self.began.append("wait")
-        ways = [self.go_on.wait(), call.door.wait_stopping(), self._left(call, "wait")]
+        ways = [self.go_on.wait(), call.service.wait_stopping(), self._left(call, "wait")]
         tasks = [asyncio.ensure_future(each) for each in ways]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -72,7 +72,9 @@ class Stage:
         async def lines() -> AsyncIterator[bytes]:
             self.began.append("stream")
             yield b"first\n"
-            waiting = [asyncio.ensure_future(each) for each in (self.go_on.wait(), call.door.wait_stopping())]
+            waiting = [
+                asyncio.ensure_future(each) for each in (self.go_on.wait(), call.service.wait_stopping())
+            ]
             try:
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -83,7 +85,7 @@ class Stage:
         return StreamingResponse(lines(), media_type="text/plain")
 
     async def endless(self, call: Anything) -> Response:
-        """A stream that does not hear that the door stops, and goes on as long as its client takes it."""
+        """A stream that does not hear that the listener stops, and goes on as long as its client takes it."""
 
         async def pieces() -> AsyncIterator[bytes]:
             self.began.append("endless")
@@ -123,10 +125,10 @@ class Stage:
             self.gone.append("socket")
 
     async def goodbye(self, websocket: WebSocket) -> None:
-        """Says goodbye when the door stops."""
+        """Says goodbye when the listener stops."""
         await websocket.accept()
-        assert self.door is not None
-        await self.door.wait_stopping()
+        assert self.service is not None
+        await self.service.wait_stopping()
         await websocket.close(1001)
 
     def operations(self) -> list[Operation]:
@@ -160,8 +162,8 @@ def _operation(method: str, path: str, handler: object) -> Operation:
 
 def app_of(node: Node, stage: Stage, config: HttpConfig | None = None) -> HttpApp:
     facts = NodeFacts(version="0", engine="memory", fsync="commit", data_dir="")
-    stage.door = Door(node.broker, config or HttpConfig(), facts)
-    return HttpApp(stage.door, stage.operations(), stage.routes())
+    stage.service = HttpService(node.broker, config or HttpConfig(), facts)
+    return HttpApp(stage.service, stage.operations(), stage.routes())
 
 
 @asynccontextmanager
@@ -176,7 +178,7 @@ async def listening(config: HttpConfig | None = None) -> AsyncIterator[tuple[Htt
         opened.push_async_callback(listener.close)
         yield listener, stage
         await listener.close()
-        assert listener.door.counters.connections == 0
+        assert listener.service.counters.connections == 0
 
 
 def get(path: str, *more: str, method: str = "GET") -> bytes:

@@ -94,7 +94,7 @@ def test_requests_are_counted(run: Run, node: Node, client: httpx.AsyncClient) -
     async def scenario() -> None:
         for _ in range(3):
             await client.get("/health")
-        assert node._http is not None and node._http.door.counters.requests == 3
+        assert node._http is not None and node._http.service.counters.requests == 3
 
     run(scenario())
 
@@ -242,7 +242,7 @@ def test_a_node_that_stops_is_not_ready(run: Run, node: Node, client: httpx.Asyn
     async def scenario() -> None:
         assert (await client.get("/health/ready")).json()["status"] == "ready"
         assert node._http is not None
-        node._http.door.stop()
+        node._http.service.stop()
         check_error(await client.get("/health/ready"), Code.BROKER_NOT_AVAILABLE, "stopping")
         assert (await client.get("/health")).json()["status"] == "ok"
 
@@ -279,7 +279,7 @@ def test_a_request_that_failed_leaves_nothing_for_the_collector(
     )
 
     async def scenario() -> None:
-        app = HttpApp(node.http_app().door, [operation])
+        app = HttpApp(node.http_app().service, [operation])
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://node") as client:
             assert (await client.get("/fail")).status_code >= 400
         assert [each() for each in held] == [None]

@@ -146,7 +146,7 @@ def test_what_the_sampler_saw_is_told(run: Run, node: Node) -> None:
     async def scenario() -> None:
         app = node.http_app()
         for _ in range(2):  # rates need two looks
-            await app.door.sampler.sample()
+            await app.service.sampler.sample()
         async with mounted(app) as client:
             found = await ask(client)
         assert found["summary"] == "Healthy: nothing comes in now."
@@ -222,7 +222,7 @@ def test_connections_are_counted_against_what_is_allowed(run: Run) -> None:
         ):
             found = await ask(client)
         assert (found["status"], found["limit"]) == ("unhealthy", "connections")
-        assert found["summary"].startswith("Unhealthy: the http door has 1 of at most 1 connections")
+        assert found["summary"].startswith("Unhealthy: the http listener has 1 of at most 1 connections")
 
     run(scenario())
 

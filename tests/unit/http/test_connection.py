@@ -47,7 +47,7 @@ def test_requests_follow_each_other_on_one_connection(run: Run) -> None:
     async def scenario() -> None:
         async with listening() as (listener, _), Wire.to(listener) as wire:
             assert await is_alive(wire) and await is_alive(wire)
-            assert listener.door.counters.accepted == 1 and listener.door.counters.requests == 2
+            assert listener.service.counters.accepted == 1 and listener.service.counters.requests == 2
 
     run(scenario())
 
@@ -131,7 +131,7 @@ def test_a_head_over_the_bound_is_answered_and_the_connection_closed(run: Run, p
             assert status == 431 and headers["connection"] == "close"
             assert "too large" in str(error_of(body)["message"])
             assert await wire.rest() == b""
-            assert listener.door.counters.protocol_errors == 1
+            assert listener.service.counters.protocol_errors == 1
 
     run(scenario())
 
@@ -374,7 +374,7 @@ def test_what_is_not_http_is_answered_in_our_form_and_quietly(
             assert status == 400 and headers["content-type"] == "application/json"
             assert error_of(body)
             assert await wire.rest() == b""
-            assert listener.door.counters.protocol_errors == 1
+            assert listener.service.counters.protocol_errors == 1
 
     run(scenario())
     assert [each.message for each in caplog.records if each.levelno > logging.INFO] == []
@@ -387,7 +387,7 @@ def test_garbage_behind_a_request_does_not_spoil_its_answer(run: Run) -> None:
             await wire.send(get("/wait"))
             await wait_until(lambda: stage.began == ["wait"])
             await wire.send(b"hello\r\n\r\n")
-            await wait_until(lambda: listener.door.counters.protocol_errors == 1)
+            await wait_until(lambda: listener.service.counters.protocol_errors == 1)
             await wire.send(get("/hello/x"))  # nobody listens any more
             stage.go_on.set()
             status, headers, body = await wire.answer()
@@ -449,7 +449,7 @@ def socket_address(listener: HttpListener) -> str:
 def test_an_upgraded_connection_stays_one_connection(run: Run) -> None:
     async def scenario() -> None:
         async with listening() as (listener, stage):
-            counters = listener.door.counters
+            counters = listener.service.counters
             async with websockets.connect(socket_address(listener)) as client:
                 await client.send("hello")
                 assert await client.recv() == "hello"
@@ -470,7 +470,7 @@ def test_a_websocket_whose_socket_breaks_is_counted_out(run: Run) -> None:
         ):
             client.transport.abort()
             await wait_until(lambda: stage.gone == ["socket"])
-            assert listener.door.counters.connections == 0
+            assert listener.service.counters.connections == 0
 
     run(scenario())
 
@@ -484,7 +484,7 @@ def test_a_head_that_is_too_large_for_a_websocket_only_is_answered_too(run: Run,
                 status, _, body = await wire.answer()
                 assert status == 431 and "WebSocket" in str(error_of(body)["message"])
                 assert await wire.rest() == b""
-            await wait_until(lambda: listener.door.counters.connections == 0)
+            await wait_until(lambda: listener.service.counters.connections == 0)
 
     run(scenario())
 
@@ -494,7 +494,7 @@ def test_a_handshake_that_is_none_is_refused(run: Run) -> None:
         async with listening() as (listener, _), Wire.to(listener) as wire:
             await wire.send(get("/socket", "connection: upgrade", "upgrade: websocket"))
             assert (await wire.answer())[0] in (400, 426)
-            await wait_until(lambda: listener.door.counters.connections == 0)
+            await wait_until(lambda: listener.service.counters.connections == 0)
 
     run(scenario())
 

@@ -153,7 +153,7 @@ def test_what_the_browser_has_not_is_sent(client: AppClient, has: str) -> None:
         "/assets/{build}/vendor/LICENSES.md",
         "/assets/{build}/../console_files.py",
         "/assets/{build}/..%2f..%2fconsole_files.py",
-        "/assets/{build}/%2e%2e/%2e%2e/door.py",
+        "/assets/{build}/%2e%2e/%2e%2e/service.py",
         "/assets/{build}//etc/passwd",
     ],
 )

@@ -76,7 +76,7 @@ def test_trouble_with_the_disk_is_ours_and_may_pass() -> None:
     assert error.headers == {"retry-after": "1"}
 
 
-def test_an_error_of_the_door_is_told_as_it_is() -> None:
+def test_an_error_of_the_listener_is_told_as_it_is() -> None:
     error = invalid("no", line=3)
     assert answered(error) is error
     assert error.body() == {"error": {"code": "INVALID_REQUEST", "message": "no", "details": {"line": 3}}}

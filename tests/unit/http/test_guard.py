@@ -83,7 +83,7 @@ def test_an_empty_name_is_nobody_even_where_it_is_in_the_configuration() -> None
         ("[::1]:8080", "http://[::1]:8080"),
     ],
 )
-def test_a_page_of_the_door_itself_may_use_it(host: str, origin: str) -> None:
+def test_a_page_of_the_listener_itself_may_use_it(host: str, origin: str) -> None:
     assert verdict(host, origin) is None
 
 
@@ -116,7 +116,7 @@ def test_what_a_refusal_repeats_is_short() -> None:
     assert len(verdict("localhost", "http://" + "x" * 10_000) or "") < 300
 
 
-# ---- through the door
+# ---- through the listener
 
 
 def test_a_foreign_host_and_a_foreign_origin_are_answered_403(run: Run, client: httpx.AsyncClient) -> None:
@@ -156,7 +156,7 @@ def test_a_websocket_of_a_foreign_page_is_refused_with_an_error(run: Run, node: 
     run(scenario())
 
 
-def test_allowed_hosts_reach_the_door(run: Run, serve: Serve) -> None:
+def test_allowed_hosts_reach_the_listener(run: Run, serve: Serve) -> None:
     _, client = serve(HttpConfig(allowed_hosts=("broker.lan",)))
     answer = run(client.get("/health", headers={"host": "Broker.lan:8080"}))
     assert answer.status_code == 200

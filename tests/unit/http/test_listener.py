@@ -48,7 +48,7 @@ def test_connections_past_the_bound_are_closed_at_once(run: Run) -> None:
         async with listening(HttpConfig(connections_max=2)) as (listener, _):
             async with Wire.to(listener) as first, Wire.to(listener), Wire.to(listener) as third:
                 assert await third.rest() == b""
-                assert listener.door.counters.refused == 1
+                assert listener.service.counters.refused == 1
                 await first.send(get("/hello/x"))
                 assert (await first.answer())[0] == 200
             await wait_until(lambda: not listener.connections)
@@ -87,7 +87,7 @@ def test_an_upgrade_needs_no_second_place(run: Run) -> None:
 
 
 @both_loops
-def test_a_long_poll_a_stream_and_a_silent_connection_end_with_the_door(
+def test_a_long_poll_a_stream_and_a_silent_connection_end_with_the_listener(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
@@ -133,7 +133,7 @@ def test_who_does_not_end_is_cancelled_after_the_grace_and_quietly(
 
 
 @both_loops
-def test_a_client_that_reads_nothing_does_not_keep_the_door(run: Run) -> None:
+def test_a_client_that_reads_nothing_does_not_keep_the_listener(run: Run) -> None:
     async def scenario() -> None:
         async with listening(HASTY) as (listener, stage), Wire.to(listener) as wire:
             stage.answer_bytes = 64 << 20

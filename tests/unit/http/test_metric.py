@@ -23,8 +23,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tailrace.broker import NewTopic
 from tailrace.broker.groups import CommitRequest, OffsetToCommit
 from tailrace.client import AsyncClient
-from tailrace.http.door import Door
 from tailrace.http.error import Code
+from tailrace.http.service import HttpService
 from tailrace.metrics.exposition import Exporter
 from tailrace.metrics.free_space import FreeSpace
 from tailrace.metrics.snapshot import Bounds
@@ -39,9 +39,9 @@ OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 Labels = dict[str, str]
 
 
-def door_of(node: Node) -> Door:
+def service_of(node: Node) -> HttpService:
     assert node._http is not None
-    return node._http.door
+    return node._http.service
 
 
 def parse_open_metrics(text: str) -> Iterable[Metric]:
@@ -102,7 +102,7 @@ async def use_everything(node: Node) -> None:
     await asyncio.to_thread(produce_with_kafka, node.kafka_address, "orders", [b"a", b"b", b"c"])
     await asyncio.to_thread(consume_with_kafka, node.kafka_address, "orders", 3, group="billing")
     # A fetch that waits when its client leaves would be given what comes next.
-    await wait_until(lambda: door_of(node).observed.doors["kafka"].connections == 0)
+    await wait_until(lambda: service_of(node).observed.listeners["kafka"].connections == 0)
     async with AsyncClient(port=node.native_port) as client:
         await client.create_topic("jobs")
         await client.create_subscription("workers", "jobs")
@@ -115,7 +115,7 @@ async def use_everything(node: Node) -> None:
 @pytest.fixture
 def busy(run: Run, node: Node) -> Node:
     async def begin() -> None:
-        await door_of(node).sampler.stop()  # a test takes its samples itself, and none comes in between
+        await service_of(node).sampler.stop()  # a test takes its samples itself, and none comes in between
         await use_everything(node)
 
     run(begin())
@@ -170,8 +170,8 @@ def test_traffic_of_kafka_clients_is_counted(run: Run, busy: Node, client: httpx
         assert found.value("tailrace_topic_bytes_in_total", topic="orders") == stored
         assert found.value("tailrace_topic_bytes_out_total", topic="orders") == stored
         assert found.value("tailrace_topic_log_bytes", topic="orders") == stored
-        assert found.value("tailrace_requests_total", door="kafka", api="Produce", error="none") == 3
-        assert found.value("tailrace_requests_total", door="kafka", api="OffsetCommit", error="none") == 1
+        assert found.value("tailrace_requests_total", listener="kafka", api="Produce", error="none") == 3
+        assert found.value("tailrace_requests_total", listener="kafka", api="OffsetCommit", error="none") == 1
         assert found.value("tailrace_group_lag", group="billing", topic="orders") == 0
         assert found.value("kafka_consumergroup_lag_sum", consumergroup="billing", topic="orders") == 0
         assert found.value("kafka_consumergroup_current_offset_sum", consumergroup="billing") == 3
@@ -189,17 +189,17 @@ def test_traffic_of_native_clients_is_counted(run: Run, busy: Node, client: http
         assert found.value("tailrace_topic_records_out_total", topic="jobs") == 2
         assert found.value("tailrace_topic_bytes_out_total", topic="jobs") == len("one" + "two")
         assert found.value("tailrace_records_in_total") == 2 + 3
-        published = found.find("tailrace_requests_total", door="native", api="PUBLISH")
-        batches = found.find("tailrace_requests_total", door="native", api="PUBLISH_BATCH")
+        published = found.find("tailrace_requests_total", listener="native", api="PUBLISH")
+        batches = found.find("tailrace_requests_total", listener="native", api="PUBLISH_BATCH")
         assert sum(value for _, value in published + batches) == 2
-        assert found.value("tailrace_requests_total", door="native", api="PULL") == 1
+        assert found.value("tailrace_requests_total", listener="native", api="PULL") == 1
         assert found.value("tailrace_subscription_acknowledged_total", subscription="workers") == 2
         assert found.value("tailrace_subscription_delivered_total", subscription="workers") == 2
         assert found.value("tailrace_subscription_lag", subscription="workers") == 0
         assert found.value("tailrace_subscription_in_flight", subscription="workers") == 0
         assert found.value("tailrace_delivery_latency_seconds_count") >= 1
         assert found.value("tailrace_ack_latency_seconds_count") == 1
-        assert found.value("tailrace_request_duration_seconds_count", door="native", api="ACK") >= 1
+        assert found.value("tailrace_request_duration_seconds_count", listener="native", api="ACK") >= 1
 
     run(main())
 
@@ -218,7 +218,7 @@ def test_what_is_not_read_is_lag(run: Run, node: Node, client: httpx.AsyncClient
         by_partition = found.find("kafka_consumergroup_lag", consumergroup="late")
         assert sum(value for _, value in by_partition) == 5
         assert found.value("tailrace_subscription_lag", subscription="idle", topic="orders") == 5
-        sample = await door_of(node).sampler.sample()
+        sample = await service_of(node).sampler.sample()
         assert sample.lag == 10
 
     run(main())
@@ -235,10 +235,10 @@ def test_errors_are_counted_by_name(run: Run, node: Node, client: httpx.AsyncCli
                 await native.describe_subscription("nobody")
         found = await scrape(client)
         error = "UNKNOWN_TOPIC_OR_PARTITION"
-        assert found.value("tailrace_requests_total", door="kafka", api="DeleteTopics", error=error) == 1
-        assert found.value("tailrace_requests_total", door="kafka", api="DeleteTopics", error="none") == 0
+        assert found.value("tailrace_requests_total", listener="kafka", api="DeleteTopics", error=error) == 1
+        assert found.value("tailrace_requests_total", listener="kafka", api="DeleteTopics", error="none") == 0
         error = "RESOURCE_NOT_FOUND"
-        assert found.value("tailrace_requests_total", door="native", api="DESCRIBE", error=error) == 1
+        assert found.value("tailrace_requests_total", listener="native", api="DESCRIBE", error=error) == 1
 
     run(main())
 
@@ -255,15 +255,15 @@ def test_a_deleted_topic_stays_in_the_totals(run: Run, busy: Node, client: httpx
     run(main())
 
 
-def test_connections_are_counted_by_door(run: Run, node: Node, client: httpx.AsyncClient) -> None:
+def test_connections_are_counted_by_listener(run: Run, node: Node, client: httpx.AsyncClient) -> None:
     async def main() -> None:
         async with AsyncClient(port=node.native_port):
             found = await scrape(client)
-            assert found.value("tailrace_connections", door="native") == 1
-        await wait_until(lambda: door_of(node).observed.doors["native"].connections == 0)
+            assert found.value("tailrace_connections", listener="native") == 1
+        await wait_until(lambda: service_of(node).observed.listeners["native"].connections == 0)
         found = await scrape(client)
-        assert found.value("tailrace_connections", door="native") == 0
-        assert found.value("tailrace_connections_accepted_total", door="native") == 1
+        assert found.value("tailrace_connections", listener="native") == 0
+        assert found.value("tailrace_connections_accepted_total", listener="native") == 1
 
     run(main())
 
@@ -283,12 +283,12 @@ def test_partitions_are_shown_in_full_when_asked_for(run: Run, node: Node, clien
 
 def test_topics_past_the_bound_are_left_out_and_counted(run: Run, node: Node) -> None:
     async def main() -> None:
-        door = door_of(node)
+        service = service_of(node)
         for name in ("a", "b", "c"):
             await node.broker.topics.create(NewTopic(name=name, partitions=3))
         node.broker.topics.get("b").counters.records_in = 9  # type: ignore[union-attr]
         bounds = Bounds(topics=1, partition_series=7 * 3 * 2)
-        text, _ = await Exporter(door.observed, door.sampler.loop_lag, bounds=bounds).render("")
+        text, _ = await Exporter(service.observed, service.sampler.loop_lag, bounds=bounds).render("")
         found = Scrape(text.decode())
         assert [labels["topic"] for labels, _ in found.find("tailrace_topic_records_in_total")] == ["b"]
         assert found.value("tailrace_metrics_truncated", what="topics") == 2
@@ -302,13 +302,13 @@ def test_topics_past_the_bound_are_left_out_and_counted(run: Run, node: Node) ->
 
 def test_groups_past_the_bound_are_left_out_and_counted(run: Run, node: Node) -> None:
     async def main() -> None:
-        door = door_of(node)
+        service = service_of(node)
         await node.broker.topics.create(NewTopic(name="t", partitions=2))
         offsets = {TopicPartition("t", index): OffsetToCommit(0) for index in (0, 1)}
         for name in ("g1", "g2", "g3"):
             await node.broker.groups.commit_offsets(CommitRequest(group_id=name, offsets=offsets))
         bounds = Bounds(readers=2, partition_series=4)
-        text, _ = await Exporter(door.observed, door.sampler.loop_lag, bounds=bounds).render("")
+        text, _ = await Exporter(service.observed, service.sampler.loop_lag, bounds=bounds).render("")
         found = Scrape(text.decode())
         assert [labels["group"] for labels, _ in found.find("tailrace_group_lag")] == ["g1", "g2"]
         assert found.value("tailrace_metrics_truncated", what="groups") == 1
@@ -327,7 +327,7 @@ def test_odd_group_names_come_back_as_they_are(run: Run, node: Node, group: str,
         await node.broker.topics.create(NewTopic(name="t"))
         offsets = {TopicPartition("t", 0): OffsetToCommit(0)}
         await node.broker.groups.commit_offsets(CommitRequest(group_id=group, offsets=offsets))
-        text = (await door_of(node).exporter.render(accept))[0].decode()
+        text = (await service_of(node).exporter.render(accept))[0].decode()
         parse = parse_open_metrics if accept else text_string_to_metric_families
         groups = [
             sample.labels["group"]
@@ -343,7 +343,7 @@ def test_odd_group_names_come_back_as_they_are(run: Run, node: Node, group: str,
 def test_a_family_in_many_pieces_has_one_head(run: Run, node: Node) -> None:
     async def main() -> None:
         await node.broker.topics.create(NewTopic(name="wide", partitions=1000))
-        text = (await door_of(node).exporter.render(""))[0].decode()
+        text = (await service_of(node).exporter.render(""))[0].decode()
         assert text.count("# TYPE kafka_topic_partition_current_offset gauge\n") == 1
         assert text.count('kafka_topic_partition_current_offset{partition="') == 1000
 
@@ -361,7 +361,7 @@ async def get(client: httpx.AsyncClient, path: str) -> Any:
 
 def test_a_broker_tells_its_totals_and_its_history(run: Run, busy: Node, client: httpx.AsyncClient) -> None:
     async def main() -> None:
-        sampler = door_of(busy).sampler
+        sampler = service_of(busy).sampler
         await sampler.sample()
         await asyncio.to_thread(produce_with_kafka, busy.kafka_address, "orders", [b"more"] * 4)
         await sampler.sample()
@@ -389,9 +389,9 @@ def test_free_space_is_what_the_sampler_found(
         raise AssertionError("this may wait for a disk")
 
     async def main() -> None:
-        await door_of(node).sampler.stop()
+        await service_of(node).sampler.stop()
         monkeypatch.setattr(FreeSpace, "read_bytes", ask)
-        door_of(node).observed.free_space.newest_bytes = 12345
+        service_of(node).observed.free_space.newest_bytes = 12345
         (figures,) = (await get(client, "brokers"))["brokers"]
         assert figures["disk_free_bytes"] == 12345
         assert (await scrape(client)).value("tailrace_disk_free_bytes") == 12345
@@ -401,8 +401,8 @@ def test_free_space_is_what_the_sampler_found(
 
 def test_before_two_samples_there_are_no_rates(run: Run, node: Node, client: httpx.AsyncClient) -> None:
     async def main() -> None:
-        await door_of(node).sampler.stop()
-        door_of(node).sampler = type(door_of(node).sampler)(door_of(node).observed)
+        await service_of(node).sampler.stop()
+        service_of(node).sampler = type(service_of(node).sampler)(service_of(node).observed)
         (figures,) = (await get(client, "brokers"))["brokers"]
         assert figures["records_in_per_s"] is None
         assert figures["history"] == {
@@ -416,7 +416,7 @@ def test_before_two_samples_there_are_no_rates(run: Run, node: Node, client: htt
 
 def test_topics_tell_what_they_hold_and_what_happens(run: Run, busy: Node, client: httpx.AsyncClient) -> None:
     async def main() -> None:
-        sampler = door_of(busy).sampler
+        sampler = service_of(busy).sampler
         await sampler.sample()
         await asyncio.to_thread(produce_with_kafka, busy.kafka_address, "orders", [b"more"] * 4)
         await sampler.sample()
@@ -435,7 +435,7 @@ def test_topics_tell_what_they_hold_and_what_happens(run: Run, busy: Node, clien
 
 def test_readers_tell_how_far_behind_they_were(run: Run, busy: Node, client: httpx.AsyncClient) -> None:
     async def main() -> None:
-        sampler = door_of(busy).sampler
+        sampler = service_of(busy).sampler
         await sampler.sample()
         await asyncio.to_thread(produce_with_kafka, busy.kafka_address, "orders", [b"more"] * 4)
         await sampler.sample()
@@ -481,7 +481,7 @@ def test_parameters_that_there_are_not_are_refused(run: Run, client: httpx.Async
     run(main())
 
 
-def test_requests_of_this_door_are_counted_by_operation_and_error(
+def test_requests_of_this_listener_are_counted_by_operation_and_error(
     run: Run, node: Node, client: httpx.AsyncClient
 ) -> None:
     async def main() -> None:
@@ -489,7 +489,7 @@ def test_requests_of_this_door_are_counted_by_operation_and_error(
             await client.get(path)
 
     run(main())
-    tallies = node.http_app().door.counters.tallies
+    tallies = node.http_app().service.counters.tallies
     assert (tallies["listTopics"].requests, tallies["listTopics"].errors) == (3, {"INVALID_REQUEST": 1})
     assert (tallies["getTopic"].requests, tallies["getTopic"].errors) == (1, {"TOPIC_NOT_FOUND": 1})
     assert tallies["listTopics"].duration.count == 3
@@ -515,9 +515,9 @@ def test_requests_that_come_to_no_operation_are_counted_under_one_name(
             ("AUTHORIZATION_FAILED", 1),
             ("TOPIC_NOT_FOUND", 1),
         ):
-            assert found.value("tailrace_requests_total", door="http", api="other", error=error) == count
+            assert found.value("tailrace_requests_total", listener="http", api="other", error=error) == count
 
     run(main())
-    counters = node.http_app().door.counters
+    counters = node.http_app().service.counters
     assert counters.requests == 2 + 3 + 1 + 1  # a WebSocket is none
     assert counters.tallies["other"].duration.count == 0  # nothing was done for them

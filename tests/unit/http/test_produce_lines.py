@@ -165,7 +165,7 @@ def test_lines_are_counted_as_one_request_with_the_error_of_its_last_line(
 ) -> None:
     async def scenario() -> None:
         await create(node)
-        tally = node.http_app().door.counters.tally("produceRecords")
+        tally = node.http_app().service.counters.tally("produceRecords")
         async with Wire.to(node) as wire:
             await wire.send(HEAD, chunk(line(1)))
             assert (await head(wire), (await row(wire))["lines"]) == (200, 1)
@@ -195,8 +195,8 @@ def test_what_has_no_end_was_not_sent(run: Run, node: Node) -> None:
             await wire.send(chunk(line(2) + line(3)[:-2]))
             assert (await row(wire))["lines"] == 2
         assert node._http is not None
-        door = node._http
-        await wait_until(lambda: not door.connections)
+        listener = node._http
+        await wait_until(lambda: not listener.connections)
         assert await values(node) == [b"1", b"2"]
 
     run(scenario())
@@ -276,7 +276,7 @@ def test_a_client_that_reads_nothing_is_given_up(run: Run, serve: Serve) -> None
         }
         await node._http._app(scope, receive, send)
         assert sent == ["http.response.start"] + 3 * ["http.response.body"]
-        assert node.http_app().door.counters.tally("produceRecords").errors == {"INVALID_REQUEST": 1}
+        assert node.http_app().service.counters.tally("produceRecords").errors == {"INVALID_REQUEST": 1}
         assert await values(node) == [b"1"] * 3
 
     run(scenario())

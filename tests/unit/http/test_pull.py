@@ -289,10 +289,10 @@ def test_a_subscription_that_is_deleted_ends_its_pulls(
     run(scenario())
 
 
-# ---- the door's place
+# ---- the listener's place
 
 
-def test_the_door_leaves_when_it_holds_nothing_and_nobody_pulls(run: Run, serve: Serve) -> None:
+def test_the_listener_leaves_when_it_holds_nothing_and_nobody_pulls(run: Run, serve: Serve) -> None:
     node, client = serve(HttpConfig(pull_idle_s=0.05))
 
     async def scenario() -> None:
@@ -310,7 +310,7 @@ def test_the_door_leaves_when_it_holds_nothing_and_nobody_pulls(run: Run, serve:
     run(scenario())
 
 
-def test_the_door_stays_while_a_pull_waits(run: Run, serve: Serve) -> None:
+def test_the_listener_stays_while_a_pull_waits(run: Run, serve: Serve) -> None:
     node, client = serve(HttpConfig(pull_idle_s=0.02))
 
     async def scenario() -> None:
@@ -324,20 +324,20 @@ def test_the_door_stays_while_a_pull_waits(run: Run, serve: Serve) -> None:
     run(scenario())
 
 
-def test_a_door_that_stops_gives_back_what_it_holds_and_has_not_failed(
+def test_a_listener_that_stops_gives_back_what_it_holds_and_has_not_failed(
     run: Run, node: Node, client: httpx.AsyncClient
 ) -> None:
     async def scenario() -> None:
         subscription = await prepare(node, client, max_deliveries=1)
         publish(node, *numbers(3))
-        door = node.http_app().door
-        puller = join_pulls(door, subscription)
+        service = node.http_app().service
+        puller = join_pulls(service, subscription)
         assert len(await puller.pull(Line().request, count=3, wait_ms=0)) == 3
         ann = Other(subscription)
-        door.stop()
+        service.stop()
         await wait_until(lambda: len(ann.got) == 3)
         assert ann.got == [(0, 1), (1, 1), (2, 1)]
-        assert find_puller(door, subscription) is None
+        assert find_puller(service, subscription) is None
 
     run(scenario())
 
@@ -372,13 +372,13 @@ def test_a_native_client_is_told_that_http_has_an_exclusive_subscription(
     run(scenario())
 
 
-def test_a_stopping_door_takes_no_place(run: Run, node: Node, client: httpx.AsyncClient) -> None:
+def test_a_stopping_listener_takes_no_place(run: Run, node: Node, client: httpx.AsyncClient) -> None:
     async def scenario() -> None:
         subscription = await prepare(node, client)
-        door = node.http_app().door
-        door.stop()
+        service = node.http_app().service
+        service.stop()
         with pytest.raises(Exception, match="stopping"):
-            join_pulls(door, subscription)
+            join_pulls(service, subscription)
 
     run(scenario())
 
@@ -436,7 +436,7 @@ def test_what_came_for_a_client_that_is_gone_goes_to_the_next_pull(
 ) -> None:
     async def scenario() -> None:
         subscription = await prepare(node, client, max_deliveries=1)
-        puller = join_pulls(node.http_app().door, subscription)
+        puller = join_pulls(node.http_app().service, subscription)
         lines = Line(), Line()
         first = asyncio.create_task(puller.pull(lines[0].request, count=2, wait_ms=LONG_MS))
         await wait_until(lambda: wanted(subscription) == 2)
@@ -457,7 +457,7 @@ def test_what_came_for_a_client_that_is_gone_goes_to_any_member_at_once(
 ) -> None:
     async def scenario() -> None:
         subscription = await prepare(node, client, max_deliveries=1, backoff_ms=LONG_MS)
-        puller, line = join_pulls(node.http_app().door, subscription), Line()
+        puller, line = join_pulls(node.http_app().service, subscription), Line()
         waiting = asyncio.create_task(puller.pull(line.request, count=2, wait_ms=LONG_MS))
         await wait_until(lambda: wanted(subscription) == 2)
         gone_with_delivery(puller, line, monkeypatch)
@@ -471,14 +471,14 @@ def test_what_came_for_a_client_that_is_gone_goes_to_any_member_at_once(
     run(scenario())
 
 
-def test_a_door_that_gave_all_back_is_not_first_in_line(
+def test_a_listener_that_gave_all_back_is_not_first_in_line(
     run: Run, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node, client = serve(HttpConfig(pull_idle_s=1_000.0))
 
     async def scenario() -> None:
         subscription = await prepare(node, client, mode="failover")
-        puller, line = join_pulls(node.http_app().door, subscription), Line()
+        puller, line = join_pulls(node.http_app().service, subscription), Line()
         ann = Other(subscription)
         waiting = asyncio.create_task(puller.pull(line.request, count=1, wait_ms=LONG_MS))
         await wait_until(lambda: wanted(subscription) == 1)
@@ -495,7 +495,7 @@ def test_what_others_pulled_stays_with_them_when_a_client_is_gone(
 ) -> None:
     async def scenario() -> None:
         subscription = await prepare(node, client, max_deliveries=1, backoff_ms=LONG_MS)
-        puller, line = join_pulls(node.http_app().door, subscription), Line()
+        puller, line = join_pulls(node.http_app().service, subscription), Line()
         publish(node, b"0")
         assert len(await puller.pull(Line().request, count=1, wait_ms=0)) == 1
         waiting = asyncio.create_task(puller.pull(line.request, count=2, wait_ms=LONG_MS))
@@ -516,7 +516,7 @@ def test_a_request_that_is_cancelled_gives_its_place_back(
 ) -> None:
     async def scenario() -> None:
         subscription = await prepare(node, client)
-        puller = join_pulls(node.http_app().door, subscription)
+        puller = join_pulls(node.http_app().service, subscription)
         waiting = asyncio.create_task(puller.pull(Line().request, count=2, wait_ms=LONG_MS))
         await wait_until(lambda: wanted(subscription) == 2)
         waiting.cancel()
@@ -550,7 +550,7 @@ def test_at_most_once_the_next_pull_gets_what_came_for_a_client_that_is_gone(
 ) -> None:
     async def scenario() -> None:
         subscription = await prepare(node, client, delivery="at_most_once")
-        puller, line = join_pulls(node.http_app().door, subscription), Line()
+        puller, line = join_pulls(node.http_app().service, subscription), Line()
         waiting = asyncio.create_task(puller.pull(line.request, count=3, wait_ms=LONG_MS))
         await wait_until(lambda: wanted(subscription) == 3)
         gone_with_delivery(puller, line, monkeypatch)
@@ -570,7 +570,7 @@ def test_at_most_once_a_client_that_was_gone_from_the_start_takes_nothing(
 ) -> None:
     async def scenario() -> None:
         subscription = await prepare(node, client, delivery="at_most_once")
-        puller, line = join_pulls(node.http_app().door, subscription), Line()
+        puller, line = join_pulls(node.http_app().service, subscription), Line()
         waiting = asyncio.create_task(puller.pull(line.request, count=1, wait_ms=LONG_MS))
         await wait_until(lambda: wanted(subscription) == 1)
         gone_with_delivery(puller, line, monkeypatch)
@@ -587,7 +587,7 @@ def test_a_seek_makes_void_what_is_kept(
 ) -> None:
     async def scenario() -> None:
         subscription = await prepare(node, client, delivery="at_most_once")
-        puller, line = join_pulls(node.http_app().door, subscription), Line()
+        puller, line = join_pulls(node.http_app().service, subscription), Line()
         waiting = asyncio.create_task(puller.pull(line.request, count=3, wait_ms=LONG_MS))
         await wait_until(lambda: wanted(subscription) == 3)
         gone_with_delivery(puller, line, monkeypatch)
@@ -612,7 +612,7 @@ def test_a_seek_in_one_partition_leaves_what_is_kept_of_the_others(
     run(scenario())
 
 
-def test_the_door_stays_with_what_it_keeps_for_the_next_pull(
+def test_the_listener_stays_with_what_it_keeps_for_the_next_pull(
     run: Run, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node, client = serve(HttpConfig(pull_idle_s=0.01))
@@ -621,7 +621,7 @@ def test_the_door_stays_with_what_it_keeps_for_the_next_pull(
         subscription = await prepare(node, client, delivery="at_most_once")
         puller = await keep(node, subscription, b"x", monkeypatch)
         await asyncio.sleep(0.1)  # some idle times
-        assert find_puller(node.http_app().door, subscription) is puller
+        assert find_puller(node.http_app().service, subscription) is puller
         assert len(await puller.pull(Line().request, count=1, wait_ms=0)) == 1
         await wait_until(lambda: not subscription.members)
 
@@ -629,7 +629,7 @@ def test_the_door_stays_with_what_it_keeps_for_the_next_pull(
 
 
 @pytest.mark.parametrize("mode", ["exclusive", "failover", "key_shared"])
-def test_the_door_gives_up_a_place_that_keeps_others_from_theirs(
+def test_the_listener_gives_up_a_place_that_keeps_others_from_theirs(
     run: Run, serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, mode: str
 ) -> None:
     node, client = serve(HttpConfig(pull_idle_s=0.01))
@@ -646,8 +646,8 @@ def test_the_door_gives_up_a_place_that_keeps_others_from_theirs(
 async def keep(
     node: Node, subscription: Subscription, value: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> Puller:
-    """Have the door keep a message of partition 0, whose client is gone."""
-    puller, line = join_pulls(node.http_app().door, subscription), Line()
+    """Have the listener keep a message of partition 0, whose client is gone."""
+    puller, line = join_pulls(node.http_app().service, subscription), Line()
     waiting = asyncio.create_task(puller.pull(line.request, count=1, wait_ms=LONG_MS))
     await wait_until(lambda: wanted(subscription) == 1)
     gone_with_delivery(puller, line, monkeypatch)

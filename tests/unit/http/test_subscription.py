@@ -269,7 +269,7 @@ def test_what_nobody_holds_cannot_be_refused_or_extended(
             body["extend_ms"] = 1000
         assert list((await post(client, f"/work/{verb}", **body)).values()) == [0]
         (member,) = node.broker.subscriptions.known("work").members
-        member.leave(failed=False)  # the door has left, as it does when it is idle
+        member.leave(failed=False)  # the listener has left, as it does when it is idle
         assert list((await post(client, f"/work/{verb}", **body)).values()) == [0]
 
     run(scenario())

@@ -15,7 +15,7 @@ from tests.unhurried import UnhurriedLoop
 
 from tailrace.broker import Broker, BrokerConfig, NewTopic, Node
 from tailrace.cluster import SqliteMetadata
-from tailrace.kafka import DoorConfig, KafkaListener
+from tailrace.kafka import KafkaConfig, KafkaListener
 from tailrace.kafka.connection import Connection
 from tailrace.model import BrokerId, Offset, PartitionExists, PartitionId
 from tailrace.records import build_batch
@@ -200,7 +200,7 @@ class Rig:
 def play(
     scenario: Callable[[Rig], Awaitable[None]],
     *,
-    config: DoorConfig | None = None,
+    config: KafkaConfig | None = None,
     uv: bool = False,
     partitions: int = 2,
     values: Mapping[str, str] | None = None,

@@ -10,7 +10,7 @@ import struct
 import pytest
 from tests.unit.kafka.rig import TOPIC, Client, Rig, batch, fetch_body, play, produce_body
 
-from tailrace.kafka import DoorConfig
+from tailrace.kafka import KafkaConfig
 from tailrace.kafka.handlers import metadata, produce
 from tailrace.model import ErrorCode, StorageError
 from tailrace.wire.kafka import (
@@ -294,7 +294,7 @@ def test_a_produce_is_answered_at_its_timeout_and_the_connection_goes_on() -> No
         slow = client.send(PRODUCE, 9, produce_body({0: batch()}, timeout_ms=60_000))
         fast = client.send(PRODUCE, 9, produce_body({0: batch(), 1: batch()}, timeout_ms=20))
         await rig.wait_until(lambda: rig.log(1).end_offset == 1)
-        assert rig.listener.door.produced.requests == 0, "counted when their answers are known"
+        assert rig.listener.service.produced.requests == 0, "counted when their answers are known"
         await asyncio.sleep(0.05)
         rig.log(0).settle(1)  # the first one
         assert (await client.receive(PRODUCE, 9))[0] == slow
@@ -303,7 +303,7 @@ def test_a_produce_is_answered_at_its_timeout_and_the_connection_goes_on() -> No
         assert found == fast
         assert (late.error_code, late.base_offset) == (ErrorCode.REQUEST_TIMED_OUT, -1)
         assert (fine.error_code, fine.base_offset) == (ErrorCode.NONE, 0)
-        tally = rig.listener.door.produced
+        tally = rig.listener.service.produced
         assert (tally.requests, tally.errors) == (2, {"REQUEST_TIMED_OUT": 1})
         assert rig.listener.budget.used == 0
         assert await is_alive(client)
@@ -329,7 +329,7 @@ def test_at_the_bound_of_unanswered_requests_no_more_are_taken(uv: bool) -> None
         await client.receive(PRODUCE, 9)
         assert rig.log(0).end_offset == 20 and rig.listener.budget.used == 0
 
-    play(scenario, config=DoorConfig(unanswered_requests_max=5), uv=uv)
+    play(scenario, config=KafkaConfig(unanswered_requests_max=5), uv=uv)
 
 
 def test_requests_over_the_bound_that_came_in_one_piece_are_all_answered() -> None:
@@ -338,7 +338,7 @@ def test_requests_over_the_bound_that_came_in_one_piece_are_all_answered() -> No
         wanted = [client.send(METADATA, 9, metadata_body()) for _ in range(10)]
         assert [(await client.receive(METADATA, 9))[0] for _ in wanted] == wanted
 
-    play(scenario, config=DoorConfig(unanswered_requests_max=3))
+    play(scenario, config=KafkaConfig(unanswered_requests_max=3))
 
 
 def test_at_the_bound_of_unanswered_bytes_no_more_are_taken() -> None:
@@ -357,7 +357,7 @@ def test_at_the_bound_of_unanswered_bytes_no_more_are_taken() -> None:
         for _ in range(10):
             await client.receive(PRODUCE, 9)
 
-    play(scenario, config=DoorConfig(unanswered_bytes_max=1000))
+    play(scenario, config=KafkaConfig(unanswered_bytes_max=1000))
 
 
 @both_loops
@@ -382,7 +382,7 @@ def test_the_nodes_budget_stops_reading_and_goes_on_in_order(uv: bool) -> None:
         assert offsets == [0, 1, 2]
         assert rig.listener.budget.used == 0
 
-    play(scenario, config=DoorConfig(request_bytes_max=1000, small_request_bytes=1), uv=uv)
+    play(scenario, config=KafkaConfig(request_bytes_max=1000, small_request_bytes=1), uv=uv)
 
 
 def test_who_leaves_while_waiting_for_budget_leaves_nothing_behind() -> None:
@@ -401,7 +401,7 @@ def test_who_leaves_while_waiting_for_budget_leaves_nothing_behind() -> None:
         assert await is_alive(third) and rig.log(0).end_offset == 1
         await rig.wait_until(lambda: rig.listener.budget.used == 0)
 
-    play(scenario, config=DoorConfig(request_bytes_max=1000, small_request_bytes=1))
+    play(scenario, config=KafkaConfig(request_bytes_max=1000, small_request_bytes=1))
 
 
 def test_who_leaves_with_a_batch_under_way_counts_until_it_is_durable() -> None:
@@ -440,7 +440,7 @@ def test_the_turn_ends_and_goes_on(uv: bool) -> None:
             body = (await client.receive(PRODUCE, 9))[1]
             assert read_produce_response(body, 9).topics[0][1][0].base_offset == offset
 
-    play(scenario, config=DoorConfig(turn_requests=3, turn_bytes=1000), uv=uv)
+    play(scenario, config=KafkaConfig(turn_requests=3, turn_bytes=1000), uv=uv)
 
 
 @both_loops
@@ -566,7 +566,7 @@ def test_a_crowd_of_long_polls_leaves_the_budget_to_those_who_produce() -> None:
             await reader.receive(FETCH, 12)
         assert rig.listener.budget.used == 0
 
-    play(scenario, config=DoorConfig(request_bytes_max=300, small_request_bytes=1))
+    play(scenario, config=KafkaConfig(request_bytes_max=300, small_request_bytes=1))
 
 
 def test_members_that_wait_for_a_rebalance_leave_the_budget_to_others() -> None:
@@ -590,7 +590,7 @@ def test_members_that_wait_for_a_rebalance_leave_the_budget_to_others() -> None:
 
     play(
         scenario,
-        config=DoorConfig(request_bytes_max=1000, small_request_bytes=1),
+        config=KafkaConfig(request_bytes_max=1000, small_request_bytes=1),
         values={"group.initial.rebalance.delay.ms": "60000"},
     )
 

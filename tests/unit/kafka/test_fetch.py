@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from tests.unit.kafka.rig import TOPIC, Rig, batch, fetch_body, only, play, produce_body
 
-from tailrace.kafka import DoorConfig
+from tailrace.kafka import KafkaConfig
 from tailrace.model import ErrorCode, LogDamaged, Offset, StorageError
 from tailrace.records import iter_batches
 from tailrace.storage import Slice
@@ -81,7 +81,7 @@ def test_a_reply_is_never_larger_than_the_listener_allows() -> None:
             await client.produce(batch(b"x" * 1000))
         assert len(offsets_in(only(await client.fetch({0: 0}, max_bytes=2**31 - 1)))) == 2
 
-    play(scenario, config=DoorConfig(fetch_bytes_max=2500))
+    play(scenario, config=KafkaConfig(fetch_bytes_max=2500))
 
 
 def test_nothing_at_or_above_the_high_watermark_is_sent() -> None:
@@ -398,7 +398,7 @@ def test_a_fetch_of_too_many_partitions_ends_its_connection() -> None:
         assert await client.wait_closed() == b""
         assert len((await other.fetch(dict.fromkeys(range(10), 0))).topics[0][1]) == 10
 
-    play(scenario, config=DoorConfig(session_partitions_max=10))
+    play(scenario, config=KafkaConfig(session_partitions_max=10))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.kafka.rig import Rig, batch, play, produce_body
 
-from tailrace.kafka import DoorConfig
+from tailrace.kafka import KafkaConfig
 from tailrace.wire.kafka import PRODUCE, encode, read_produce_response
 from tailrace.wire.kafka.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from tailrace.wire.kafka.messages.metadata import MetadataRequest
@@ -19,7 +19,7 @@ def metadata_body() -> bytes:
 
 
 LARGE = batch(b"v" * 70_000)
-ONE_LARGE = DoorConfig(large_requests_bytes_max=100_000)
+ONE_LARGE = KafkaConfig(large_requests_bytes_max=100_000)
 
 
 @both_loops
@@ -83,7 +83,7 @@ def test_what_waits_is_not_written_over_by_what_others_send(uv: bool) -> None:
         ((_, (result,)),) = read_produce_response(answer, 9).topics
         assert (result.error_code, result.base_offset) == (0, 1)
 
-    play(scenario, config=DoorConfig(small_request_bytes=1000, large_requests_bytes_max=6000), uv=uv)
+    play(scenario, config=KafkaConfig(small_request_bytes=1000, large_requests_bytes_max=6000), uv=uv)
 
 
 def test_a_request_larger_than_the_bound_is_served_alone() -> None:

@@ -11,7 +11,7 @@ import struct
 import pytest
 from tests.unit.kafka.rig import TOPIC, Rig, batch, fetch_body, play, produce_body
 
-from tailrace.kafka import DoorConfig, KafkaListener
+from tailrace.kafka import KafkaConfig, KafkaListener
 from tailrace.model import ConfigError
 from tailrace.wire.kafka import FETCH, PRODUCE
 from tailrace.wire.kafka.messages.metadata import MetadataRequest
@@ -40,7 +40,7 @@ def test_connections_past_the_bound_are_closed_and_the_others_go_on(
         assert (await newcomer.ask(METADATA, MetadataRequest(topics=[]))).controller_id == 1
 
     with caplog.at_level(logging.WARNING):
-        play(scenario, config=DoorConfig(connections_max=3), uv=uv)
+        play(scenario, config=KafkaConfig(connections_max=3), uv=uv)
     assert caplog.text.count("connections refused") == 1  # once per burst
 
 
@@ -55,7 +55,7 @@ def test_one_address_may_have_a_bound_of_its_own() -> None:
         fourth = await rig.connect()
         assert (await fourth.ask(METADATA, MetadataRequest(topics=[]))).controller_id == 1
 
-    play(scenario, config=DoorConfig(connections_per_address_max=2))
+    play(scenario, config=KafkaConfig(connections_per_address_max=2))
 
 
 @both_loops
@@ -74,7 +74,7 @@ def test_idle_connections_are_closed_and_busy_ones_are_not(uv: bool) -> None:
         await polling.receive(FETCH, 12)
         await rig.wait_until(lambda: rig.listener.counters.connections == 0)  # in their turn
 
-    play(scenario, config=DoorConfig(idle_timeout_s=3), uv=uv)
+    play(scenario, config=KafkaConfig(idle_timeout_s=3), uv=uv)
 
 
 def test_a_client_that_talks_now_and_then_stays() -> None:
@@ -84,7 +84,7 @@ def test_a_client_that_talks_now_and_then_stays() -> None:
             await asyncio.sleep(0.05)
             await client.ask(METADATA, MetadataRequest(topics=[]))
 
-    play(scenario, config=DoorConfig(idle_timeout_s=0.2))
+    play(scenario, config=KafkaConfig(idle_timeout_s=0.2))
 
 
 def test_a_frame_that_does_not_come_to_an_end_is_not_waited_for() -> None:
@@ -103,7 +103,7 @@ def test_a_frame_that_does_not_come_to_an_end_is_not_waited_for() -> None:
         dripping.cancel()
         assert rig.listener.budget.used == 0
 
-    play(scenario, config=DoorConfig(frame_timeout_s=0.1, idle_timeout_s=0.8))
+    play(scenario, config=KafkaConfig(frame_timeout_s=0.1, idle_timeout_s=0.8))
 
 
 def test_a_client_that_does_not_read_is_idle_in_the_end() -> None:
@@ -116,7 +116,7 @@ def test_a_client_that_does_not_read_is_idle_in_the_end() -> None:
             client.send(FETCH, 12, fetch_body({0: 0}, max_bytes=10_000_000, partition_max_bytes=10_000_000))
         await rig.wait_until(lambda: rig.listener.counters.connections == 0)
 
-    play(scenario, config=DoorConfig(idle_timeout_s=0.3))
+    play(scenario, config=KafkaConfig(idle_timeout_s=0.3))
 
 
 @pytest.mark.parametrize("other", ["ours", "somebody's"])
@@ -202,7 +202,7 @@ def test_what_does_not_leave_in_time_is_cut_off() -> None:
         rig.log(0).settle()
         await rig.wait_until(lambda: rig.listener.budget.used == 0)
 
-    play(scenario, config=DoorConfig(close_grace_s=0.05))
+    play(scenario, config=KafkaConfig(close_grace_s=0.05))
 
 
 def test_a_handler_that_hangs_ends_with_the_listener(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +223,7 @@ def test_a_handler_that_hangs_ends_with_the_listener(monkeypatch: pytest.MonkeyP
         assert ended.is_set() and await client.wait_closed() == b""
         assert rig.listener.budget.used == 0
 
-    play(scenario, config=DoorConfig(close_grace_s=0.05))
+    play(scenario, config=KafkaConfig(close_grace_s=0.05))
 
 
 def test_a_listener_that_was_never_started_closes() -> None:

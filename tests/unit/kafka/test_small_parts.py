@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from tailrace.broker import Broker, Node
-from tailrace.kafka import Call, DoorConfig
+from tailrace.kafka import Call, KafkaConfig
 from tailrace.kafka.cache import ReplyCache
 from tailrace.kafka.config import split_address
 from tailrace.kafka.errors import error_of
@@ -41,11 +41,11 @@ def call(advertised: str = "auto") -> Call:
 )
 def test_settings_out_of_bounds_are_refused_by_name(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
-        DoorConfig(**wrong)  # type: ignore[arg-type]
+        KafkaConfig(**wrong)  # type: ignore[arg-type]
 
 
 def test_bounds_that_may_be_zero() -> None:
-    DoorConfig(connections_per_address_max=0, close_grace_s=0)
+    KafkaConfig(connections_per_address_max=0, close_grace_s=0)
 
 
 def test_addresses_are_split() -> None:

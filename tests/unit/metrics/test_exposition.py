@@ -19,7 +19,7 @@ from tailrace.metrics.loop_lag import LoopLag
 from tailrace.metrics.observed import Observed
 from tailrace.metrics.snapshot import Bounds
 from tailrace.model import BrokerId, TopicPartition
-from tailrace.net import DoorCounters
+from tailrace.net import ListenerCounters
 from tailrace.storage.memory import MemoryStorage
 from tailrace.testing import FakeClock
 
@@ -29,12 +29,12 @@ Samples = list[tuple[dict[str, str], float]]
 
 
 class Rig:
-    """A broker, a door nobody comes through, and who shows both."""
+    """A broker, a listener nobody comes through, and who shows both."""
 
     def __init__(self, broker: Broker, bounds: Bounds | None) -> None:
         self.broker = broker
-        self.door = DoorCounters()
-        observed = Observed(broker=broker, doors={"kafka": self.door})
+        self.listener = ListenerCounters()
+        observed = Observed(broker=broker, listeners={"kafka": self.listener})
         self._exporter = Exporter(observed, LoopLag(broker.clock), bounds=bounds)
 
     async def find(self, name: str) -> Samples:
@@ -88,11 +88,11 @@ def test_an_api_that_is_called_for_the_first_time_meanwhile_does_no_harm() -> No
     async def use(it: Rig) -> None:
         async def call_others() -> None:
             for number in range(1000):
-                it.door.tally(f"later {number}").note(0.001)
+                it.listener.tally(f"later {number}").note(0.001)
                 await asyncio.sleep(0)
 
         for number in range(20):
-            it.door.tally(f"api {number}").note(0.001)
+            it.listener.tally(f"api {number}").note(0.001)
         calling = asyncio.create_task(call_others())
         found = await it.find("tailrace_request_duration_seconds_count")
         assert len(found) >= 20
@@ -103,7 +103,7 @@ def test_an_api_that_is_called_for_the_first_time_meanwhile_does_no_harm() -> No
 
 def test_an_error_that_is_answered_for_the_first_time_meanwhile_does_no_harm() -> None:
     async def use(it: Rig) -> None:
-        tally = it.door.tally("Fetch")
+        tally = it.listener.tally("Fetch")
 
         async def fail_otherwise() -> None:
             for number in range(1000):

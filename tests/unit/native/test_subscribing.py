@@ -1,4 +1,4 @@
-"""Subscriptions through the native door: joining, deliveries, settling, pulling, moving, over sockets."""
+"""Subscriptions through the native listener: joining, deliveries, settling, pulling, moving, over sockets."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class WebClient:
 
     def __init__(self, rig: Rig) -> None:
         self.socket = FakeSocket()
-        self.shell = WebSocketShell(rig.listener.door, self.socket)
+        self.shell = WebSocketShell(rig.listener.service, self.socket)
         self.serving = asyncio.create_task(self.shell.serve())
         self.sequences = itertools.count(1)
         self._reader = FrameReader(1 << 26)
@@ -313,7 +313,7 @@ def test_a_mistake_while_sending_is_told_too(
             client.say("describe", what="topics")
             await client.serving
         assert client.socket.closed is not None and client.socket.closed[0] == 1011
-        assert rig.listener.door.counters.failures == 1
+        assert rig.listener.service.counters.failures == 1
 
     play(scenario)
     assert "request failed" in caplog.text

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tailrace.broker.configs import TOPIC_CONFIGS, log_config, topic_settings
-from tailrace.kafka import DoorConfig
+from tailrace.kafka import KafkaConfig
 from tailrace.server.assembly import (
     NODE_ID,
     broker_config,
-    door_config,
+    kafka_config,
     metadata_path,
     node_values,
     nodes,
@@ -37,7 +37,7 @@ def test_every_broker_setting_reaches_a_part(name: str) -> None:
     fields = [field for field in broker.__slots__ if field != "values"]
     assert (
         any(getattr(broker, field) != getattr(other, field) for field in fields)
-        or door_config(plain) != door_config(changed)
+        or kafka_config(plain) != kafka_config(changed)
         or storage_config(plain) != storage_config(changed)
         or topic_settings({}, broker.values) != topic_settings({}, other.values)
     )
@@ -69,10 +69,10 @@ def test_every_topic_default_has_a_node_wide_name() -> None:
     assert all(TOPIC_CONFIGS[name].server_default for name in names)
 
 
-def test_the_door_keeps_its_own_bounds_unless_they_are_set() -> None:
-    assert door_config(ServerConfig()) == DoorConfig()
-    door = door_config(ServerConfig(broker={"connections.max.idle.ms": "1500", "max.connections": "3"}))
-    assert (door.idle_timeout_s, door.connections_max) == (1.5, 3)
+def test_the_listener_keeps_its_own_bounds_unless_they_are_set() -> None:
+    assert kafka_config(ServerConfig()) == KafkaConfig()
+    made = kafka_config(ServerConfig(broker={"connections.max.idle.ms": "1500", "max.connections": "3"}))
+    assert (made.idle_timeout_s, made.connections_max) == (1.5, 3)
 
 
 def test_the_fsync_of_the_directory_is_the_node_s() -> None:

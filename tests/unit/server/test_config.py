@@ -123,7 +123,7 @@ def test_everything_reaches_the_server(tmp_path: Path) -> None:
     )
 
 
-def test_an_http_door_that_is_switched_off_has_no_port(tmp_path: Path) -> None:
+def test_an_http_listener_that_is_switched_off_has_no_port(tmp_path: Path) -> None:
     assert read(tmp_path, "[http]\nenabled = false\nport = 8081\n").server().http_port is None
 
 

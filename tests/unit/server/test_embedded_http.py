@@ -1,4 +1,4 @@
-"""The HTTP door of an embedded broker: on a port of its own, and mounted in an app of its loop or another."""
+"""The HTTP listener of an embedded broker: on its own port, and mounted in an app of its loop or another."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ HOSTILE = "first\nsecond\r\x1b[31mred\x00\x85\u2028"
 
 
 def record(message: str, *args: object, error: BaseException | None = None) -> logging.LogRecord:
-    made = logging.LogRecord("tailrace.kafka.door", logging.WARNING, "x.py", 1, message, args, None)
+    made = logging.LogRecord("tailrace.kafka.listener", logging.WARNING, "x.py", 1, message, args, None)
     made.created, made.msecs = 0.25, 250.0
     if error is not None:
         made.exc_info = (type(error), error, error.__traceback__)
@@ -23,7 +23,7 @@ def record(message: str, *args: object, error: BaseException | None = None) -> l
 
 def test_a_text_line_says_when_how_grave_where_and_what() -> None:
     line = TextFormatter().format(record("closed %s: %d bytes", "peer", 7))
-    assert line == "1970-01-01T00:00:00.250 WARNING kafka.door closed peer: 7 bytes"
+    assert line == "1970-01-01T00:00:00.250 WARNING kafka.listener closed peer: 7 bytes"
 
 
 def test_a_json_line_is_one_object() -> None:
@@ -31,7 +31,7 @@ def test_a_json_line_is_one_object() -> None:
     assert row == {
         "time": "1970-01-01T00:00:00.250Z",
         "level": "warning",
-        "logger": "tailrace.kafka.door",
+        "logger": "tailrace.kafka.listener",
         "message": "closed peer",
     }
 

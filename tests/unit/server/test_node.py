@@ -21,7 +21,7 @@ DEADLINE_S = 120.0
 
 
 def test_a_member_that_waits_for_others_is_sent_away_when_the_node_closes(tmp_path: Path) -> None:
-    """Doors wait some seconds for replies under way: one that nobody will complete must not cost that."""
+    """Listeners wait some seconds for replies under way: one that nobody will complete must not cost that."""
 
     async def scenario() -> None:
         delay = {"group.initial.rebalance.delay.ms": "60000"}

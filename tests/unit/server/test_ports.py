@@ -11,7 +11,7 @@ import pytest
 from tailrace.server.ports import FILE_NAME, Ports, read_ports, remove_ports, write_ports
 
 
-def test_the_file_has_every_door_with_null_for_those_that_are_not_there(tmp_path: Path) -> None:
+def test_the_file_has_every_listener_with_null_for_those_that_are_not_there(tmp_path: Path) -> None:
     write_ports(tmp_path, Ports(pid=812, kafka=9092))
     assert json.loads((tmp_path / "tailrace.ports.json").read_text()) == {
         "pid": 812,

@@ -36,7 +36,7 @@ def stats(**fields: float) -> Stats:
     return Stats(**{**values, "lag": 14, "produce_p99_ms": 2.1, **fields})  # type: ignore[arg-type]
 
 
-def test_the_screen_tells_the_doors_that_exist() -> None:
+def test_the_screen_tells_the_listeners_that_exist() -> None:
     assert list(screen_lines(FACTS)) == [
         f"tailrace {tailrace.__version__}   single node   data ./data   fsync commit   accel yes",
         "  Kafka    127.0.0.1:9092           bootstrap.servers=127.0.0.1:9092",

@@ -28,7 +28,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 import tailrace
 from tailrace.broker import NewTopic
 from tailrace.client import AsyncClient
-from tailrace.http import Door
+from tailrace.http import HttpService
 from tailrace.model import TailraceError
 from tailrace.server.config import ServerConfig
 from tailrace.server.node import Node
@@ -220,7 +220,7 @@ def test_requests_by_kafka_are_spans_and_headers_of_records_stay_as_they_were(co
     assert span.parent_span_id == b""  # a batch may hold records of many traces
     assert span.trace_id.hex() != TRACE
     assert attributes_of(span) == {
-        "tailrace.door": "kafka",
+        "tailrace.listener": "kafka",
         "tailrace.api": "Produce",
         "tailrace.requests": 1,
     }
@@ -253,7 +253,7 @@ def test_requests_by_kafka_that_are_refused_say_why(collector: Collector) -> Non
     assert produced.status.code == deleted.status.code == ERROR
 
 
-def test_requests_by_the_native_door_are_spans_with_their_errors(collector: Collector) -> None:
+def test_requests_by_the_native_listener_are_spans_with_their_errors(collector: Collector) -> None:
     async def use(node: Node, client: httpx.AsyncClient) -> None:
         async with AsyncClient(port=node.native_port) as native:
             await native.create_topic("jobs")
@@ -331,7 +331,7 @@ def test_a_histogram_has_the_same_buckets(collector: Collector) -> None:
     metric = collector.metrics["tailrace_request_duration_seconds"]
     assert metric.unit == "s"
     (point,) = [each for each in metric.histogram.data_points if attributes_of(each)["api"] == "listTopics"]
-    assert attributes_of(point) == {"door": "http", "api": "listTopics"}
+    assert attributes_of(point) == {"listener": "http", "api": "listTopics"}
     assert list(point.explicit_bounds) == [float(le) for le in shown if le != "+Inf"]
     total, cumulative = 0, []
     for count in point.bucket_counts:
@@ -372,7 +372,7 @@ def test_a_node_says_who_it_is(collector: Collector, monkeypatch: pytest.MonkeyP
     assert [found["service.instance.id"]] == instances
 
 
-def test_a_node_without_an_http_door_sends_too(collector: Collector, tmp_path: Path) -> None:
+def test_a_node_without_an_http_listener_sends_too(collector: Collector, tmp_path: Path) -> None:
     async def main() -> None:
         config = ServerConfig(
             data_dir=tmp_path, kafka_port=0, native_port=0, telemetry_endpoint=collector.endpoint
@@ -519,15 +519,15 @@ def test_what_a_collector_that_is_away_misses_is_bounded() -> None:
 
 def test_nothing_stays_behind(collector: Collector) -> None:
     async def use(node: Node, client: httpx.AsyncClient) -> None:
-        doors.append(node.http_app().door)
+        services.append(node.http_app().service)
         await client.get("/api/v1/topics")
 
     before = set(threading.enumerate())
-    doors: list[Door] = []
+    services: list[HttpService] = []
     play(collector, use)
-    (door,) = doors
-    assert door.trace is None
-    assert [counters.trace for counters in door.observed.doors.values()] == [None, None, None]
+    (service,) = services
+    assert service.trace is None
+    assert [counters.trace for counters in service.observed.listeners.values()] == [None, None, None]
     for thread in set(threading.enumerate()) - before:
         if thread.name.startswith("telemetry"):
             thread.join(DEADLINE_S)

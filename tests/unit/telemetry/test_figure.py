@@ -47,11 +47,11 @@ def test_a_histogram_has_what_fell_into_each_bucket() -> None:
     durations = Durations()
     for seconds in (0.00005, 0.0002, 0.0002, 100.0):
         durations.observe(seconds)
-    (metric,) = convert(*histogram("wait_seconds", "Waits.", [({"door": "http"}, durations)]))
+    (metric,) = convert(*histogram("wait_seconds", "Waits.", [({"listener": "http"}, durations)]))
     assert isinstance(metric.data, Histogram)
     assert metric.unit == "s"
     (point,) = metric.data.data_points
-    assert point.attributes == {"door": "http"}
+    assert point.attributes == {"listener": "http"}
     assert list(point.bucket_counts) == durations.counts
     assert len(point.explicit_bounds) == len(durations.counts) - 1
     assert (point.count, point.sum) == (4, durations.sum_s)

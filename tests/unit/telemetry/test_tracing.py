@@ -153,12 +153,12 @@ def test_a_trace_carries_on_what_else_its_caller_knows() -> None:
     assert span.context.trace_state.get("a") == "1"
 
 
-# ---- the other doors
+# ---- the other listeners
 
 
-def test_a_span_of_another_door_lies_where_the_request_was() -> None:
+def test_a_span_of_another_listener_lies_where_the_request_was() -> None:
     buffer = SpanBuffer(100, lambda: None)
-    RequestTrace(tracer_of(buffer), door="kafka", one_in=1)("Fetch", 2.5, error="NOT_LEADER_OR_FOLLOWER")
+    RequestTrace(tracer_of(buffer), listener="kafka", one_in=1)("Fetch", 2.5, error="NOT_LEADER_OR_FOLLOWER")
     (span,) = buffer.take()
     assert span.name == "kafka Fetch"
     assert span.start_time is not None and span.end_time is not None
@@ -170,7 +170,7 @@ def test_a_span_of_another_door_lies_where_the_request_was() -> None:
 
 def test_one_of_so_many_has_a_span(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = SpanBuffer(1000, lambda: None)
-    trace = RequestTrace(tracer_of(buffer), door="kafka", one_in=10)
+    trace = RequestTrace(tracer_of(buffer), listener="kafka", one_in=10)
     drawn = iter([place / 100 for place in range(100)])
     monkeypatch.setattr("tailrace.telemetry.tracing.random.random", lambda: next(drawn))
     for _ in range(100):

@@ -1,7 +1,7 @@
 """Tailrace under the loads: its `Messaging` by `AsyncClient`, and what a reader wants to know of the broker.
 
-The native door makes topics and does not delete them, so that is done by the Kafka door, where its address is
-known.
+The native listener creates topics and does not delete them, so the Kafka listener does that, where its
+address is known.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _DELETE_TIMEOUT_S = 10.0  # a broker that has died should not keep us for long
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeSubject:
-    """A broker whose native door answered."""
+    """A broker whose native listener answered."""
 
     node: Address
-    bootstrap: str | None  # its Kafka door
+    bootstrap: str | None  # its Kafka listener
     processes: Sequence[Process]
     timeout_s: float
 
@@ -120,8 +120,8 @@ class TailraceMessaging:
 
 
 async def delete_topic(bootstrap: str | None, name: str) -> None:
-    """Delete a topic; BrokerError or ClientError if it stays, as it does if that door is another broker's."""
+    """Delete a topic; BrokerError or ClientError if it stays, as it does if `bootstrap` is another broker."""
     if bootstrap is None:
-        raise ClientError(f"topic {name} can be deleted by the Kafka door only")
+        raise ClientError(f"topic {name} can be deleted by the Kafka listener only")
     async with KafkaClient(bootstrap, client_id=CLIENT_ID, request_timeout_s=_DELETE_TIMEOUT_S) as kafka:
         await admin.delete_topic(kafka, name)

@@ -1,6 +1,6 @@
 """Classic Kafka consumer groups: who reads which partitions, and how far everybody has come.
 
-`api.py`          the values that the doors and the coordinator exchange: read this one first
+`api.py`          the values that the listeners and the coordinator exchange: read this one first
 `coordinator.py`  `GroupCoordinator`: performs what the groups decide, in one event loop
 `group.py`        one group, a pure state machine; `state.py` its states, `roster.py` and `member.py` who
                   belongs to it, `waiting.py` who waits in it, `effects.py` what it asks for

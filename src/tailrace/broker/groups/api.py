@@ -1,4 +1,4 @@
-"""What the doors and the group coordinator say to each other: plain values, free of wire types.
+"""What the listeners and the group coordinator say to each other: plain values, free of wire types.
 
 `GroupCoordinator` offers, and a handler only translates (what is marked `async` may wait, the rest never do):
 

@@ -189,7 +189,7 @@ def _check_connections(figures: Figures) -> Iterator[_Check]:
     most = figures.connections_max
     if not figures.connections or not most:
         return
-    door, count = max(figures.connections.items(), key=lambda each: each[1])
+    listener, count = max(figures.connections.items(), key=lambda each: each[1])
     status = judge_share(count / most)
     listed = ", ".join(f"{name} {number:,}" for name, number in sorted(figures.connections.items()))
     yield _Check(
@@ -202,7 +202,7 @@ def _check_connections(figures: Figures) -> Iterator[_Check]:
             else "",
         ),
         limit="connections",
-        sentence=f"the {door} door has {count:,} of at most {most:,} connections",
+        sentence=f"the {listener} listener has {count:,} of at most {most:,} connections",
     )
 
 

@@ -30,8 +30,8 @@ class Figures:
     memory_bytes_max: int | None = None  # of the machine, or of the group of processes
     descriptors: int | None = None
     descriptors_max: int | None = None  # None: no limit
-    connections: Mapping[str, int] = field(default_factory=dict)  # by door
-    connections_max: int | None = None  # of each door
+    connections: Mapping[str, int] = field(default_factory=dict)  # by listener
+    connections_max: int | None = None  # of each listener
 
     # Consumers.
     lag: int | None = None

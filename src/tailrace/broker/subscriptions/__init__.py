@@ -16,7 +16,7 @@ At work:
 `retained`              what was delivered and is not settled, kept for delivering it again
 `subscribed_partition`  machine, feed and cursor of one partition
 `member`, `delivery`    who takes messages, and what passes between him and the subscription
-`pulling`               messages that somebody asks for, whichever door he came through
+`pulling`               messages that a client asks for, by any listener
 `intake`                which partition the next new message comes from
 `at_most_once`          messages that leave when the cursor past them is durable
 `subscription`          a turn: times, new messages, members

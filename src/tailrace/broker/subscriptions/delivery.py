@@ -1,4 +1,4 @@
-"""What passes between a subscription and whoever it delivers to. No wire types: doors translate."""
+"""What passes between a subscription and whoever it delivers to. No wire types: listeners translate."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Notice:
 
 
 class Recipient(Protocol):
-    """A member's side of a subscription, kept by a door. Called in the loop; must not wait."""
+    """A member's side of a subscription, kept by a listener. Called in the loop; must not wait."""
 
     @property
     def name(self) -> str:

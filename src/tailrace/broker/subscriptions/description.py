@@ -99,7 +99,7 @@ def _show_partition(each: SubscribedPartition) -> dict[str, Any]:
 
 
 def _show_letter(letter: Record) -> dict[str, Any]:
-    """The record as every door shows records, and what our headers say. Where it lies is known."""
+    """The record as every listener shows records, and what our headers say. Where it lies is known."""
     row = record_row("", 0, letter)
     del row["topic"], row["partition"]
     return {**row, **read_dead_letter(letter)}

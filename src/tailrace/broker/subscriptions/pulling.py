@@ -1,4 +1,4 @@
-"""Messages that somebody asks for: the pulls of one member, whichever door they came through.
+"""Messages that somebody asks for: the pulls of one member, whichever listener they came through.
 
 Who pulls is a member without credit, and his pulls are served in the order of asking: a delivery goes to the
 oldest that is not full. A pull ends when it is full, when its time is over, or when it has got something and
@@ -30,7 +30,7 @@ _COLD_WAIT_S = 0.1
 
 
 class Pull:
-    """One request for messages; a door adds what it needs to answer it."""
+    """One request for messages; a listener adds what it needs to answer it."""
 
     __slots__ = ("got", "timer", "wanted")
 

@@ -1,4 +1,4 @@
-"""One connection to the native door: requests out, replies, deliveries and heartbeats in.
+"""One connection to the native listener: requests out, replies, deliveries and heartbeats in.
 
 Every request has a sequence of its own, and whoever waits for the reply is kept under it in `_awaiting`:
 replies come in any order. A DATA goes to the request that pulled it, else to the owner. A frame that nobody

@@ -7,7 +7,7 @@
 `tails`      all of them, and their share of the loop's time
 `start`      where a request wants to begin
 `sse`        a tail as server-sent events          `websocket`  a tail, or a native session, as WebSocket
-`port`       what the native door is to this package
+`port`       what the native listener is to this package
 """
 
 from tailrace.http.live.sse import OPERATIONS

@@ -1,4 +1,4 @@
-"""What the WebSocket of the native session needs of the native door, which this package does not import."""
+"""What a WebSocket of the native protocol needs of the native listener, which is not imported here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MessageSocket(Protocol):
 
 
 class NativeShell(Protocol):
-    """One client of the native door that came by WebSocket."""
+    """One client of the native listener that came by WebSocket."""
 
     async def serve(self) -> None:
         """Returns when it is over."""

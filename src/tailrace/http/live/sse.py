@@ -23,13 +23,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from tailrace.http.disconnect import wait_disconnect
-from tailrace.http.door import Door, Stream
 from tailrace.http.error import Code
 from tailrace.http.live.entry import Entry
 from tailrace.http.live.ring import Run
 from tailrace.http.live.start import TailQuery, open_tail
 from tailrace.http.live.tail import Portion, Tail, TailEnded
 from tailrace.http.operation import EVENT_STREAM, Call, NoBody, Operation
+from tailrace.http.service import HttpService, Stream
 
 _KEEP_ALIVE = b": keep-alive\n\n"
 _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
@@ -38,8 +38,8 @@ _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 async def tail_topic(call: Call[TailQuery, NoBody]) -> Response:
     name = call.params["topic"]
     last_event_id = call.request.headers.get("last-event-id")
-    stream, tail = await open_tail(call.door, name, call.query, last_event_id=last_event_id)
-    return EventStream(call.door, stream, tail, name=name)
+    stream, tail = await open_tail(call.service, name, call.query, last_event_id=last_event_id)
+    return EventStream(call.service, stream, tail, name=name)
 
 
 class EventStream(Response):
@@ -47,10 +47,10 @@ class EventStream(Response):
 
     media_type = EVENT_STREAM
 
-    def __init__(self, door: Door, stream: Stream, tail: Tail, *, name: str) -> None:
+    def __init__(self, service: HttpService, stream: Stream, tail: Tail, *, name: str) -> None:
         super().__init__(headers=_HEADERS)
         del self.headers["content-length"]
-        self._keepalive_s = door.config.keepalive_s
+        self._keepalive_s = service.config.keepalive_s
         self._stream = stream
         self._tail = tail
         self._mark = tail.mark.encode()

@@ -10,12 +10,12 @@ import msgspec
 from tailrace.broker import Partition, Topic
 from tailrace.broker.publishing import topic_mark
 from tailrace.broker.topic import unknown_partition, unknown_topic
-from tailrace.http.door import Door, Stream
 from tailrace.http.error import invalid
 from tailrace.http.live.entry import Filter, Resumption, read_event_id
 from tailrace.http.live.tail import Tail
 from tailrace.http.rest.reading import encode_text, offset_at, plan_last, read_moment
 from tailrace.http.rest.topic import known_topic
+from tailrace.http.service import HttpService, Stream
 from tailrace.model import Offset, OffsetOutOfRange
 
 LATEST: Final = "latest"
@@ -41,26 +41,26 @@ class TailQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def open_tail(
-    door: Door, name: str, query: TailQuery, *, last_event_id: str | None
+    service: HttpService, name: str, query: TailQuery, *, last_event_id: str | None
 ) -> tuple[Stream, Tail]:
     """A place among the streams, and the tail that a request asks for; both must be closed afterwards."""
-    topic = known_topic(door.broker, name)
-    now_ms = door.broker.clock.now_ms()
+    topic = known_topic(service.broker, name)
+    now_ms = service.broker.clock.now_ms()
     filter = query.filter()
-    positions = await door.in_time(
+    positions = await service.in_time(
         plan_start(
             topic,
             query,
             last_event_id=last_event_id,
             now_ms=now_ms,
-            records_max=door.config.records_max,
+            records_max=service.config.records_max,
         )
     )
-    if door.broker.topics.by_id(topic.id) is None:  # it was deleted meanwhile
+    if service.broker.topics.by_id(topic.id) is None:  # it was deleted meanwhile
         raise unknown_topic(name)
-    stream = door.open_stream()
+    stream = service.open_stream()
     try:
-        return stream, door.tails.open(topic, filter=filter, positions=positions)
+        return stream, service.tails.open(topic, filter=filter, positions=positions)
     except BaseException:
         stream.__exit__()
         raise

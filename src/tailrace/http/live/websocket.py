@@ -17,11 +17,11 @@ from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from tailrace.http.app import close_reason, count_refused, failure_of, read_query, refuse
-from tailrace.http.door import Door
 from tailrace.http.error import Code, HttpError
 from tailrace.http.live.ring import Run
 from tailrace.http.live.start import TailQuery, open_tail
 from tailrace.http.live.tail import Portion, Tail, TailEnded, TailFailed
+from tailrace.http.service import HttpService
 
 _DONE = 1000
 _GOING_AWAY = 1001
@@ -31,14 +31,14 @@ _MESSAGES_MAX = 4_000  # that all tails together send before they rest
 _MESSAGES_MIN = 8  # of one tail
 
 
-def routes(door: Door) -> list[BaseRoute]:
+def routes(service: HttpService) -> list[BaseRoute]:
     """The streams that are WebSockets."""
 
     async def tail(websocket: WebSocket) -> None:
-        await _serve_tail(door, websocket)
+        await _serve_tail(service, websocket)
 
     async def native(websocket: WebSocket) -> None:
-        await _serve_native(door, websocket)
+        await _serve_native(service, websocket)
 
     return [
         WebSocketRoute("/api/v1/topics/{topic}/tail", tail, name="tailTopicWebSocket"),
@@ -59,27 +59,27 @@ _read_pause = msgspec.json.Decoder(PauseMessage).decode
 _write_text = msgspec.json.Encoder().encode
 
 
-async def _serve_tail(door: Door, websocket: WebSocket) -> None:
+async def _serve_tail(service: HttpService, websocket: WebSocket) -> None:
     try:
         query: TailQuery = read_query(cast(Request, websocket), TailQuery)
         last_event_id = websocket.headers.get("last-event-id")
         name = websocket.path_params["topic"]
-        stream, tail = await open_tail(door, name, query, last_event_id=last_event_id)
+        stream, tail = await open_tail(service, name, query, last_event_id=last_event_id)
     except Exception as error:
-        await _deny(websocket, error, door)
+        await _deny(websocket, error, service)
         return
     with stream, tail:
         await websocket.accept()
-        await TailSocket(websocket, tail, door).serve()
+        await TailSocket(websocket, tail, service).serve()
 
 
 class TailSocket:
     """A tail as texts; its client may pause it."""
 
-    def __init__(self, websocket: WebSocket, tail: Tail, door: Door) -> None:
+    def __init__(self, websocket: WebSocket, tail: Tail, service: HttpService) -> None:
         self._websocket = websocket
         self._tail = tail
-        self._door = door
+        self._service = service
         self._refusal = ""  # why the client's own message ended it
 
     async def serve(self) -> None:
@@ -103,11 +103,11 @@ class TailSocket:
         self._tail.stop("")
 
     async def _send_all(self) -> None:
-        door = self._door
+        service = self._service
         try:
             while True:
-                most = max(_MESSAGES_MAX // max(len(door.tails), 1), _MESSAGES_MIN)
-                portion = await self._tail.wait_portion(door.config.keepalive_s, records_max=most)
+                most = max(_MESSAGES_MAX // max(len(service.tails), 1), _MESSAGES_MIN)
+                portion = await self._tail.wait_portion(service.config.keepalive_s, records_max=most)
                 if portion is not None:  # signs of life are the server's pings
                     await self._tail.rest(portion, messages=await self._send(portion))
         except TailEnded as end:
@@ -118,7 +118,7 @@ class TailSocket:
                 await close(self._websocket, self._code_of(end), str(end))
 
     def _code_of(self, end: TailEnded) -> int:
-        if self._door.is_stopping:
+        if self._service.is_stopping:
             return _GOING_AWAY
         return _MISTAKE if isinstance(end, TailFailed) else _DONE
 
@@ -185,20 +185,20 @@ class AsgiSocket:
         await close(self._websocket, code, reason)
 
 
-async def _serve_native(door: Door, websocket: WebSocket) -> None:
+async def _serve_native(service: HttpService, websocket: WebSocket) -> None:
     try:
-        stream = door.open_stream()
-        open_shell = door.facts.native_shell
+        stream = service.open_stream()
+        open_shell = service.facts.native_shell
         if open_shell is None:
             stream.__exit__()
-            raise HttpError(Code.BROKER_NOT_AVAILABLE, "this node has no native door")
+            raise HttpError(Code.BROKER_NOT_AVAILABLE, "this node has no native listener")
     except HttpError as error:
-        await _deny(websocket, error, door)
+        await _deny(websocket, error, service)
         return
     with stream:
         await websocket.accept()
         shell = open_shell(AsgiSocket(websocket))
-        stopping = asyncio.create_task(door.wait_stopping(), name="end of a native WebSocket")
+        stopping = asyncio.create_task(service.wait_stopping(), name="end of a native WebSocket")
         stopping.add_done_callback(lambda task: None if task.cancelled() else shell.close_soon())
         try:
             await shell.serve()
@@ -210,10 +210,10 @@ async def _serve_native(door: Door, websocket: WebSocket) -> None:
 # ---- both
 
 
-async def _deny(websocket: WebSocket, error: Exception, door: Door) -> None:
+async def _deny(websocket: WebSocket, error: Exception, service: HttpService) -> None:
     """Refuse the handshake, as a request would be refused."""
-    known = failure_of(error, door, what=f"WebSocket {websocket.url.path}")
-    count_refused(door.counters, known)
+    known = failure_of(error, service, what=f"WebSocket {websocket.url.path}")
+    count_refused(service.counters, known)
     await refuse(known, websocket.scope, websocket.receive, websocket.send)
 
 

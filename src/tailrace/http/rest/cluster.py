@@ -20,7 +20,7 @@ class NodeView(msgspec.Struct, frozen=True):
 
     node_id: int
     host: str
-    kafka: str  # HOST:PORT; "": there is no such door
+    kafka: str  # HOST:PORT; "": there is no such listener
     native: str
     http: str
     version: str | None
@@ -68,7 +68,7 @@ class HealthView(msgspec.Struct, frozen=True):
 
 
 async def get_cluster(call: Call[NoQuery, NoBody]) -> ClusterView:
-    broker, facts = call.broker, call.door.facts
+    broker, facts = call.broker, call.service.facts
     counts = await count_partitions(broker)
     return ClusterView(
         cluster_id=broker.cluster_id,
@@ -88,7 +88,7 @@ async def get_cluster(call: Call[NoQuery, NoBody]) -> ClusterView:
 
 
 async def get_cluster_health(call: Call[NoQuery, NoBody]) -> HealthView:
-    found = diagnose(await call.door.in_time(collect_figures(call.door)))
+    found = diagnose(await call.service.in_time(collect_figures(call.service)))
     return HealthView(
         status=found.status,
         summary=found.summary,
@@ -101,8 +101,8 @@ async def get_cluster_health(call: Call[NoQuery, NoBody]) -> HealthView:
 
 
 def _nodes(call: Call[NoQuery, NoBody]) -> list[NodeView]:
-    broker, facts = call.broker, call.door.facts
-    uptime_ms = max(broker.clock.now_ms() - call.door.started_ms, 0)
+    broker, facts = call.broker, call.service.facts
+    uptime_ms = max(broker.clock.now_ms() - call.service.started_ms, 0)
     shown = []
     for node in broker.nodes.values():
         is_this = node.node_id == broker.node_id
@@ -124,7 +124,7 @@ def _nodes(call: Call[NoQuery, NoBody]) -> list[NodeView]:
 
 
 def _own_address(request: Request) -> str:
-    """Where this request came in, which is where the door is."""
+    """Where this request came in, which is where the listener is."""
     host, port = request.scope.get("server") or ("", None)
     return _address(host, port) if host and port else ""
 

@@ -135,7 +135,7 @@ async def list_offsets(call: Call[NoQuery, NoBody]) -> OffsetList:
 
 async def delete_group(call: Call[NoQuery, NoBody]) -> None:
     group = call.params["group"]
-    code = (await call.door.in_time(call.broker.groups.delete([group])))[group]
+    code = (await call.service.in_time(call.broker.groups.delete([group])))[group]
     if code:
         message = _MESSAGES.get(code, "group {group} cannot be deleted: {code}")
         raise BrokerError(message.format(group=group, code=code.name), code=code)

@@ -92,10 +92,10 @@ async def reset_offsets(call: Call[NoQuery, ResetBody]) -> ResetView:
     group, body = call.params["group"], call.body
     if not group:  # Kafka's consumers without a group have such a one; here it is a name that was forgotten
         raise invalid("the name of the group is empty")
-    moves = await call.door.in_time(_plan(call.broker, group, body))
+    moves = await call.service.in_time(_plan(call.broker, group, body))
     if not body.dry_run:
         _check_empty(call.broker, group)
-        await call.door.in_time(_apply(call.broker, group, moves))
+        await call.service.in_time(_apply(call.broker, group, moves))
     return ResetView(group=group, applied=not body.dry_run, offsets=[_view(each) for each in moves])
 
 

@@ -22,7 +22,7 @@ async def health(call: Call[NoQuery, NoBody]) -> Health:
 
 
 async def ready(call: Call[NoQuery, NoBody]) -> Health:
-    if call.door.is_stopping:
+    if call.service.is_stopping:
         raise HttpError(Code.BROKER_NOT_AVAILABLE, "the node is stopping")
     if call.broker.failure is not None:
         raise HttpError(Code.CLUSTER_UNHEALTHY, f"the broker failed: {call.broker.failure}")
@@ -30,9 +30,9 @@ async def ready(call: Call[NoQuery, NoBody]) -> Health:
 
 
 def _health(call: Call[NoQuery, NoBody], status: str) -> Health:
-    door = call.door
-    uptime_ms = call.broker.clock.now_ms() - door.started_ms
-    return Health(status=status, version=door.facts.version, uptime_s=round(max(uptime_ms, 0) / 1000, 1))
+    service = call.service
+    uptime_ms = call.broker.clock.now_ms() - service.started_ms
+    return Health(status=status, version=service.facts.version, uptime_s=round(max(uptime_ms, 0) / 1000, 1))
 
 
 OPERATIONS = (

@@ -90,12 +90,12 @@ class Extended(msgspec.Struct, frozen=True):
 
 
 async def pull(call: Call[NoQuery, PullBody]) -> Pulled:
-    subscription, asked, config = known_subscription(call), call.body, call.door.config
+    subscription, asked, config = known_subscription(call), call.body, call.service.config
     if asked.max > config.pull_count_max:
         raise invalid(f"max: one pull brings {config.pull_count_max} messages at most, and not {asked.max}")
     if asked.wait_ms > config.wait_ms_max:
         raise invalid(f"wait_ms: a pull waits {config.wait_ms_max} ms at most. Pull again after that")
-    puller = join_pulls(call.door, subscription)
+    puller = join_pulls(call.service, subscription)
     deliveries = await puller.pull(call.request, count=asked.max, wait_ms=asked.wait_ms)
     ids = AckIds(subscription)
     return Pulled(messages=[_message(ids, each) for each in deliveries])
@@ -108,14 +108,14 @@ async def ack(call: Call[NoQuery, AckBody]) -> Acknowledged:
         durable: asyncio.Future[None] = loop.create_future()
         count += subscription.ack(*named, durable)
         waits.append(durable)
-    await call.door.in_time(asyncio.gather(*waits))
+    await call.service.in_time(asyncio.gather(*waits))
     return Acknowledged(acknowledged=count)
 
 
 async def nack(call: Call[NoQuery, NackBody]) -> Refused:
     subscription, body = known_subscription(call), call.body
     settled = AckIds(subscription).read(body.ack_ids)
-    puller = find_puller(call.door, subscription)
+    puller = find_puller(call.service, subscription)
     if puller is None:
         return Refused(refused=0)
     member = puller.member
@@ -127,7 +127,7 @@ async def nack(call: Call[NoQuery, NackBody]) -> Refused:
 async def extend(call: Call[NoQuery, ExtendBody]) -> Extended:
     subscription, body = known_subscription(call), call.body
     settled = AckIds(subscription).read(body.ack_ids)
-    puller = find_puller(call.door, subscription)
+    puller = find_puller(call.service, subscription)
     if puller is None:
         return Extended(extended=0)
     return Extended(extended=sum(puller.member.extend(*each, extend_ms=body.extend_ms) for each in settled))

@@ -13,10 +13,10 @@ from starlette.responses import Response
 
 from tailrace.broker import Topic
 from tailrace.broker.topic import unknown_topic
-from tailrace.http.door import Door
 from tailrace.http.error import Code
 from tailrace.http.operation import Call, NoBody, NoQuery, Operation
 from tailrace.http.rest.group import known_group
+from tailrace.http.service import HttpService
 from tailrace.metrics.history import Figure
 from tailrace.metrics.sampler import Sample
 from tailrace.metrics.topic_rates import COLUMNS
@@ -65,7 +65,7 @@ class BrokerFigures(msgspec.Struct, frozen=True):
     disk_free_bytes: int | None  # of the newest sample; null where the logs are in memory
     memory_bytes: int | None
     loop_lag_ms: float | None  # the worst between two samples
-    connections: dict[str, int]  # by door
+    connections: dict[str, int]  # by listener
     streams: int
     history: Series
 
@@ -118,49 +118,49 @@ class LagHistory(msgspec.Struct, frozen=True):
 
 async def get_metrics(call: Call[MetricsQuery, NoBody]) -> Response:
     accept = call.request.headers.get("accept", "")
-    text, media = await call.door.exporter.render(accept, by_partition=call.query.partitions)
+    text, media = await call.service.exporter.render(accept, by_partition=call.query.partitions)
     return Response(text, headers={"content-type": media})
 
 
 async def list_brokers(call: Call[NoQuery, NoBody]) -> BrokerList:
-    return BrokerList(brokers=[_broker_figures(call.door)])
+    return BrokerList(brokers=[_broker_figures(call.service)])
 
 
 async def list_topics(call: Call[NoQuery, NoBody]) -> TopicFiguresList:
-    door = call.door
+    service = call.service
     shown = []
     for place, topic in enumerate(call.broker.topics, start=1):
         if not topic.internal:
-            shown.append(_topic_figures(door, topic))
+            shown.append(_topic_figures(service, topic))
         if place % _BREATH_TOPICS == 0:
             await asyncio.sleep(0)
-    return TopicFiguresList(interval_ms=door.sampler.interval_ms, end_ms=_end_ms(door), topics=shown)
+    return TopicFiguresList(interval_ms=service.sampler.interval_ms, end_ms=_end_ms(service), topics=shown)
 
 
 async def get_topic(call: Call[NoQuery, NoBody]) -> TopicHistory:
     topic = call.broker.topics.get(call.params["topic"])
     if topic is None:
         raise unknown_topic(call.params["topic"])
-    figures = _topic_figures(call.door, topic)
-    return TopicHistory(**msgspec.structs.asdict(figures), history=_topic_series(call.door, topic))
+    figures = _topic_figures(call.service, topic)
+    return TopicHistory(**msgspec.structs.asdict(figures), history=_topic_series(call.service, topic))
 
 
 async def get_group(call: Call[NoQuery, NoBody]) -> LagHistory:
     group = known_group(call.broker, call.params["group"]).group_id
-    return _lag_history(call.door, call.door.sampler.group_lag(group))
+    return _lag_history(call.service, call.service.sampler.group_lag(group))
 
 
 async def get_subscription(call: Call[NoQuery, NoBody]) -> LagHistory:
     name = call.params["subscription"]
     call.broker.subscriptions.known(name)
-    return _lag_history(call.door, call.door.sampler.subscription_lag(name))
+    return _lag_history(call.service, call.service.sampler.subscription_lag(name))
 
 
 # ---- figures
 
 
-def _broker_figures(door: Door) -> BrokerFigures:
-    broker, sample = door.broker, door.sampler.newest
+def _broker_figures(service: HttpService) -> BrokerFigures:
+    broker, sample = service.broker, service.sampler.newest
     totals = broker.counters.totals()
     rates = None if sample is None else sample.rates
     return BrokerFigures(
@@ -182,20 +182,22 @@ def _broker_figures(door: Door) -> BrokerFigures:
         cpu_share=None if rates is None else rates.cpu_share,
         lag=None if sample is None else sample.lag,
         disk_bytes=None if sample is None else sample.disk_bytes,
-        disk_free_bytes=door.observed.free_space.newest_bytes,
+        disk_free_bytes=service.observed.free_space.newest_bytes,
         memory_bytes=None if sample is None else sample.memory_bytes,
         loop_lag_ms=None if sample is None else sample.loop_lag_ms,
-        connections={name: counters.connections for name, counters in door.observed.doors.items()},
-        streams=door.streams,
+        connections={name: counters.connections for name, counters in service.observed.listeners.items()},
+        streams=service.streams,
         history=Series(
-            interval_ms=door.sampler.interval_ms, end_ms=_end_ms(door), series=door.sampler.node_series()
+            interval_ms=service.sampler.interval_ms,
+            end_ms=_end_ms(service),
+            series=service.sampler.node_series(),
         ),
     )
 
 
-def _topic_figures(door: Door, topic: Topic) -> TopicFigures:
+def _topic_figures(service: HttpService, topic: Topic) -> TopicFigures:
     logs = [each.log for each in topic.partitions if each.log is not None]
-    sampler, counters = door.sampler, topic.counters
+    sampler, counters = service.sampler, topic.counters
     sparkline = sampler.topics.column(topic, COLUMNS[0], tick=sampler.tick, count=_SPARKLINE)
     newest = {name: _last(sampler.topics.column(topic, name, tick=sampler.tick, count=1)) for name in COLUMNS}
     return TopicFigures(
@@ -209,18 +211,18 @@ def _topic_figures(door: Door, topic: Topic) -> TopicFigures:
     )
 
 
-def _topic_series(door: Door, topic: Topic) -> Series:
-    sampler = door.sampler
+def _topic_series(service: HttpService, topic: Topic) -> Series:
+    sampler = service.sampler
     series = {name: sampler.topics.column(topic, name, tick=sampler.tick) for name in COLUMNS}
-    return Series(interval_ms=sampler.interval_ms, end_ms=_end_ms(door), series=series)
+    return Series(interval_ms=sampler.interval_ms, end_ms=_end_ms(service), series=series)
 
 
-def _lag_history(door: Door, lag: list[Figure]) -> LagHistory:
-    return LagHistory(interval_ms=door.sampler.interval_ms, end_ms=_end_ms(door), lag=lag)
+def _lag_history(service: HttpService, lag: list[Figure]) -> LagHistory:
+    return LagHistory(interval_ms=service.sampler.interval_ms, end_ms=_end_ms(service), lag=lag)
 
 
-def _end_ms(door: Door) -> int | None:
-    sample: Sample | None = door.sampler.newest
+def _end_ms(service: HttpService) -> int | None:
+    sample: Sample | None = service.sampler.newest
     return None if sample is None else sample.at_ms
 
 

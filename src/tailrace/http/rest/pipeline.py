@@ -2,8 +2,8 @@
 
 A run tells how it is in the compacted topic `__tailrace_pipelines` (`client.run_record` has the format), and
 listens there for a request to stop. Nothing of Spark is needed to read and write it. The topic is read piece
-by piece, so that a long one does not keep the loop from other work, and a door remembers what it has read, so
-that a console that asks every other second costs what is new since.
+by piece, so that a long one does not keep the loop from other work, and a service remembers what it has read,
+so that a console that asks every other second costs what is new since.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tailrace.model import Offset, OffsetOutOfRange
 from tailrace.records import BatchError, iter_batches
 
 _READ_BYTES = 256 * 1024
-_FOLDED_BYTES_MAX = 32 << 20  # after so many a door reads all of it again, and remembers no more than that
+_FOLDED_BYTES_MAX = 32 << 20  # past this a service reads all of it again, and remembers no more than that
 _SHOWN_MAX = 100  # characters of a name that nobody has
 
 
@@ -53,18 +53,18 @@ class RunList(msgspec.Struct, frozen=True):
 
 
 async def list_pipelines(call: Call[NoQuery, NoBody]) -> RunList:
-    return _view(await call.door.in_time(call.door.runs.read()), _now(call.broker))
+    return _view(await call.service.in_time(call.service.runs.read()), _now(call.broker))
 
 
 async def stop_pipeline(call: Call[NoQuery, NoBody]) -> RunList:
     wanted, broker = call.params["name"], call.broker
-    found = find_runs(await call.door.in_time(call.door.runs.read()), wanted)
+    found = find_runs(await call.service.in_time(call.service.runs.read()), wanted)
     now = _now(broker)
     targets = [run for run in found if may_run(run, now)]
     _check_some(targets, found, wanted[:_SHOWN_MAX])
     client = call.request.client
     request = StopRequest(at=now, by=f"http@{client.host if client else 'unknown'}")
-    await call.door.in_time(request_stop(broker, targets, request))
+    await call.service.in_time(request_stop(broker, targets, request))
     return _view(targets, now)
 
 
@@ -91,7 +91,7 @@ def _check_some(targets: list[RunRecord], found: list[RunRecord], wanted: str) -
 
 
 class Runs:
-    """The runs as far as a door has read of them.
+    """The runs as far as a service has read of them.
 
     It begins anew where what was read is not what is there: another topic of that name, or one whose oldest
     records were deleted. And every so often, because what it holds is bounded by what it has read.

@@ -89,7 +89,7 @@ async def produce(call: Call[ProduceQuery, ProduceBody | None]) -> Produced | Re
 
 
 async def _produce_binary(call: Call[ProduceQuery, Any]) -> Produced:
-    value = await read_whole(call.request, call.door.config)
+    value = await read_whole(call.request, call.service.config)
     return await _produce_all(call, [ParsedRecord(value=value)])
 
 
@@ -108,9 +108,9 @@ def _read_all(rows: Sequence[RecordInput]) -> Iterator[ParsedRecord]:
 
 async def _store(call: Call[ProduceQuery, Any], records: Sequence[ParsedRecord]) -> Stored:
     """Append records and return when they are durable."""
-    door, broker, query = call.door, call.broker, call.query
+    service, broker, query = call.service, call.broker, call.query
     usual_key = None if query.key is None else query.key.encode("utf-8", "replace")
-    topic = await door.in_time(writable_topic(broker, call.params["topic"]))
+    topic = await service.in_time(writable_topic(broker, call.params["topic"]))
     started = broker.clock.monotonic()
     gathering = Gathering(broker, topic)
     for each in records:
@@ -122,7 +122,7 @@ async def _store(call: Call[ProduceQuery, Any], records: Sequence[ParsedRecord])
             timestamp_ms=each.timestamp,
         )
     stored = gathering.append()
-    await door.in_time(stored.wait_durable())
+    await service.in_time(stored.wait_durable())
     broker.counters.produce_ms.append((broker.clock.monotonic() - started) * 1000)
     return stored
 
@@ -162,7 +162,7 @@ class _Storing:
 
     async def run(self) -> AsyncGenerator[StoredLines, None]:
         """What was stored, again and again; raises at what cannot be."""
-        bytes_max = self._call.door.config.batch_bytes
+        bytes_max = self._call.service.config.batch_bytes
         async with aclosing(_lines_until_stopping(self._call)) as pieces:
             async for piece in pieces:
                 for lines in cut_lines(piece, bytes_max=bytes_max):
@@ -207,12 +207,12 @@ def _parse_lines(lines: list[bytes]) -> tuple[list[ParsedRecord], BadRecord | No
 
 async def _lines_until_stopping(call: Call[Any, Any]) -> AsyncGenerator[list[bytes], None]:
     """The lines of the body as they arrive; a node that stops does not wait for more."""
-    lines = read_lines(call.request, call.door.config)
+    lines = read_lines(call.request, call.service.config)
 
     async def read() -> list[bytes] | None:
         return await anext(lines, None)
 
-    stopping = asyncio.ensure_future(call.door.wait_stopping())
+    stopping = asyncio.ensure_future(call.service.wait_stopping())
     reading = None
     try:
         while True:
@@ -277,7 +277,7 @@ class _LinesAnswer(LongAnswer):
     async def _send(self, send: Send, line: bytes) -> None:
         """One line; a client that reads none for long is given up, or both sides would wait for ever."""
         try:
-            async with asyncio.timeout(self._call.door.config.body_timeout_s):
+            async with asyncio.timeout(self._call.service.config.body_timeout_s):
                 await send({"type": "http.response.body", "body": line + b"\n", "more_body": True})
         except TimeoutError as error:
             raise _NotRead from error
@@ -285,7 +285,7 @@ class _LinesAnswer(LongAnswer):
     def _error_line(self, error: Exception) -> bytes:
         if answer_to(error) is None:
             request = self._call.request
-            known = failure_of(error, self._call.door, what=f"{request.method} {request.url.path}")
+            known = failure_of(error, self._call.service, what=f"{request.method} {request.url.path}")
         else:
             known = _told_with(error, line=self._storing.lines + 1)
         self._failure = known.code

@@ -1,6 +1,6 @@
-"""Pulls by HTTP: who asks is gone with his answer, so the door is the member, and holds what it gave out.
+"""Pulls by HTTP: a client is gone with its answer, so the service is the member, and holds what it gave out.
 
-All pulls of a subscription share one member, "http". It joins with the first pull. It leaves when the door
+All pulls of a subscription share one member, "http". It joins with the first pull. It leaves when the service
 stops, and when nobody has pulled for `pull_idle_s` and it holds nothing: others may be waiting for its place,
 or for the keys that are its own. Who leaves like that has failed with nothing, and what he holds goes to
 others at once.
@@ -10,14 +10,14 @@ gone before its answer gives back what was meant for it:
 
     to whom                               when
     the next pull that waits              if there is one
-    any member; a door that holds         else
+    any member; a service that holds      else
       nothing then leaves, too
     the next pull, whenever it comes      at_most_once: nobody else may have it any more
 
-None of that counts as a delivery that failed: the message never left the door. A place that keeps others from
-theirs, as in every mode but shared, is given up all the same, and the log says what was lost with it.
+None of that counts as a delivery that failed: the message never left the service. A place that keeps others
+from theirs, as in every mode but shared, is given up all the same, and the log says what was lost with it.
 
-Only one may be in an exclusive subscription, and be first in one with failover. A door that nobody may be
+Only one may be in an exclusive subscription, and be first in one with failover. A service that nobody may be
 asking any more must not stand in line there, so a pull is refused while somebody else is in.
 """
 
@@ -35,8 +35,8 @@ from tailrace.broker.subscriptions.member import Member
 from tailrace.broker.subscriptions.pulling import Pull, Pulls
 from tailrace.broker.subscriptions.retained import size_of
 from tailrace.http.disconnect import wait_done
-from tailrace.http.door import Door
 from tailrace.http.error import Code, HttpError
+from tailrace.http.service import HttpService
 
 logger = logging.getLogger(__name__)
 
@@ -60,13 +60,13 @@ class Asked(Pull):
 
 
 class Puller:
-    """The door as a member of one subscription (`broker.subscriptions.Recipient`)."""
+    """The service as a member of one subscription (`broker.subscriptions.Recipient`)."""
 
-    def __init__(self, door: Door, subscription: Subscription) -> None:
-        self.door = door
+    def __init__(self, service: HttpService, subscription: Subscription) -> None:
+        self.service = service
         self.subscription = subscription
         self._pulls: Pulls[Asked] = Pulls(
-            subscription, self, patience_s=door.config.request_timeout_s, on_end=self._answer
+            subscription, self, patience_s=service.config.request_timeout_s, on_end=self._answer
         )
         self._kept: list[Delivery] = []  # at_most_once: came for a client that is gone
         self._deleted = ""  # why there is no subscription any more
@@ -84,7 +84,7 @@ class Puller:
         return self._pulls.member
 
     async def pull(self, request: Request, *, count: int, wait_ms: int) -> list[Delivery]:
-        """Up to so many messages; none when its time is over, the door stops or the client is gone."""
+        """Up to so many messages; none when its time is over, the service stops or the client is gone."""
         asked = self._ask(count, wait_ms=wait_ms)
         is_taken = False
         try:
@@ -166,7 +166,7 @@ class Puller:
     def _end_large(self) -> None:
         """A pull that has a lot is full, however few messages that are."""
         for asked in self._pulls:
-            if asked.bytes >= self.door.config.read_bytes_max:
+            if asked.bytes >= self.service.config.read_bytes_max:
                 self._pulls.end(asked)
 
     def _abandon(self, asked: Asked) -> None:
@@ -193,11 +193,11 @@ class Puller:
 
     async def _look_after(self) -> None:
         """Leave when it is time to."""
-        while not (self.door.is_stopping or self._is_idle()):
-            rest_s = self._used_at + self.door.config.pull_idle_s - self._loop.time()
+        while not (self.service.is_stopping or self._is_idle()):
+            rest_s = self._used_at + self.service.config.pull_idle_s - self._loop.time()
             with suppress(TimeoutError):
-                async with asyncio.timeout(rest_s if rest_s > 0 else self.door.config.pull_idle_s):
-                    await self.door.wait_stopping()
+                async with asyncio.timeout(rest_s if rest_s > 0 else self.service.config.pull_idle_s):
+                    await self.service.wait_stopping()
         self.leave()
 
     def _is_idle(self) -> bool:
@@ -205,24 +205,24 @@ class Puller:
             return False
         if self._kept and self.subscription.config.mode is Mode.SHARED:
             return False
-        return self._loop.time() - self._used_at >= self.door.config.pull_idle_s
+        return self._loop.time() - self._used_at >= self.service.config.pull_idle_s
 
 
-def find_puller(door: Door, subscription: Subscription) -> Puller | None:
-    """The door's place in a subscription, if it has one."""
+def find_puller(service: HttpService, subscription: Subscription) -> Puller | None:
+    """The service's place in a subscription, if it has one."""
     for member in subscription.members:
         recipient = member.recipient
-        if isinstance(recipient, Puller) and recipient.door is door:
+        if isinstance(recipient, Puller) and recipient.service is service:
             return recipient
     return None
 
 
-def join_pulls(door: Door, subscription: Subscription) -> Puller:
-    """The door's place in a subscription; taken, if need be and nobody is in the way."""
-    known = find_puller(door, subscription)
+def join_pulls(service: HttpService, subscription: Subscription) -> Puller:
+    """The service's place in a subscription; taken, if need be and nobody is in the way."""
+    known = find_puller(service, subscription)
     if known is not None:
         return known
-    if door.is_stopping:
+    if service.is_stopping:
         raise HttpError(Code.BROKER_NOT_AVAILABLE, "the node is stopping. Pull again later")
     mode = subscription.config.mode
     if mode in (Mode.EXCLUSIVE, Mode.FAILOVER) and subscription.members:
@@ -234,7 +234,7 @@ def join_pulls(door: Door, subscription: Subscription) -> Puller:
             status=409,
             details={"member": holder},
         )
-    return Puller(door, subscription)
+    return Puller(service, subscription)
 
 
 def _put(deliveries: Sequence[Delivery], shares: Iterable[Asked | None]) -> list[Delivery]:

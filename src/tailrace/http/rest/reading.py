@@ -83,18 +83,20 @@ async def read_records(call: Call[ReadQuery, Any], topic: Topic) -> Reading:
 
 
 async def _read(call: Call[ReadQuery, Any], topic: Topic) -> Reading:
-    query, door = call.query, call.door
-    limits = plan_limits(query, door.config)
+    query, service = call.query, call.service
+    limits = plan_limits(query, service.config)
     search = Search(key=encode_text("key", query.key), text=encode_text("contains", query.contains))
     accept = None if search.is_open else search.admits
-    starts = await door.in_time(plan_starts(call.broker, topic, query, records_max=door.config.records_max))
+    starts = await service.in_time(
+        plan_starts(call.broker, topic, query, records_max=service.config.records_max)
+    )
     _check_same(call.broker, topic)
     cursors = [Cursor(call.broker.leader(topic.name, index), at) for index, at in starts.items()]
     reading = Reading(cursors)
     deadline = asyncio.get_running_loop().time() + query.timeout / 1000
     with _Watch(call, [each.partition for each in cursors]) as watch:
         while True:
-            page = await door.in_time(read_page(cursors, limits, accept=accept))
+            page = await service.in_time(read_page(cursors, limits, accept=accept))
             page.scanned += reading.page.scanned
             page.scanned_bytes += reading.page.scanned_bytes
             reading.page = page
@@ -235,7 +237,7 @@ class _Watch:
         if rest_s <= 0:
             return False
         if self._over is None:
-            self._over = asyncio.ensure_future(wait_over(self._call.door, self._call.request.receive))
+            self._over = asyncio.ensure_future(wait_over(self._call.service, self._call.request.receive))
         moved = asyncio.ensure_future(self._moved.wait())
         try:
             await asyncio.wait({moved, self._over}, timeout=rest_s, return_when=asyncio.FIRST_COMPLETED)

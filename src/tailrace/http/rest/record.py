@@ -79,7 +79,7 @@ async def delete_records(call: Call[DeleteQuery, NoBody]) -> StartView:
     query = call.query
     partition = call.broker.leader(topic.name, query.partition)
     before = UP_TO_HIGH_WATERMARK if query.before == "latest" else int(query.before)
-    start = await call.door.in_time(partition.delete_records(before))
+    start = await call.service.in_time(partition.delete_records(before))
     return StartView(partition=partition.index, start_offset=start)
 
 

@@ -196,7 +196,7 @@ async def create_subscription(call: Call[NoQuery, SubscriptionBody]) -> Subscrip
     settings = {name: config_text(value) for name, value in wanted.settings.items()}
     config = SubscriptionConfig.read(wanted.name, wanted.topic, settings)
     start = _read_start(wanted.start, now_ms=call.broker.clock.now_ms())
-    return _detail(await call.door.in_time(call.broker.subscriptions.create(config, start)))
+    return _detail(await call.service.in_time(call.broker.subscriptions.create(config, start)))
 
 
 async def get_subscription(call: Call[NoQuery, NoBody]) -> SubscriptionDetail:
@@ -205,15 +205,15 @@ async def get_subscription(call: Call[NoQuery, NoBody]) -> SubscriptionDetail:
 
 async def delete_subscription(call: Call[NoQuery, NoBody]) -> None:
     name = known_subscription(call).config.name
-    await call.door.in_time(call.broker.subscriptions.delete(name))
+    await call.service.in_time(call.broker.subscriptions.delete(name))
 
 
 async def seek(call: Call[NoQuery, SeekBody]) -> Sought:
     subscription = known_subscription(call)
     start = _read_start(call.body.to, now_ms=call.broker.clock.now_ms())
-    plan = await call.door.in_time(subscription.plan_seek(start, call.body.partition))
+    plan = await call.service.in_time(subscription.plan_seek(start, call.body.partition))
     if not call.body.dry_run:
-        await call.door.in_time(subscription.apply_seek(plan))
+        await call.service.in_time(subscription.apply_seek(plan))
     return Sought(
         epoch=plan.epoch, applied=not call.body.dry_run, offsets=[_move_view(each) for each in plan.moves]
     )
@@ -226,14 +226,14 @@ async def list_dead_letters(call: Call[LettersQuery, NoBody]) -> DeadLetterList:
     subscription = known_subscription(call)
     letters = call.broker.subscriptions.dead_letters(subscription.config.name, call.query.limit)
     return DeadLetterList(
-        dead_letters=msgspec.convert(await call.door.in_time(letters), list[DeadLetter]),
+        dead_letters=msgspec.convert(await call.service.in_time(letters), list[DeadLetter]),
         dead=subscription.dead,
     )
 
 
 async def redrive(call: Call[NoQuery, RedriveBody]) -> Redriven:
     subscription = known_subscription(call)
-    return Redriven(redriven=await call.door.in_time(subscription.redrive(call.body.count)))
+    return Redriven(redriven=await call.service.in_time(subscription.redrive(call.body.count)))
 
 
 # ---- inside

@@ -1,7 +1,7 @@
 """/api/v1/topics: topics come, are looked at, are changed and go.
 
 A replication factor that the cluster has too few nodes for is lowered to what there is, and the answer says
-so in `warnings`: a script that was written for three nodes works on a laptop. Kafka's own door refuses it.
+so in `warnings`: a script that was written for three nodes works on a laptop. The Kafka listener refuses it.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ async def create_topic(call: Call[NoQuery, TopicBody]) -> TopicView:
         replication_factor=factor,
         configs={name: config_text(value) for name, value in wanted.configs.items()},
     )
-    topic = await call.door.in_time(call.broker.topics.create(new))
+    topic = await call.service.in_time(call.broker.topics.create(new))
     return view(topic, warnings)
 
 
@@ -149,14 +149,14 @@ async def change_topic(call: Call[NoQuery, TopicChange]) -> TopicDetail:
     if changes:  # both are checked before either is done
         await topics.alter_configs(name, plan, validate_only=True)
     if grows and change.partitions is not None:
-        await call.door.in_time(topics.add_partitions(name, change.partitions))
+        await call.service.in_time(topics.add_partitions(name, change.partitions))
     if changes:
-        await call.door.in_time(topics.alter_configs(name, plan))
+        await call.service.in_time(topics.alter_configs(name, plan))
     return _detail(known_topic(call.broker, name))
 
 
 async def delete_topic(call: Call[NoQuery, NoBody]) -> None:
-    await call.door.in_time(call.broker.delete_topic(call.params["topic"]))
+    await call.service.in_time(call.broker.delete_topic(call.params["topic"]))
 
 
 async def list_configs(call: Call[NoQuery, NoBody]) -> ConfigList:

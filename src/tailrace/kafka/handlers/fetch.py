@@ -32,15 +32,18 @@ def take(
 ) -> Reply | None:
     """The answer in pieces, or something that becomes it."""
     request = read_fetch_request(body, version)
-    door = connection.door
-    count, most = sum(len(topic.partitions) for topic in request.topics), door.config.session_partitions_max
+    service = connection.service
+    count, most = (
+        sum(len(topic.partitions) for topic in request.topics),
+        service.config.session_partitions_max,
+    )
     if count > most:
         raise ProtocolError(f"a fetch of {count} partitions is over {most}")
-    context = door.sessions.begin(request, door.loop.time())
+    context = service.sessions.begin(request, service.loop.time())
     if context.error:
-        door.fetched.note(0.0)  # nothing was looked for
-        door.fetched.fail(error_name(context.error))
+        service.fetched.note(0.0)  # nothing was looked for
+        service.fetched.fail(error_name(context.error))
         refusal: list[bytes | Records] = write_fetch_response(version, error_code=context.error, topics=[])
         return framed(refusal, version=version, correlation_id=correlation_id)
     fetch = Fetch(connection, request, context, version=version, correlation_id=correlation_id)
-    return fetch.start(min(request.max_wait_ms, door.config.fetch_wait_ms_max))
+    return fetch.start(min(request.max_wait_ms, service.config.fetch_wait_ms_max))

@@ -34,8 +34,8 @@ from tailrace.wire.kafka import (
 if TYPE_CHECKING:
     from tailrace.broker import Broker
     from tailrace.kafka.connection import Connection
-    from tailrace.kafka.door import Door
     from tailrace.kafka.replies import Reply
+    from tailrace.kafka.service import KafkaService
 
 KEY = 0
 
@@ -56,9 +56,9 @@ def take(
 ) -> Reply | None:
     """Append every batch; the answer, or something that becomes it when they are durable."""
     waits: list[Wait] = []
-    door = connection.door
-    broker = door.broker
-    is_measured = not door.produced.requests & _MEASURED_MASK or door.counters.trace is not None
+    service = connection.service
+    broker = service.broker
+    is_measured = not service.produced.requests & _MEASURED_MASK or service.counters.trace is not None
     started = broker.clock.monotonic() if is_measured else None
     frame_bytes = len(body) if owned else None
     request: ProduceRequest | ProduceShape
@@ -76,24 +76,24 @@ def take(
     if request.acks == 0:
         _check_unanswered(results)
     if not waits:
-        door.produced.requests += 1
+        service.produced.requests += 1
         if started is not None:
-            _measure(door, started, results)
-        return None if request.acks == 0 else _write(results, version, correlation_id, door)
-    reply = ProduceReply(results, waits, version, correlation_id, silent=request.acks == 0, door=door)
-    reply.deadline = door.loop.time() + _timeout_ms(request) / 1000
+            _measure(service, started, results)
+        return None if request.acks == 0 else _write(results, version, correlation_id, service)
+    reply = ProduceReply(results, waits, version, correlation_id, silent=request.acks == 0, service=service)
+    reply.deadline = service.loop.time() + _timeout_ms(request) / 1000
     connection.expire_at(reply.deadline)
     return reply
 
 
-def _measure(door: Door, started: float, results: Results) -> None:
+def _measure(service: KafkaService, started: float, results: Results) -> None:
     """The answer to a request is known."""
-    seconds = door.broker.clock.monotonic() - started
-    door.broker.counters.produce_ms.append(seconds * 1000)
-    door.produced.duration.observe(seconds)
-    if door.counters.trace is not None:
+    seconds = service.broker.clock.monotonic() - started
+    service.broker.counters.produce_ms.append(seconds * 1000)
+    service.produced.duration.observe(seconds)
+    if service.counters.trace is not None:
         code = _first_error(results)
-        door.counters.trace("Produce", seconds, error=error_name(code) if code else "")
+        service.counters.trace("Produce", seconds, error=error_name(code) if code else "")
 
 
 def _timeout_ms(request: ProduceRequest | ProduceShape) -> int:
@@ -143,8 +143,8 @@ class ProduceReply:
 
     __slots__ = (
         "_correlation_id",
-        "_door",
         "_results",
+        "_service",
         "_silent",
         "_started",
         "_version",
@@ -164,10 +164,10 @@ class ProduceReply:
         correlation_id: int,
         *,
         silent: bool,
-        door: Door,
+        service: KafkaService,
     ) -> None:
-        self._door = door
-        self._started = door.broker.clock.monotonic()  # the loop's own clock counts milliseconds
+        self._service = service
+        self._started = service.broker.clock.monotonic()  # the loop's own clock counts milliseconds
         self._results = results
         self._waits = waits
         self._version = version
@@ -188,10 +188,10 @@ class ProduceReply:
         for wait in self._waits:
             wait.conclude()
         self._waits = []
-        door = self._door
-        door.produced.requests += 1
-        _measure(door, self._started, self._results)
-        return b"" if self._silent else _write(self._results, self._version, self._correlation_id, door)
+        service = self._service
+        service.produced.requests += 1
+        _measure(service, self._started, self._results)
+        return b"" if self._silent else _write(self._results, self._version, self._correlation_id, service)
 
     def expire(self, now: float) -> float | None:
         if now < self.deadline or self._silent:
@@ -298,14 +298,14 @@ def _no_transactions() -> BrokerError:
     return BrokerError("transactions are not supported yet", code=ErrorCode.INVALID_TXN_STATE)
 
 
-def _write(results: Results, version: int, correlation_id: int, door: Door) -> bytes:
+def _write(results: Results, version: int, correlation_id: int, service: KafkaService) -> bytes:
     """The whole reply. Mostly it is one partition's success, and then only some numbers in it are new."""
     if len(results) == 1 and len(results[0][1]) == 1:
         topic, (result,) = results[0]
         if not result.error_code:
             return _fill(_template(version, topic), result, correlation_id)
     if first := _first_error(results):
-        door.produced.fail(error_name(first))
+        service.produced.fail(error_name(first))
     return _write_all(results, version, correlation_id)
 
 

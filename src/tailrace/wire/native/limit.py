@@ -1,7 +1,7 @@
 """Bounds of native messages that both sides know. What a frame may weigh in all is a setting of its reader.
 
 A client's frame is held to all of them. In what a server sends, properties are bounded by the frame alone: a
-record that came in through another door may have a key of a megabyte, and is delivered all the same.
+record that came in through another listener may have a key of a megabyte, and is delivered all the same.
 """
 
 from __future__ import annotations

@@ -107,9 +107,9 @@ def test_nothing_known_is_no_reason_to_worry() -> None:
             {"connections": {"kafka": 8_000, "http": 1}},
             "degraded",
             "connections",
-            "Degraded: the kafka door has 8,000 of at most 9,744 connections.",
+            "Degraded: the kafka listener has 8,000 of at most 9,744 connections.",
         ),
-        ({"connections": {"http": 9_744}}, "unhealthy", "connections", "the http door has 9,744"),
+        ({"connections": {"http": 9_744}}, "unhealthy", "connections", "the http listener has 9,744"),
         (
             {"lag": 120_000, "lag_before": 85_000},
             "degraded",

@@ -1,4 +1,4 @@
-"""The pulls of one member, without a door: who gets what, when they end, and what the member still wants."""
+"""The pulls of one member, without a listener: who gets what, how they end, what the member still wants."""
 
 from __future__ import annotations
 

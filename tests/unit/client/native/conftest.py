@@ -1,4 +1,4 @@
-"""A native door that does as the test says: real sockets and real frames, answers from a script."""
+"""A native listener that does as the test says: real sockets and real frames, answers from a script."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ M = MessageType
 
 
 class Peer(asyncio.Protocol):
-    """One connection, as the door sees it."""
+    """One connection, as the listener sees it."""
 
-    def __init__(self, door: FakeDoor) -> None:
-        self.door = door
+    def __init__(self, listener: FakeListener) -> None:
+        self.listener = listener
         self.frames: list[Frame] = []
         self.reader = FrameReader(FRAME_BYTES_MAX)
         self.lost = asyncio.Event()
@@ -47,17 +47,17 @@ class Peer(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        self.door.peers.append(self)
+        self.listener.peers.append(self)
 
     def data_received(self, data: bytes) -> None:
         self.reader.feed(data)
         while (frame := self.reader.next_frame()) is not None:
             self.frames.append(frame)
-            self.door.take(self, frame)
+            self.listener.take(self, frame)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost.set()
-        self.door.changed()
+        self.listener.changed()
 
     def send(self, data: bytes) -> None:
         self.transport.write(data)
@@ -110,7 +110,7 @@ class Peer(asyncio.Protocol):
 Script: TypeAlias = Callable[[Peer, Frame], None]
 
 
-class FakeDoor:
+class FakeListener:
     """Answers by type with `on`; `frames` holds all it was sent but for heartbeats that ask nothing."""
 
     def __init__(self) -> None:
@@ -266,29 +266,29 @@ def entries_of(frame: Frame) -> list[tuple[dict[str, str], bytes]]:
 BATCH_NAMES = {"_topic", "_partition", "_producer", "_sequence", "_count"}
 
 
-def run(test: Callable[[FakeDoor], Coroutine[Any, Any, T]]) -> T:
-    """Run a test against a door of its own."""
+def run(test: Callable[[FakeListener], Coroutine[Any, Any, T]]) -> T:
+    """Run a test against a listener of its own."""
 
     async def main() -> T:
         async with asyncio.timeout(PATIENCE_S):
-            async with FakeDoor() as door:
-                return await test(door)
+            async with FakeListener() as listener:
+                return await test(listener)
 
     return unhurried.run(main())
 
 
 @contextmanager
-def door_in_thread() -> Iterator[tuple[FakeDoor, LoopThread]]:
-    """A door for clients that block, in a loop of its own."""
-    thread = LoopThread("fake-door")
-    door = FakeDoor()
+def listener_in_thread() -> Iterator[tuple[FakeListener, LoopThread]]:
+    """A listener for clients that block, in a loop of its own."""
+    thread = LoopThread("fake-listener")
+    listener = FakeListener()
     try:
 
-        async def open_door() -> None:
-            await door.open()
+        async def open_listener() -> None:
+            await listener.open()
 
-        thread.call(open_door())
-        yield door, thread
-        thread.call(door.close())
+        thread.call(open_listener())
+        yield listener, thread
+        thread.call(listener.close())
     finally:
         thread.close()

@@ -1,4 +1,4 @@
-"""BrokerClient against a scripted door in another thread: many threads, busy handlers, Ctrl-C."""
+"""BrokerClient against a scripted listener in another thread: many threads, busy handlers, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.client.native.conftest import PATIENCE_S, QUICK, FakeDoor, M, Peer, door_in_thread
+from tests.unit.client.native.conftest import PATIENCE_S, QUICK, FakeListener, M, Peer, listener_in_thread
 
 import tailrace
 from tailrace.client import BrokerClient, Message, Reconnect
@@ -29,20 +29,22 @@ from tailrace.wire.native import Frame
 
 
 class Rig:
-    """A door in a thread, seen from a test that blocks."""
+    """A listener in a thread, seen from a test that blocks."""
 
-    def __init__(self, door: FakeDoor, thread: LoopThread) -> None:
-        self.door = door
+    def __init__(self, listener: FakeListener, thread: LoopThread) -> None:
+        self.listener = listener
         self.thread = thread
 
     def client(self, **settings: Any) -> BrokerClient:
         return BrokerClient(
-            "127.0.0.1", self.door.port, **{"reconnect": QUICK, "request_timeout_s": PATIENCE_S, **settings}
+            "127.0.0.1",
+            self.listener.port,
+            **{"reconnect": QUICK, "request_timeout_s": PATIENCE_S, **settings},
         )
 
     def do(self, work: Callable[[Peer], None]) -> None:
         async def in_loop() -> None:
-            work(self.door.peer)
+            work(self.listener.peer)
 
         self.thread.call(in_loop())
 
@@ -54,16 +56,16 @@ class Rig:
         self.do(deliver_all)
 
     def until(self, condition: Callable[[], bool]) -> None:
-        self.thread.call(self.door.until(condition))
+        self.thread.call(self.listener.until(condition))
 
     def got(self, type: int, count: int = 1) -> list[Frame]:
-        return self.thread.call(self.door.got(type, count))
+        return self.thread.call(self.listener.got(type, count))
 
 
 @pytest.fixture
 def rig() -> Any:
-    with door_in_thread() as (door, thread):
-        yield Rig(door, thread)
+    with listener_in_thread() as (listener, thread):
+        yield Rig(listener, thread)
 
 
 def test_the_defaults_are_the_documented_ones() -> None:
@@ -83,8 +85,8 @@ def test_publishing_as_a_newcomer_would(rig: Rig) -> None:
     assert client.topics == {"events": 1}
     client.disconnect()
     assert published.offset == 1
-    assert rig.door.log["events", 0] == [b"Hello, World!", b"Another message"]
-    assert rig.door.properties["events", 0][1] == {"custom_property": "value"}
+    assert rig.listener.log["events", 0] == [b"Hello, World!", b"Another message"]
+    assert rig.listener.properties["events", 0][1] == {"custom_property": "value"}
     assert client.status is Status.CLOSED
 
 
@@ -102,7 +104,7 @@ def test_subscribing_as_a_newcomer_would(rig: Rig) -> None:
     assert client.cursors == {"s": {0: 2}}
     client.disconnect()
     assert received == ["v", "v", "v"]
-    kinds = [frame.type for frame in rig.door.frames]
+    kinds = [frame.type for frame in rig.listener.frames]
     assert kinds.index(M.ACK) < kinds.index(M.UNSUBSCRIBE)
 
 
@@ -112,8 +114,8 @@ def test_a_call_before_connect_says_what_is_missing() -> None:
 
 
 def test_nobody_there_and_no_policy_is_a_connection_error() -> None:
-    with door_in_thread() as (door, _):
-        port = door.port
+    with listener_in_thread() as (listener, _):
+        port = listener.port
     client = BrokerClient("127.0.0.1", port, reconnect=None)
     threads = threading.active_count()
     with pytest.raises(ConnectionError, match=f"127.0.0.1:{port}"):
@@ -125,7 +127,7 @@ def test_many_threads_publish_at_the_same_time(rig: Rig) -> None:
     with rig.client() as client, ThreadPoolExecutor(8) as pool:
         published = list(pool.map(lambda n: client.publish("t", b"%d" % n), range(200)))
     assert sorted(each.offset for each in published) == list(range(200))
-    assert sorted(rig.door.log["t", 0]) == sorted(b"%d" % n for n in range(200))
+    assert sorted(rig.listener.log["t", 0]) == sorted(b"%d" % n for n in range(200))
 
 
 def test_a_handler_may_use_the_client(rig: Rig) -> None:
@@ -138,7 +140,7 @@ def test_a_handler_may_use_the_client(rig: Rig) -> None:
         client.subscribe_to_subscription("s", handler, auto_ack=False)
         rig.deliver(0, 1)
         rig.got(M.ACK, 2)
-    assert rig.door.log["t", 0] == [b"copy of 0", b"copy of 1"]
+    assert rig.listener.log["t", 0] == [b"copy of 0", b"copy of 1"]
 
 
 def test_a_handler_may_leave_its_subscription_and_close_the_client(rig: Rig) -> None:
@@ -166,7 +168,7 @@ def test_a_handler_that_raises_gives_its_message_back(rig: Rig, caplog: pytest.L
         client.subscribe_to_subscription("s", handler)
         rig.deliver(0, 1, 2)
         (nack,) = rig.got(M.NACK)
-        rig.until(lambda: len(rig.door.of(M.ACK)) > 0)
+        rig.until(lambda: len(rig.listener.of(M.ACK)) > 0)
     assert nack.properties["_reason"] == "SystemExit: no"
     assert caplog.text.count("handler of s failed") == 1
 
@@ -177,7 +179,7 @@ def test_handlers_run_one_at_a_time_or_as_many_as_asked_for(rig: Rig) -> None:
         client.subscribe_to_subscription("s", lambda _: together.wait(5), concurrency=3)
         rig.deliver(0, 1, 2)
         rig.got(M.ACK)
-    assert not rig.door.of(M.NACK)
+    assert not rig.listener.of(M.NACK)
 
 
 def test_iteration_acknowledges_when_the_next_is_asked_for(rig: Rig) -> None:
@@ -218,20 +220,20 @@ def test_pulled_messages_are_settled_one_by_one(rig: Rig) -> None:
             peer.deliver(offset, pull=frame.sequence)
         peer.reply(frame, {"_count": "3"})
 
-    rig.door.on[M.PULL] = answer
+    rig.listener.on[M.PULL] = answer
     with rig.client() as client:
         first, second, third = client.pull("s", 3)
         first.ack()
         second.nack(delay_ms=5, reason="later")
         third.extend(100)
         assert (first.is_settled, third.is_settled) == (True, False)
-    assert rig.door.of(M.ACK)[0].properties["_offsets"] == "0"
-    assert rig.door.of(M.NACK)[0].properties["_delay_ms"] == "5"
-    assert rig.door.of(M.EXTEND)[0].properties["_offsets"] == "2"
+    assert rig.listener.of(M.ACK)[0].properties["_offsets"] == "0"
+    assert rig.listener.of(M.NACK)[0].properties["_delay_ms"] == "5"
+    assert rig.listener.of(M.EXTEND)[0].properties["_offsets"] == "2"
 
 
 def test_refusals_and_mistakes_are_errors_and_the_client_goes_on(rig: Rig) -> None:
-    rig.door.on[M.CREATE_SUBSCRIPTION] = lambda peer, frame: peer.refuse(
+    rig.listener.on[M.CREATE_SUBSCRIPTION] = lambda peer, frame: peer.refuse(
         frame, ErrorCode.INVALID_CONFIG, "mode = x. Did you mean shared?"
     )
     with rig.client() as client:
@@ -279,7 +281,7 @@ def test_a_client_can_be_connected_again(rig: Rig) -> None:
         with client:
             client.publish("t", b"x")
             assert client.status is Status.CONNECTED
-    assert len(rig.door.log["t", 0]) == 2
+    assert len(rig.listener.log["t", 0]) == 2
 
 
 def test_a_client_that_nobody_holds_any_more_closes_its_connection(rig: Rig) -> None:
@@ -287,7 +289,7 @@ def test_a_client_that_nobody_holds_any_more_closes_its_connection(rig: Rig) -> 
     client.connect()
     del client
     gc.collect()
-    rig.until(lambda: rig.door.peer.lost.is_set())
+    rig.until(lambda: rig.listener.peer.lost.is_set())
 
 
 @contextmanager
@@ -326,11 +328,11 @@ def ctrl_c_when(moment: threading.Event) -> Iterator[None]:
 
 def test_ctrl_c_interrupts_a_call_that_waits(rig: Rig) -> None:
     asked = threading.Event()
-    rig.door.on[M.DESCRIBE] = lambda peer, frame: asked.set()
+    rig.listener.on[M.DESCRIBE] = lambda peer, frame: asked.set()
     with rig.client() as client:
         with ctrl_c_when(asked):
             client.describe_topics()
-        rig.door.on[M.DESCRIBE] = rig.door.describe
+        rig.listener.on[M.DESCRIBE] = rig.listener.describe
         assert client.describe_topics()["what"] == "topics"
 
 
@@ -362,12 +364,12 @@ assert handled.wait(60)
 
 def test_a_forgotten_client_does_not_keep_the_program_alive(rig: Rig) -> None:
     def deliver_too(peer: Peer, frame: Frame) -> None:
-        rig.door.publish(peer, frame)
+        rig.listener.publish(peer, frame)
         peer.deliver(0)
 
-    rig.door.on[M.PUBLISH] = deliver_too
+    rig.listener.on[M.PUBLISH] = deliver_too
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", FORGETFUL, str(rig.door.port)],
+        [sys.executable, "-W", "error", "-c", FORGETFUL, str(rig.listener.port)],
         env={**os.environ, "PYTHONPATH": str(Path(tailrace.__file__).parents[1])},
         capture_output=True,
         text=True,
@@ -375,7 +377,7 @@ def test_a_forgotten_client_does_not_keep_the_program_alive(rig: Rig) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert rig.door.of(M.ACK)  # what was handled is acknowledged on the way out
+    assert rig.listener.of(M.ACK)  # what was handled is acknowledged on the way out
 
 
 def test_names_are_found_where_people_look_for_them() -> None:

@@ -1,4 +1,4 @@
-"""Connecting, coming back, heartbeats and requests of AsyncClient, against a scripted door."""
+"""Connecting, coming back, heartbeats and requests of AsyncClient, against a scripted listener."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import islice, pairwise
 import pytest
 from tests import unhurried
 from tests.port import refusing_port
-from tests.unit.client.native.conftest import QUICK, FakeDoor, M, Peer, run
+from tests.unit.client.native.conftest import QUICK, FakeListener, M, Peer, run
 
 from tailrace.client.async_client import AsyncClient
 from tailrace.client.error import CannotConnect, ClientClosed, TimedOut
@@ -48,10 +48,10 @@ def test_a_policy_that_makes_no_sense_is_refused(settings: dict[str, float]) -> 
 
 
 def test_the_hello_names_the_client_and_asks_for_a_producer() -> None:
-    async def test(door: FakeDoor) -> None:
-        async with door.client(client_id="me", heartbeat_interval_s=7) as client:
+    async def test(listener: FakeListener) -> None:
+        async with listener.client(client_id="me", heartbeat_interval_s=7) as client:
             assert client.status is Status.CONNECTED
-        (hello,) = door.of(M.HEARTBEAT)
+        (hello,) = listener.of(M.HEARTBEAT)
         assert hello.properties == {"_client_id": "me", "_heartbeat_ms": "7000", "_producer": "new"}
 
     run(test)
@@ -82,46 +82,46 @@ def test_nobody_there_is_tried_until_the_request_timeout() -> None:
 
 def test_a_broker_that_comes_late_is_waited_for() -> None:
     async def main(port: int) -> None:
-        door = FakeDoor()
-        door.port = port
-        client = door.client()
+        listener = FakeListener()
+        listener.port = port
+        client = listener.client()
         connecting = asyncio.ensure_future(client.connect())
-        await door.open()
+        await listener.open()
         await connecting
         assert client.status is Status.CONNECTED
         await client.disconnect()
-        await door.close()
+        await listener.close()
 
     with refusing_port() as port:
         unhurried.run(main(port))
 
 
 def test_a_port_that_says_nothing_is_given_up_in_time() -> None:
-    async def test(door: FakeDoor) -> None:
-        door.on[M.HEARTBEAT] = lambda peer, frame: None
+    async def test(listener: FakeListener) -> None:
+        listener.on[M.HEARTBEAT] = lambda peer, frame: None
         with pytest.raises(TimeoutError, match="no answer within"):
-            await door.client(reconnect=None, request_timeout_s=0.05).connect()
-        await door.until(lambda: door.peer.lost.is_set())
+            await listener.client(reconnect=None, request_timeout_s=0.05).connect()
+        await listener.until(lambda: listener.peer.lost.is_set())
 
     run(test)
 
 
 def test_a_port_that_speaks_something_else_is_said_so() -> None:
-    async def test(door: FakeDoor) -> None:
-        door.on[M.HEARTBEAT] = lambda peer, _: peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    async def test(listener: FakeListener) -> None:
+        listener.on[M.HEARTBEAT] = lambda peer, _: peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         with pytest.raises(CannotConnect, match="Is this the native port"):
-            await door.client(reconnect=None).connect()
+            await listener.client(reconnect=None).connect()
 
     run(test)
 
 
 def test_a_refused_hello_is_told() -> None:
-    async def test(door: FakeDoor) -> None:
-        door.on[M.HEARTBEAT] = lambda peer, frame: peer.refuse(
+    async def test(listener: FakeListener) -> None:
+        listener.on[M.HEARTBEAT] = lambda peer, frame: peer.refuse(
             frame, ErrorCode.SASL_AUTHENTICATION_FAILED, "who are you"
         )
         with pytest.raises(BrokerError, match="who are you"):
-            await door.client().connect()
+            await listener.client().connect()
 
     run(test)
 
@@ -133,8 +133,8 @@ def test_settings_that_make_no_sense_are_refused(name: str) -> None:
 
 
 def test_a_client_can_be_used_again_after_disconnect() -> None:
-    async def test(door: FakeDoor) -> None:
-        client = door.client()
+    async def test(listener: FakeListener) -> None:
+        client = listener.client()
         for _ in range(2):
             await client.connect()
             await client.connect()  # nothing more
@@ -142,7 +142,7 @@ def test_a_client_can_be_used_again_after_disconnect() -> None:
             await client.disconnect()
             await client.disconnect()
             assert client.status is Status.CLOSED
-        assert len(door.peers) == 2
+        assert len(listener.peers) == 2
 
     run(test)
 
@@ -151,25 +151,25 @@ def test_a_client_can_be_used_again_after_disconnect() -> None:
 
 
 def test_connecting_twice_at_once_opens_one_connection() -> None:
-    async def test(door: FakeDoor) -> None:
-        client = door.client()
+    async def test(listener: FakeListener) -> None:
+        client = listener.client()
         await asyncio.gather(client.connect(), client.connect())
         await client.describe_topics()
-        assert len(door.peers) == 1
+        assert len(listener.peers) == 1
         await client.disconnect()
 
     run(test)
 
 
 def test_the_status_follows_the_connection_and_is_told() -> None:
-    async def test(door: FakeDoor) -> None:
+    async def test(listener: FakeListener) -> None:
         told: list[Status] = []
-        async with door.client(on_status=told.append) as client:
-            door.peer.drop()
-            await door.until(lambda: len(door.of(M.HEARTBEAT)) == 2)
+        async with listener.client(on_status=told.append) as client:
+            listener.peer.drop()
+            await listener.until(lambda: len(listener.of(M.HEARTBEAT)) == 2)
             await client.describe_topics()
         assert told == ["connecting", "connected", "reconnecting", "connected", "closed"]
-        assert "_producer" not in door.of(M.HEARTBEAT)[1].properties
+        assert "_producer" not in listener.of(M.HEARTBEAT)[1].properties
 
     run(test)
 
@@ -178,8 +178,8 @@ def test_a_status_callback_that_fails_does_not_stop_the_client(caplog: pytest.Lo
     def fail(status: Status) -> None:
         raise ValueError(status)
 
-    async def test(door: FakeDoor) -> None:
-        async with door.client(on_status=fail) as client:
+    async def test(listener: FakeListener) -> None:
+        async with listener.client(on_status=fail) as client:
             await client.publish("t", b"x")
 
     run(test)
@@ -187,7 +187,7 @@ def test_a_status_callback_that_fails_does_not_stop_the_client(caplog: pytest.Lo
 
 
 def test_a_policy_that_runs_out_ends_the_client() -> None:
-    async def test(door: FakeDoor) -> None:
+    async def test(listener: FakeListener) -> None:
         closed = asyncio.Event()
 
         def told(status: Status) -> None:
@@ -195,78 +195,78 @@ def test_a_policy_that_runs_out_ends_the_client() -> None:
                 closed.set()
 
         policy = Reconnect(delay_s_min=0.001, delay_s_max=0.002, attempts_max=2)
-        client = door.client(reconnect=policy, on_status=told)
+        client = listener.client(reconnect=policy, on_status=told)
         await client.connect()
-        await door.close()
+        await listener.close()
         await closed.wait()
         with pytest.raises(BrokerGone, match="gave up after 2 attempts"):
             await client.describe_topics()
         await client.disconnect()
-        await door.open()
+        await listener.open()
 
     run(test)
 
 
 def test_a_request_is_made_again_after_a_lost_connection() -> None:
-    async def test(door: FakeDoor) -> None:
+    async def test(listener: FakeListener) -> None:
         def drop_once(peer: Peer, frame: Frame) -> None:
-            door.on[M.DESCRIBE] = door.describe
+            listener.on[M.DESCRIBE] = listener.describe
             peer.drop()
 
-        door.on[M.DESCRIBE] = drop_once
-        async with door.client() as client:
+        listener.on[M.DESCRIBE] = drop_once
+        async with listener.client() as client:
             assert (await client.describe_subscriptions())["what"] == "subscriptions"
-        assert len(door.of(M.DESCRIBE)) == 2
+        assert len(listener.of(M.DESCRIBE)) == 2
 
     run(test)
 
 
 def test_a_request_that_must_not_be_carried_out_twice_is_not_repeated() -> None:
-    async def test(door: FakeDoor) -> None:
-        door.on[M.REDRIVE] = lambda peer, _: peer.drop()
-        async with door.client() as client:
+    async def test(listener: FakeListener) -> None:
+        listener.on[M.REDRIVE] = lambda peer, _: peer.drop()
+        async with listener.client() as client:
             with pytest.raises(BrokerGone):
                 await client.redrive("s", 5)
-        assert len(door.of(M.REDRIVE)) == 1
+        assert len(listener.of(M.REDRIVE)) == 1
 
     run(test)
 
 
 def test_a_request_refused_for_now_is_made_again() -> None:
-    async def test(door: FakeDoor) -> None:
+    async def test(listener: FakeListener) -> None:
         def refuse_once(peer: Peer, frame: Frame) -> None:
-            door.on[M.DESCRIBE] = door.describe
+            listener.on[M.DESCRIBE] = listener.describe
             peer.refuse(frame, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, retriable=True)
 
-        door.on[M.DESCRIBE] = refuse_once
-        async with door.client() as client:
+        listener.on[M.DESCRIBE] = refuse_once
+        async with listener.client() as client:
             await client.describe_topics()
-        assert len(door.of(M.DESCRIBE)) == 2
+        assert len(listener.of(M.DESCRIBE)) == 2
 
     run(test)
 
 
 def test_a_request_without_an_answer_times_out_and_a_late_answer_harms_nothing() -> None:
-    async def test(door: FakeDoor) -> None:
+    async def test(listener: FakeListener) -> None:
         held: list[Frame] = []
-        door.on[M.DESCRIBE] = lambda _, frame: held.append(frame)
-        async with door.client(request_timeout_s=0.1) as client:
+        listener.on[M.DESCRIBE] = lambda _, frame: held.append(frame)
+        async with listener.client(request_timeout_s=0.1) as client:
             with pytest.raises(TimedOut, match=r"did not answer DESCRIBE within 0\.1 s"):
                 await client.describe_topics()
-            door.peer.reply(held[0])
+            listener.peer.reply(held[0])
             await client.create_topic("u")
-            assert len(door.peers) == 1
+            assert len(listener.peers) == 1
 
     run(test)
 
 
 def test_requests_of_a_client_that_is_closed_meanwhile_end() -> None:
-    async def test(door: FakeDoor) -> None:
-        door.on[M.DESCRIBE] = lambda peer, frame: None
-        client = door.client()
+    async def test(listener: FakeListener) -> None:
+        listener.on[M.DESCRIBE] = lambda peer, frame: None
+        client = listener.client()
         await client.connect()
         asking = asyncio.ensure_future(client.describe_topics())
-        await door.got(M.DESCRIBE)
+        await listener.got(M.DESCRIBE)
         await client.disconnect()
         with pytest.raises((ClientClosed, BrokerGone)):
             await asking
@@ -278,8 +278,8 @@ def test_requests_of_a_client_that_is_closed_meanwhile_end() -> None:
 
 
 def test_replies_are_read_byte_by_byte() -> None:
-    async def test(door: FakeDoor) -> None:
-        async with door.client() as client:
+    async def test(listener: FakeListener) -> None:
+        async with listener.client() as client:
 
             def reply_slowly(peer: Peer, frame: Frame) -> None:
                 data = write_frame(M.ACK, sequence=frame.sequence, body=b'{"a": 1}')
@@ -287,7 +287,7 @@ def test_replies_are_read_byte_by_byte() -> None:
                 for at in range(len(data)):
                     loop.call_later(at / 1000, peer.send, data[at : at + 1])
 
-            door.on[M.DESCRIBE] = reply_slowly
+            listener.on[M.DESCRIBE] = reply_slowly
             assert await client.describe_topics() == {"a": 1}
 
     run(test)
@@ -306,23 +306,23 @@ def test_replies_are_read_byte_by_byte() -> None:
     ],
 )
 def test_a_broker_that_breaks_the_protocol_is_left_and_reached_anew(data: bytes) -> None:
-    async def test(door: FakeDoor) -> None:
-        async with door.client() as client:
+    async def test(listener: FakeListener) -> None:
+        async with listener.client() as client:
             await client.subscribe_to_subscription("s")
-            door.peer.send(data)
-            await door.until(lambda: len(door.peers) == 2)
+            listener.peer.send(data)
+            await listener.until(lambda: len(listener.peers) == 2)
             await client.describe_topics()
 
     run(test)
 
 
 def test_the_last_word_of_a_broker_is_told() -> None:
-    async def test(door: FakeDoor) -> None:
+    async def test(listener: FakeListener) -> None:
         def last_word(peer: Peer, frame: Frame) -> None:
             peer.refuse(Frame(M.ERROR, 0, 0, {}, b""), ErrorCode.INVALID_REQUEST, "your frame is broken")
 
-        door.on[M.DESCRIBE] = last_word
-        async with door.client(reconnect=None) as client:
+        listener.on[M.DESCRIBE] = last_word
+        async with listener.client(reconnect=None) as client:
             with pytest.raises(ProtocolError, match="your frame is broken"):
                 await client.describe_topics()
 
@@ -330,9 +330,9 @@ def test_the_last_word_of_a_broker_is_told() -> None:
 
 
 def test_json_that_is_none_is_an_error_and_the_client_goes_on() -> None:
-    async def test(door: FakeDoor) -> None:
-        door.on[M.DESCRIBE] = lambda peer, frame: peer.reply(frame, body=b"{")
-        async with door.client() as client:
+    async def test(listener: FakeListener) -> None:
+        listener.on[M.DESCRIBE] = lambda peer, frame: peer.reply(frame, body=b"{")
+        async with listener.client() as client:
             with pytest.raises(ProtocolError, match="not JSON"):
                 await client.describe_topics()
             await client.create_topic("u")
@@ -344,29 +344,29 @@ def test_json_that_is_none_is_an_error_and_the_client_goes_on() -> None:
 
 
 def test_a_quiet_client_sends_heartbeats() -> None:
-    async def test(door: FakeDoor) -> None:
-        async with door.client(heartbeat_interval_s=0.02):
-            await door.until(lambda: sum(f.sequence == 0 for f in door.peer.frames) >= 3)
-        beats = [frame for frame in door.peer.frames if not frame.sequence]
+    async def test(listener: FakeListener) -> None:
+        async with listener.client(heartbeat_interval_s=0.02):
+            await listener.until(lambda: sum(f.sequence == 0 for f in listener.peer.frames) >= 3)
+        beats = [frame for frame in listener.peer.frames if not frame.sequence]
         assert {frame.type for frame in beats} == {M.HEARTBEAT}
 
     run(test)
 
 
 def test_an_impatient_broker_gets_its_heartbeats_in_time() -> None:
-    async def test(door: FakeDoor) -> None:
-        door.hello["_dead_after_ms"] = "60"
-        async with door.client(heartbeat_interval_s=30):
-            await door.until(lambda: sum(f.sequence == 0 for f in door.peer.frames) >= 2)
+    async def test(listener: FakeListener) -> None:
+        listener.hello["_dead_after_ms"] = "60"
+        async with listener.client(heartbeat_interval_s=30):
+            await listener.until(lambda: sum(f.sequence == 0 for f in listener.peer.frames) >= 2)
 
     run(test)
 
 
 def test_a_silent_broker_is_taken_for_dead() -> None:
-    async def test(door: FakeDoor) -> None:
-        door.hello["_heartbeat_ms"] = "20"
-        async with door.client(reconnect=None) as client:
-            door.on[M.DESCRIBE] = lambda peer, frame: None
+    async def test(listener: FakeListener) -> None:
+        listener.hello["_heartbeat_ms"] = "20"
+        async with listener.client(reconnect=None) as client:
+            listener.on[M.DESCRIBE] = lambda peer, frame: None
             with pytest.raises(BrokerGone, match=r"has said nothing for 0\.06 s"):
                 await client.describe_topics()
 
@@ -374,14 +374,14 @@ def test_a_silent_broker_is_taken_for_dead() -> None:
 
 
 def test_a_broker_that_sends_heartbeats_is_alive() -> None:
-    async def test(door: FakeDoor) -> None:
-        door.hello["_heartbeat_ms"] = "50"
-        door.on[M.DESCRIBE] = lambda peer, frame: None
-        async with door.client(reconnect=None, request_timeout_s=0.4) as client:
+    async def test(listener: FakeListener) -> None:
+        listener.hello["_heartbeat_ms"] = "50"
+        listener.on[M.DESCRIBE] = lambda peer, frame: None
+        async with listener.client(reconnect=None, request_timeout_s=0.4) as client:
 
             async def beat() -> None:
                 while True:
-                    door.peer.send(write_frame(M.HEARTBEAT))
+                    listener.peer.send(write_frame(M.HEARTBEAT))
                     await asyncio.sleep(0.02)
 
             beating = asyncio.ensure_future(beat())

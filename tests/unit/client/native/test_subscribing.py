@@ -1,4 +1,4 @@
-"""Subscriptions of AsyncClient against a scripted door: handlers, iteration, settling, leases, reconnects."""
+"""Subscriptions of AsyncClient against a scripted listener: handlers, iteration, settling, leases."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from datetime import UTC, datetime
 
 import pytest
-from tests.unit.client.native.conftest import FakeDoor, M, Peer, run
+from tests.unit.client.native.conftest import FakeListener, M, Peer, run
 
 from tailrace.client.error import ClientError, TimedOut
 from tailrace.client.native.message import AsyncMessage
@@ -17,9 +17,9 @@ from tailrace.wire.native import Frame, write_frame
 
 
 def test_every_request_says_what_the_protocol_wants() -> None:
-    async def test(door: FakeDoor) -> None:
-        door.on[M.SEEK] = lambda peer, frame: peer.reply(frame, {"_epoch": "4"})
-        async with door.client(client_id="me") as client:
+    async def test(listener: FakeListener) -> None:
+        listener.on[M.SEEK] = lambda peer, frame: peer.reply(frame, {"_epoch": "4"})
+        async with listener.client(client_id="me") as client:
             await client.create_topic("events", 3, **{"retention.ms": 60_000})
             await client.create_subscription("g", "events", start_offset=7, mode="key_shared", priority=False)
             await client.create_subscription("h", "events")
@@ -34,7 +34,7 @@ def test_every_request_says_what_the_protocol_wants() -> None:
             client.set_prefetch("events.me", 0)
             await client.unsubscribe_from_subscription("events.me")
             assert client.topics == {"events": 3}
-        told = [(frame.type, frame.properties) for frame in door.frames[1:]]
+        told = [(frame.type, frame.properties) for frame in listener.frames[1:]]
         assert told == [
             (M.CREATE_TOPIC, {"_topic": "events", "_partitions": "3", "retention.ms": "60000"}),
             (
@@ -67,18 +67,18 @@ def test_every_request_says_what_the_protocol_wants() -> None:
 
 
 def test_a_client_without_an_id_joins_the_default_subscription_of_a_topic() -> None:
-    async def test(door: FakeDoor) -> None:
-        async with door.client() as client:
+    async def test(listener: FakeListener) -> None:
+        async with listener.client() as client:
             await client.subscribe("events")
-        assert door.of(M.SUBSCRIBE)[0].properties["_subscription"] == "events.default"
+        assert listener.of(M.SUBSCRIBE)[0].properties["_subscription"] == "events.default"
 
     run(test)
 
 
 @pytest.mark.parametrize("start", [-1, "offset:", "offset:-1", "time:soon", "newest", ""])
 def test_a_start_that_makes_no_sense_is_refused(start: str | int) -> None:
-    async def test(door: FakeDoor) -> None:
-        async with door.client() as client:
+    async def test(listener: FakeListener) -> None:
+        async with listener.client() as client:
             with pytest.raises(ConfigError, match="start = "):
                 await client.create_subscription("g", "t", start=start)
 
@@ -86,11 +86,11 @@ def test_a_start_that_makes_no_sense_is_refused(start: str | int) -> None:
 
 
 def test_a_message_has_everything_that_was_delivered() -> None:
-    async def test(door: FakeDoor) -> None:
-        async with door.client() as client, await client.subscribe_to_subscription("s") as subscription:
+    async def test(listener: FakeListener) -> None:
+        async with listener.client() as client, await client.subscribe_to_subscription("s") as subscription:
             headers: list[tuple[str, bytes | None]] = [("colour", b"red"), ("created_at", b"55")]
-            door.peer.deliver(7, "grüße".encode(), key=b"k", count=2, headers=headers)
-            door.peer.deliver(8, None, key=b"\xff", headers=[("h", None), ("ok", b"1")])
+            listener.peer.deliver(7, "grüße".encode(), key=b"k", count=2, headers=headers)
+            listener.peer.deliver(8, None, key=b"\xff", headers=[("h", None), ("ok", b"1")])
             first = await anext(subscription)
             second = await anext(subscription)
             assert (first.body, first.text, first.key) == ("grüße".encode(), "grüße", b"k")
@@ -108,17 +108,17 @@ def test_a_message_has_everything_that_was_delivered() -> None:
 
 
 def test_a_handler_that_returns_acknowledges_all_of_a_turn_in_one_frame() -> None:
-    async def test(door: FakeDoor) -> None:
+    async def test(listener: FakeListener) -> None:
         handled: list[int] = []
-        async with door.client() as client:
+        async with listener.client() as client:
             await client.subscribe_to_subscription("s", lambda message: handled.append(message.offset))
             for offset in (5, 7, 8, 9):
-                door.peer.deliver(offset)
-            await door.got(M.ACK)
+                listener.peer.deliver(offset)
+            await listener.got(M.ACK)
             await client.unsubscribe_from_subscription("s")
             assert client.cursors == {"s": {0: 9}}
         assert handled == [5, 7, 8, 9]
-        properties = door.of(M.ACK)[0].properties
+        properties = listener.of(M.ACK)[0].properties
         assert properties == {
             "_subscription": "s",
             "_topic": "t",
@@ -131,7 +131,7 @@ def test_a_handler_that_returns_acknowledges_all_of_a_turn_in_one_frame() -> Non
 
 
 def test_an_async_handler_runs_one_at_a_time_in_order_by_default() -> None:
-    async def test(door: FakeDoor) -> None:
+    async def test(listener: FakeListener) -> None:
         running, most, handled = 0, 0, []
 
         async def handler(message: AsyncMessage) -> None:
@@ -142,11 +142,11 @@ def test_an_async_handler_runs_one_at_a_time_in_order_by_default() -> None:
             running -= 1
             handled.append(message.offset)
 
-        async with door.client() as client:
+        async with listener.client() as client:
             await client.subscribe_to_subscription("s", handler)
             for offset in range(10):
-                door.peer.deliver(offset)
-            await door.until(lambda: len(handled) == 10)
+                listener.peer.deliver(offset)
+            await listener.until(lambda: len(handled) == 10)
         assert most == 1
         assert handled == list(range(10))
 
@@ -154,17 +154,17 @@ def test_an_async_handler_runs_one_at_a_time_in_order_by_default() -> None:
 
 
 def test_concurrency_lets_more_handlers_run() -> None:
-    async def test(door: FakeDoor) -> None:
+    async def test(listener: FakeListener) -> None:
         all_there = asyncio.Barrier(3)
 
         async def handler(message: AsyncMessage) -> None:
             await all_there.wait()
 
-        async with door.client() as client:
+        async with listener.client() as client:
             await client.subscribe_to_subscription("s", handler, concurrency=3)
             for offset in range(3):
-                door.peer.deliver(offset)
-            await door.until(lambda: bool(door.of(M.ACK)))
+                listener.peer.deliver(offset)
+            await listener.until(lambda: bool(listener.of(M.ACK)))
 
     run(test)
 
@@ -172,28 +172,28 @@ def test_concurrency_lets_more_handlers_run() -> None:
 def test_a_handler_that_raises_gives_its_message_back_with_the_reason(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def test(door: FakeDoor) -> None:
+    async def test(listener: FakeListener) -> None:
         def handler(message: AsyncMessage) -> None:
             if message.offset == 1:
                 raise ValueError("bad\0thing")
 
-        async with door.client() as client:
+        async with listener.client() as client:
             await client.subscribe_to_subscription("s", handler)
             for offset in range(3):
-                door.peer.deliver(offset)
-            (nack,) = await door.got(M.NACK)
-            await door.got(M.ACK)
+                listener.peer.deliver(offset)
+            (nack,) = await listener.got(M.NACK)
+            await listener.got(M.ACK)
         assert nack.properties["_offsets"] == "1"
         assert nack.properties["_reason"] == "ValueError: bad thing"
         assert "_delay_ms" not in nack.properties
-        assert door.of(M.ACK)[0].properties["_offsets"] == "0,2"
+        assert listener.of(M.ACK)[0].properties["_offsets"] == "0,2"
 
     run(test)
     assert caplog.text.count("handler of s failed on t-0 offset 1") == 1
 
 
 def test_without_auto_ack_the_handler_decides() -> None:
-    async def test(door: FakeDoor) -> None:
+    async def test(listener: FakeListener) -> None:
         async def handler(message: AsyncMessage) -> None:
             if message.offset == 0:
                 await message.ack()
@@ -203,30 +203,30 @@ def test_without_auto_ack_the_handler_decides() -> None:
             elif message.offset == 2:
                 await message.extend(9_000)
 
-        async with door.client() as client:
+        async with listener.client() as client:
             await client.subscribe_to_subscription("s", handler, auto_ack=False)
             for offset in range(4):
-                door.peer.deliver(offset)
-            await door.got(M.EXTEND)
+                listener.peer.deliver(offset)
+            await listener.got(M.EXTEND)
             await client.unsubscribe_from_subscription("s")
-        assert [frame.properties["_offsets"] for frame in door.of(M.ACK)] == ["0"]
-        (nack,) = door.of(M.NACK)
+        assert [frame.properties["_offsets"] for frame in listener.of(M.ACK)] == ["0"]
+        (nack,) = listener.of(M.NACK)
         assert (nack.properties["_delay_ms"], nack.properties["_reason"]) == ("250", "later")
-        (extend,) = door.of(M.EXTEND)
+        (extend,) = listener.of(M.EXTEND)
         assert (extend.properties["_offsets"], extend.properties["_extend_ms"]) == ("2", "9000")
 
     run(test)
 
 
 def test_ack_returns_when_the_broker_has_confirmed() -> None:
-    async def test(door: FakeDoor) -> None:
+    async def test(listener: FakeListener) -> None:
         held: list[tuple[Peer, Frame]] = []
-        door.on[M.ACK] = lambda peer, frame: held.append((peer, frame))
-        async with door.client() as client:
+        listener.on[M.ACK] = lambda peer, frame: held.append((peer, frame))
+        async with listener.client() as client:
             subscription = await client.subscribe_to_subscription("s", auto_ack=False)
-            door.peer.deliver(0)
+            listener.peer.deliver(0)
             acking = asyncio.ensure_future((await anext(subscription)).ack())
-            await door.until(lambda: bool(held))
+            await listener.until(lambda: bool(held))
             assert not acking.done()
             assert client.cursors == {}
             held[0][0].reply(held[0][1], {"_count": "1"})
@@ -237,11 +237,11 @@ def test_ack_returns_when_the_broker_has_confirmed() -> None:
 
 
 def test_a_refused_acknowledgement_is_an_error_for_who_waits() -> None:
-    async def test(door: FakeDoor) -> None:
-        door.on[M.ACK] = lambda peer, frame: peer.refuse(frame, ErrorCode.RESOURCE_NOT_FOUND, "deleted")
-        async with door.client() as client:
+    async def test(listener: FakeListener) -> None:
+        listener.on[M.ACK] = lambda peer, frame: peer.refuse(frame, ErrorCode.RESOURCE_NOT_FOUND, "deleted")
+        async with listener.client() as client:
             subscription = await client.subscribe_to_subscription("s", auto_ack=False)
-            door.peer.deliver(0)
+            listener.peer.deliver(0)
             message = await anext(subscription)
             with pytest.raises(BrokerError, match="deleted"):
                 await message.ack()
@@ -250,28 +250,28 @@ def test_a_refused_acknowledgement_is_an_error_for_who_waits() -> None:
 
 
 def test_iteration_acknowledges_a_message_when_the_next_is_asked_for() -> None:
-    async def test(door: FakeDoor) -> None:
-        async with door.client() as client:
+    async def test(listener: FakeListener) -> None:
+        async with listener.client() as client:
             for_each = await client.subscribe_to_subscription("s")
-            door.peer.deliver(0)
-            door.peer.deliver(1)
+            listener.peer.deliver(0)
+            listener.peer.deliver(1)
             seen = []
             async for message in for_each:
                 seen.append(message.offset)
                 if message.offset == 1:
                     break
-            await door.got(M.ACK)
+            await listener.got(M.ACK)
             await for_each.close()
             assert [message async for message in for_each] == []
         assert seen == [0, 1]
-        assert [frame.properties["_offsets"] for frame in door.of(M.ACK)] == ["0"]
+        assert [frame.properties["_offsets"] for frame in listener.of(M.ACK)] == ["0"]
 
     run(test)
 
 
 def test_a_subscription_with_a_handler_cannot_be_iterated_over() -> None:
-    async def test(door: FakeDoor) -> None:
-        async with door.client() as client:
+    async def test(listener: FakeListener) -> None:
+        async with listener.client() as client:
             subscription = await client.subscribe_to_subscription("s", print)
             with pytest.raises(ClientError, match="has a handler"):
                 aiter(subscription)
@@ -280,8 +280,8 @@ def test_a_subscription_with_a_handler_cannot_be_iterated_over() -> None:
 
 
 def test_a_subscription_is_joined_once_per_client() -> None:
-    async def test(door: FakeDoor) -> None:
-        async with door.client() as client:
+    async def test(listener: FakeListener) -> None:
+        async with listener.client() as client:
             await client.subscribe_to_subscription("s")
             with pytest.raises(ConfigError, match="has joined s already"):
                 await client.subscribe_to_subscription("s")
@@ -294,58 +294,60 @@ def test_a_subscription_is_joined_once_per_client() -> None:
 
 
 def test_a_refused_join_is_an_error_and_can_be_tried_again() -> None:
-    async def test(door: FakeDoor) -> None:
-        door.on[M.SUBSCRIBE] = lambda peer, frame: peer.refuse(frame, ErrorCode.RESOURCE_NOT_FOUND, "no s")
-        async with door.client() as client:
+    async def test(listener: FakeListener) -> None:
+        listener.on[M.SUBSCRIBE] = lambda peer, frame: peer.refuse(
+            frame, ErrorCode.RESOURCE_NOT_FOUND, "no s"
+        )
+        async with listener.client() as client:
             with pytest.raises(BrokerError, match="no s"):
                 await client.subscribe_to_subscription("s")
-            del door.on[M.SUBSCRIBE]
+            del listener.on[M.SUBSCRIBE]
             await client.subscribe_to_subscription("s")
 
     run(test)
 
 
 def test_pull_collects_what_belongs_to_it() -> None:
-    async def test(door: FakeDoor) -> None:
+    async def test(listener: FakeListener) -> None:
         def answer(peer: Peer, frame: Frame) -> None:
             peer.deliver(4, b"a", pull=frame.sequence)
             peer.deliver(9, b"pushed")
             peer.deliver(5, b"b", pull=frame.sequence)
             peer.reply(frame, {"_count": "2"})
 
-        door.on[M.PULL] = answer
-        async with door.client() as client:
+        listener.on[M.PULL] = answer
+        async with listener.client() as client:
             subscription = await client.subscribe_to_subscription("s")
             first, second = await client.pull("s", 2, wait_ms=50)
             assert (first.body, second.body) == (b"a", b"b")
             assert (await anext(subscription)).body == b"pushed"
             await asyncio.gather(first.ack(), second.nack())
-        assert door.of(M.PULL)[0].properties == {"_subscription": "s", "_count": "2", "_wait_ms": "50"}
-        assert door.of(M.ACK)[0].properties["_offsets"] == "4"
-        assert door.of(M.NACK)[0].properties["_offsets"] == "5"
+        assert listener.of(M.PULL)[0].properties == {"_subscription": "s", "_count": "2", "_wait_ms": "50"}
+        assert listener.of(M.ACK)[0].properties["_offsets"] == "4"
+        assert listener.of(M.NACK)[0].properties["_offsets"] == "5"
 
     run(test)
 
 
 def test_a_pull_cut_off_by_a_lost_connection_is_made_again() -> None:
-    async def test(door: FakeDoor) -> None:
+    async def test(listener: FakeListener) -> None:
         def cut(peer: Peer, frame: Frame) -> None:
             peer.deliver(4, pull=frame.sequence)
             peer.transport.close()
-            door.on[M.PULL] = lambda peer, frame: peer.reply(frame, {"_count": "0"})
+            listener.on[M.PULL] = lambda peer, frame: peer.reply(frame, {"_count": "0"})
 
-        door.on[M.PULL] = cut
-        async with door.client() as client:
+        listener.on[M.PULL] = cut
+        async with listener.client() as client:
             assert await client.pull("s") == []
-        assert len(door.of(M.PULL)) == 2
+        assert len(listener.of(M.PULL)) == 2
 
     run(test)
 
 
 @pytest.mark.parametrize(("count", "wait_ms"), [(0, 1), (1, -1)])
 def test_a_pull_that_makes_no_sense_is_refused(count: int, wait_ms: int) -> None:
-    async def test(door: FakeDoor) -> None:
-        async with door.client() as client:
+    async def test(listener: FakeListener) -> None:
+        async with listener.client() as client:
             with pytest.raises(ConfigError, match="count ="):
                 await client.pull("s", count, wait_ms)
 
@@ -356,7 +358,7 @@ def test_a_pull_that_makes_no_sense_is_refused(count: int, wait_ms: int) -> None
 
 
 def test_a_subscription_is_joined_again_and_late_acknowledgements_follow() -> None:
-    async def test(door: FakeDoor) -> None:
+    async def test(listener: FakeListener) -> None:
         release = asyncio.Event()
         handled: list[tuple[int, int]] = []
 
@@ -364,79 +366,79 @@ def test_a_subscription_is_joined_again_and_late_acknowledgements_follow() -> No
             await release.wait()
             handled.append((message.offset, message.delivery_count))
 
-        async with door.client() as client:
+        async with listener.client() as client:
             await client.subscribe_to_subscription("s", handler, prefetch=7)
             for offset in range(3):
-                door.peer.deliver(offset)
+                listener.peer.deliver(offset)
             await client.describe_topics()  # by then the first is being handled
-            door.peer.drop()
-            await door.got(M.SUBSCRIBE, 2)
-            door.peer.deliver(1, count=2)
+            listener.peer.drop()
+            await listener.got(M.SUBSCRIBE, 2)
+            listener.peer.deliver(1, count=2)
             release.set()
-            await door.until(lambda: len(handled) == 2)
+            await listener.until(lambda: len(handled) == 2)
             await client.unsubscribe_from_subscription("s")
         assert handled == [(0, 1), (1, 2)]  # what nobody had begun with was dropped
-        assert door.of(M.SUBSCRIBE)[1].properties == {"_subscription": "s", "_credit": "7"}
-        kinds = [frame.type for frame in door.peer.frames]
+        assert listener.of(M.SUBSCRIBE)[1].properties == {"_subscription": "s", "_credit": "7"}
+        kinds = [frame.type for frame in listener.peer.frames]
         assert kinds.index(M.SUBSCRIBE) < kinds.index(M.ACK)
-        offsets = {frame.properties["_offsets"] for frame in door.peer.frames if frame.type == M.ACK}
+        offsets = {frame.properties["_offsets"] for frame in listener.peer.frames if frame.type == M.ACK}
         assert offsets in ({"0-1"}, {"0", "1"})
 
     run(test)
 
 
 def test_an_acknowledgement_without_a_reply_is_sent_again() -> None:
-    async def test(door: FakeDoor) -> None:
+    async def test(listener: FakeListener) -> None:
         def drop_once(peer: Peer, frame: Frame) -> None:
-            del door.on[M.ACK]
+            del listener.on[M.ACK]
             peer.drop()
 
-        door.on[M.ACK] = drop_once
-        async with door.client() as client:
+        listener.on[M.ACK] = drop_once
+        async with listener.client() as client:
             subscription = await client.subscribe_to_subscription("s", auto_ack=False)
-            door.peer.deliver(4)
+            listener.peer.deliver(4)
             await (await anext(subscription)).ack()
-        first, second = door.of(M.ACK)
+        first, second = listener.of(M.ACK)
         assert first.properties == second.properties
 
     run(test)
 
 
 def test_who_waits_for_a_confirmation_waits_as_long_as_for_any_request() -> None:
-    async def test(door: FakeDoor) -> None:
-        door.on[M.ACK] = lambda peer, _: None
-        async with door.client() as client:
+    async def test(listener: FakeListener) -> None:
+        listener.on[M.ACK] = lambda peer, _: None
+        async with listener.client() as client:
             subscription = await client.subscribe_to_subscription("s", auto_ack=False)
-            door.peer.deliver(4)
+            listener.peer.deliver(4)
             message = await anext(subscription)
             assert client._parts is not None
             client._parts.settlements._timeout_s = 0.01
             with pytest.raises(TimedOut, match=r"did not confirm within 0\.01 s"):
                 await message.ack()
-            del door.on[M.ACK]
-            door.peer.drop()
-            await door.got(M.ACK, 2)
+            del listener.on[M.ACK]
+            listener.peer.drop()
+            await listener.got(M.ACK, 2)
 
     run(test)
 
 
 def test_a_subscription_may_be_left_on_another_connection_than_it_was_joined_on() -> None:
-    async def test(door: FakeDoor) -> None:
-        door.on[M.UNSUBSCRIBE] = lambda peer, frame: peer.refuse(frame, ErrorCode.UNKNOWN_MEMBER_ID)
+    async def test(listener: FakeListener) -> None:
+        listener.on[M.UNSUBSCRIBE] = lambda peer, frame: peer.refuse(frame, ErrorCode.UNKNOWN_MEMBER_ID)
         begun, release = asyncio.Event(), asyncio.Event()
 
         async def handle(_: AsyncMessage) -> None:
             begun.set()
             await release.wait()
 
-        async with door.client() as client:
+        async with listener.client() as client:
             subscription = await client.subscribe_to_subscription("s", handle)
-            door.peer.deliver(4)
+            listener.peer.deliver(4)
             await begun.wait()
             leaving = asyncio.ensure_future(subscription.close())
             await asyncio.sleep(0)
-            door.peer.drop()
-            await door.until(lambda: len(door.peers) == 2)
+            listener.peer.drop()
+            await listener.until(lambda: len(listener.peers) == 2)
             await client.describe_topics()
             release.set()
             await leaving
@@ -445,44 +447,44 @@ def test_a_subscription_may_be_left_on_another_connection_than_it_was_joined_on(
 
 
 def test_a_refusal_whose_connection_is_lost_has_no_meaning_any_more() -> None:
-    async def test(door: FakeDoor) -> None:
-        door.on[M.NACK] = lambda peer, _: peer.drop()
-        async with door.client() as client:
+    async def test(listener: FakeListener) -> None:
+        listener.on[M.NACK] = lambda peer, _: peer.drop()
+        async with listener.client() as client:
             subscription = await client.subscribe_to_subscription("s", auto_ack=False)
-            door.peer.deliver(4)
+            listener.peer.deliver(4)
             await (await anext(subscription)).nack()
-            await door.got(M.SUBSCRIBE, 2)
-        assert len(door.of(M.NACK)) == 1
+            await listener.got(M.SUBSCRIBE, 2)
+        assert len(listener.of(M.NACK)) == 1
 
     run(test)
 
 
 def test_a_broker_that_still_sees_the_old_connection_is_asked_again() -> None:
-    async def test(door: FakeDoor) -> None:
-        async with door.client() as client:
+    async def test(listener: FakeListener) -> None:
+        async with listener.client() as client:
             subscription = await client.subscribe_to_subscription("s")
 
             def refuse_once(peer: Peer, frame: Frame) -> None:
-                del door.on[M.SUBSCRIBE]
+                del listener.on[M.SUBSCRIBE]
                 peer.refuse(frame, ErrorCode.GROUP_MAX_SIZE_REACHED, "exclusive")
 
-            door.on[M.SUBSCRIBE] = refuse_once
-            door.peer.drop()
-            await door.got(M.SUBSCRIBE, 3)
-            door.peer.deliver(0)
+            listener.on[M.SUBSCRIBE] = refuse_once
+            listener.peer.drop()
+            await listener.got(M.SUBSCRIBE, 3)
+            listener.peer.deliver(0)
             assert (await anext(subscription)).offset == 0
 
     run(test)
 
 
 def test_a_subscription_that_is_gone_ends_with_the_reason() -> None:
-    async def test(door: FakeDoor) -> None:
-        async with door.client() as client:
+    async def test(listener: FakeListener) -> None:
+        async with listener.client() as client:
             subscription = await client.subscribe_to_subscription("s")
-            door.on[M.SUBSCRIBE] = lambda peer, frame: peer.refuse(
+            listener.on[M.SUBSCRIBE] = lambda peer, frame: peer.refuse(
                 frame, ErrorCode.RESOURCE_NOT_FOUND, "no s"
             )
-            door.peer.drop()
+            listener.peer.drop()
             with pytest.raises(BrokerError, match="no s"):
                 await anext(subscription)
             with pytest.raises(BrokerError, match="no s"):
@@ -492,10 +494,10 @@ def test_a_subscription_that_is_gone_ends_with_the_reason() -> None:
 
 
 def test_without_a_policy_a_lost_connection_ends_the_iteration() -> None:
-    async def test(door: FakeDoor) -> None:
-        async with door.client(reconnect=None) as client:
+    async def test(listener: FakeListener) -> None:
+        async with listener.client(reconnect=None) as client:
             subscription = await client.subscribe_to_subscription("s")
-            door.peer.drop()
+            listener.peer.drop()
             with pytest.raises(ConnectionError):
                 await anext(subscription)
 
@@ -506,9 +508,9 @@ def test_without_a_policy_a_lost_connection_ends_the_iteration() -> None:
 
 
 def test_notices_are_told_and_a_deleted_subscription_ends() -> None:
-    async def test(door: FakeDoor) -> None:
+    async def test(listener: FakeListener) -> None:
         told: list[Notice] = []
-        async with door.client(on_notice=told.append) as client:
+        async with listener.client(on_notice=told.append) as client:
             subscription = await client.subscribe_to_subscription("s")
             skipped = {
                 "_subscription": "s",
@@ -517,8 +519,8 @@ def test_notices_are_told_and_a_deleted_subscription_ends() -> None:
                 "_count": "5",
                 "_reason": "old",
             }
-            door.peer.send(write_frame(M.NOTICE, properties=skipped))
-            door.peer.send(write_frame(M.NOTICE, properties={"_subscription": "s", "_event": "deleted"}))
+            listener.peer.send(write_frame(M.NOTICE, properties=skipped))
+            listener.peer.send(write_frame(M.NOTICE, properties={"_subscription": "s", "_event": "deleted"}))
             with pytest.raises(BrokerError, match="was deleted"):
                 await anext(subscription)
         assert told[0] == Notice(subscription="s", event="skipped", partition=0, count=5, reason="old")
@@ -527,32 +529,32 @@ def test_notices_are_told_and_a_deleted_subscription_ends() -> None:
 
 
 def test_a_seek_drops_what_was_delivered_before_it() -> None:
-    async def test(door: FakeDoor) -> None:
-        async with door.client() as client:
+    async def test(listener: FakeListener) -> None:
+        async with listener.client() as client:
             subscription = await client.subscribe_to_subscription("s")
-            door.peer.deliver(8, epoch=3)
-            door.peer.send(write_frame(M.NOTICE, properties={"_subscription": "s", "_event": "seek"}))
-            door.peer.deliver(0, epoch=4)
+            listener.peer.deliver(8, epoch=3)
+            listener.peer.send(write_frame(M.NOTICE, properties={"_subscription": "s", "_event": "seek"}))
+            listener.peer.deliver(0, epoch=4)
             assert (await anext(subscription)).offset == 0
 
     run(test)
 
 
 def test_messages_of_a_slow_handler_and_those_behind_it_are_kept() -> None:
-    async def test(door: FakeDoor) -> None:
-        door.on[M.SUBSCRIBE] = lambda peer, frame: peer.reply(frame, {"_ack_timeout_ms": "60"})
+    async def test(listener: FakeListener) -> None:
+        listener.on[M.SUBSCRIBE] = lambda peer, frame: peer.reply(frame, {"_ack_timeout_ms": "60"})
         done = asyncio.Event()
 
         async def handler(message: AsyncMessage) -> None:
             await done.wait()
 
-        async with door.client() as client:
+        async with listener.client() as client:
             await client.subscribe_to_subscription("s", handler)
             for offset in range(3):
-                door.peer.deliver(offset)
-            extends = await door.got(M.EXTEND, 2)
+                listener.peer.deliver(offset)
+            extends = await listener.got(M.EXTEND, 2)
             done.set()
-            await door.got(M.ACK)
+            await listener.got(M.ACK)
         assert extends[0].properties["_offsets"] == "0-2"
         assert extends[0].properties["_extend_ms"] == "60"
 
@@ -560,23 +562,23 @@ def test_messages_of_a_slow_handler_and_those_behind_it_are_kept() -> None:
 
 
 def test_leases_are_not_renewed_if_nobody_wants_that() -> None:
-    async def test(door: FakeDoor) -> None:
-        door.on[M.SUBSCRIBE] = lambda peer, frame: peer.reply(frame, {"_ack_timeout_ms": "30"})
-        async with door.client() as client:
+    async def test(listener: FakeListener) -> None:
+        listener.on[M.SUBSCRIBE] = lambda peer, frame: peer.reply(frame, {"_ack_timeout_ms": "30"})
+        async with listener.client() as client:
             await client.subscribe_to_subscription("s", extend=False)
-            door.peer.deliver(0)
+            listener.peer.deliver(0)
             await asyncio.sleep(0.1)  # three timeouts, in which a renewal would have come
-        assert not door.of(M.EXTEND)
+        assert not listener.of(M.EXTEND)
 
     run(test)
 
 
 def test_a_broker_that_delivers_beyond_the_prefetch_does_not_fill_the_memory() -> None:
-    async def test(door: FakeDoor) -> None:
-        async with door.client() as client:
+    async def test(listener: FakeListener) -> None:
+        async with listener.client() as client:
             subscription = await client.subscribe_to_subscription("s", prefetch=1)
             for offset in range(500):
-                door.peer.deliver(offset)
+                listener.peer.deliver(offset)
             await client.describe_topics()  # all of them have arrived
             assert (await anext(subscription)).offset == 500 - 102
 
@@ -584,66 +586,66 @@ def test_a_broker_that_delivers_beyond_the_prefetch_does_not_fill_the_memory() -
 
 
 def test_unsubscribing_waits_for_the_running_handler_and_its_acknowledgement() -> None:
-    async def test(door: FakeDoor) -> None:
+    async def test(listener: FakeListener) -> None:
         begun, go_on = asyncio.Event(), asyncio.Event()
 
         async def handler(message: AsyncMessage) -> None:
             begun.set()
             await go_on.wait()
 
-        async with door.client() as client:
+        async with listener.client() as client:
             await client.subscribe_to_subscription("s", handler)
-            door.peer.deliver(0)
-            door.peer.deliver(1)
+            listener.peer.deliver(0)
+            listener.peer.deliver(1)
             await begun.wait()
             leaving = asyncio.ensure_future(client.unsubscribe_from_subscription("s"))
             await client.describe_topics()
             assert not leaving.done()
             held: list[tuple[Peer, Frame]] = []
-            door.on[M.ACK] = lambda peer, frame: held.append((peer, frame))
+            listener.on[M.ACK] = lambda peer, frame: held.append((peer, frame))
             go_on.set()
-            await door.until(lambda: bool(held))
+            await listener.until(lambda: bool(held))
             for _ in range(2):
                 await client.describe_topics()
-            assert not door.of(M.UNSUBSCRIBE)
+            assert not listener.of(M.UNSUBSCRIBE)
             held[0][0].reply(held[0][1], {"_count": "1"})
             await leaving
-        kinds = [frame.type for frame in door.frames if frame.type in (M.ACK, M.UNSUBSCRIBE)]
+        kinds = [frame.type for frame in listener.frames if frame.type in (M.ACK, M.UNSUBSCRIBE)]
         assert kinds == [M.ACK, M.UNSUBSCRIBE]
-        assert door.of(M.ACK)[0].properties["_offsets"] == "0"
+        assert listener.of(M.ACK)[0].properties["_offsets"] == "0"
 
     run(test)
 
 
 def test_a_handler_may_leave_its_own_subscription() -> None:
-    async def test(door: FakeDoor) -> None:
-        async with door.client() as client:
+    async def test(listener: FakeListener) -> None:
+        async with listener.client() as client:
 
             async def handler(message: AsyncMessage) -> None:
                 await client.unsubscribe_from_subscription("s")
 
             subscription = await client.subscribe_to_subscription("s", handler)
-            door.peer.deliver(0)
-            await door.got(M.UNSUBSCRIBE)
+            listener.peer.deliver(0)
+            await listener.got(M.UNSUBSCRIBE)
             await subscription.wait_ended()
 
     run(test)
 
 
 def test_disconnect_waits_for_automatic_acknowledgements() -> None:
-    async def test(door: FakeDoor) -> None:
+    async def test(listener: FakeListener) -> None:
         def reply_later(peer: Peer, frame: Frame) -> None:
             asyncio.get_running_loop().call_later(0.05, peer.reply, frame, {"_count": "1"})
 
-        door.on[M.ACK] = reply_later
-        client = door.client()
+        listener.on[M.ACK] = reply_later
+        client = listener.client()
         await client.connect()
         handled = asyncio.Event()
         await client.subscribe_to_subscription("s", lambda _: handled.set())
-        door.peer.deliver(0)
+        listener.peer.deliver(0)
         await handled.wait()
         await client.disconnect()
-        assert len(door.of(M.ACK)) == 1
+        assert len(listener.of(M.ACK)) == 1
 
     run(test)
 

@@ -1,4 +1,4 @@
-"""A node with an HTTP door that serves live streams, and readers of both kinds that speak to it."""
+"""A node with an HTTP listener that serves live streams, and readers of both kinds that speak to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from tailrace.broker import NewTopic
 from tailrace.broker.publishing import NewMessage, topic_mark
-from tailrace.http import Door, HttpApp, HttpConfig, HttpListener, NodeFacts
+from tailrace.http import HttpApp, HttpConfig, HttpListener, HttpService, NodeFacts
 from tailrace.http.live import OPERATIONS, Tails, routes
 from tailrace.native import NativeConfig, NativeListener
 from tailrace.native.websocket import WebSocketShell
@@ -124,7 +124,7 @@ class EventReader:
 
 
 class Rig:
-    """A node in memory and its door."""
+    """A node in memory and its listener."""
 
     def __init__(self, node: Node, listener: HttpListener) -> None:
         self.node = node
@@ -133,12 +133,12 @@ class Rig:
         self.opened: list[EventReader] = []
 
     @property
-    def door(self) -> Door:
-        return self.listener.door
+    def service(self) -> HttpService:
+        return self.listener.service
 
     @property
     def tails(self) -> Tails:
-        return self.door.tails
+        return self.service.tails
 
     async def create(self, partitions: int = 1, name: str = TOPIC, **configs: str) -> None:
         await self.broker.topics.create(NewTopic(name=name, partitions=partitions, configs=configs))
@@ -193,18 +193,18 @@ class Rig:
 async def served(config: HttpConfig | None, native: NativeConfig | None) -> AsyncIterator[Rig]:
     node = Node(ServerConfig(engine="memory", kafka_port=0, native_port=0, http_port=None), owns_loop=False)
     await node.start()
-    door_of_native = NativeListener(node.broker, port=0, config=native)
-    await door_of_native.start()
-    native_door = door_of_native.door
+    native_listener = NativeListener(node.broker, port=0, config=native)
+    await native_listener.start()
+    native_service = native_listener.service
     facts = NodeFacts(
         version="0",
         engine="memory",
         fsync="os",
         data_dir="",
-        native_shell=lambda socket: WebSocketShell(native_door, socket),
+        native_shell=lambda socket: WebSocketShell(native_service, socket),
     )
-    door = Door(node.broker, config or HttpConfig(), facts)
-    listener = HttpListener(HttpApp(door, OPERATIONS, routes(door)), port=0)
+    service = HttpService(node.broker, config or HttpConfig(), facts)
+    listener = HttpListener(HttpApp(service, OPERATIONS, routes(service)), port=0)
     await listener.start()
     rig = Rig(node, listener)
     try:
@@ -213,10 +213,12 @@ async def served(config: HttpConfig | None, native: NativeConfig | None) -> Asyn
         for reader in rig.opened:
             reader.close()
         await listener.close()
-        await door_of_native.close()
+        await native_listener.close()
         await node.close()
-    assert door.streams == 0 and len(door.tails) == 0 and not door.tails.rings, "a stream was not given back"
-    assert native_door.budget.used == 0, "bytes of the budget were lost"
+    assert service.streams == 0 and len(service.tails) == 0 and not service.tails.rings, (
+        "a stream was not given back"
+    )
+    assert native_service.budget.used == 0, "bytes of the budget were lost"
 
 
 Scenario = Callable[[Rig], Awaitable[None]]

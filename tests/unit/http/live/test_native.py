@@ -1,4 +1,4 @@
-"""The native session by WebSocket, through the whole HTTP door, with websockets' own client."""
+"""The native session by WebSocket, through the whole HTTP listener, with websockets' own client."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ def test_a_broken_message_closes_with_a_reason() -> None:
             assert error.value.rcvd is not None
             assert error.value.rcvd.code == 1002
             assert "JSON" in error.value.rcvd.reason
-        await rig.wait_until(lambda: rig.door.streams == 0)
+        await rig.wait_until(lambda: rig.service.streams == 0)
 
     play(scenario)
 
 
-def test_a_message_over_the_bound_of_the_door_is_not_taken() -> None:
+def test_a_message_over_the_bound_of_the_listener_is_not_taken() -> None:
     async def scenario(rig: Rig) -> None:
         async with rig.socket(PATH) as websocket:
             await websocket.send("x" * 3 * KIB)
@@ -150,13 +150,13 @@ def test_more_streams_than_allowed_are_refused() -> None:
     play(scenario, HttpConfig(streams_max=1))
 
 
-def test_a_node_without_a_native_door_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_without_a_native_listener_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(rig: Rig) -> None:
-        monkeypatch.setattr(type(rig.door.facts), "native_shell", None)
+        monkeypatch.setattr(type(rig.service.facts), "native_shell", None)
         with pytest.raises(InvalidStatus) as error:
             async with rig.socket(PATH):
                 pass
         assert error.value.response.status_code == 503
-        assert rig.door.streams == 0
+        assert rig.service.streams == 0
 
     play(scenario)

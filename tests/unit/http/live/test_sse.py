@@ -383,7 +383,7 @@ def test_more_streams_than_allowed_are_refused_until_one_ends() -> None:
         assert reader.status == 503
         assert reader.headers["retry-after"]
         first.close()
-        await rig.wait_until(lambda: rig.door.streams == 0)
+        await rig.wait_until(lambda: rig.service.streams == 0)
         await rig.tail()
 
     play(scenario, HttpConfig(streams_max=1))
@@ -394,7 +394,7 @@ def test_head_has_no_body() -> None:
         await rig.create()
         reader = await rig.ask(PATH, method="HEAD")
         assert reader.status == 200
-        await rig.wait_until(lambda: rig.door.streams == 0)
+        await rig.wait_until(lambda: rig.service.streams == 0)
 
     play(scenario)
 
@@ -471,7 +471,7 @@ def test_the_end_of_the_node_ends_every_tail_at_once() -> None:
             pass
         assert "stopping" in event.data["reason"]
         await closing  # which takes longer than this test may if the grace were for live streams
-        assert rig.door.streams == 0
+        assert rig.service.streams == 0
 
     play(scenario, HttpConfig(close_grace_s=10 * DEADLINE_S))
 
@@ -493,7 +493,7 @@ def test_many_clients_that_do_not_read_do_not_keep_a_node_from_stopping(
                 rig.publish(*[b"x" * 10 * KIB] * 50)
                 await asyncio.sleep(0.01)
             await rig.listener.close()
-            assert rig.door.streams == 0
+            assert rig.service.streams == 0
 
     play(scenario, HttpConfig(close_grace_s=10 * DEADLINE_S))
     assert [each.message for each in caplog.records if each.levelno > logging.INFO] == []
@@ -503,10 +503,10 @@ def test_a_client_that_leaves_is_noticed() -> None:
     async def scenario(rig: Rig) -> None:
         await rig.create()
         tails = [await rig.tail() for _ in range(3)]
-        assert (rig.door.streams, len(rig.tails), len(rig.tails.rings)) == (3, 3, 1)
+        assert (rig.service.streams, len(rig.tails), len(rig.tails.rings)) == (3, 3, 1)
         for tail in tails:
             tail.close()
-        await rig.wait_until(lambda: rig.door.streams == 0)
+        await rig.wait_until(lambda: rig.service.streams == 0)
         assert (len(rig.tails), rig.tails.rings) == (0, [])
         partition = rig.broker.leader(TOPIC, 0)
         assert len(partition.waiters) == 0
@@ -618,7 +618,7 @@ def test_a_thousand_tails_show_every_record() -> None:
         tails: list[EventReader] = []
         for _ in range(20):
             tails += await asyncio.gather(*[rig.tail() for _ in range(50)])
-        assert rig.door.streams == len(rig.tails) == 1000
+        assert rig.service.streams == len(rig.tails) == 1000
         (ring,) = rig.tails.rings
         for number in range(10):
             rig.publish(b"%d" % number, partition=number % 2)

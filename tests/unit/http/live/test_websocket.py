@@ -151,7 +151,7 @@ def test_a_message_that_makes_no_sense_ends_the_tail(message: str | bytes) -> No
             code, reason = await end_of(websocket)
             assert code == 1008
             assert "pause" in reason
-        await rig.wait_until(lambda: rig.door.streams == 0)
+        await rig.wait_until(lambda: rig.service.streams == 0)
 
     play(scenario)
 
@@ -219,8 +219,8 @@ def test_a_client_that_leaves_is_noticed() -> None:
     async def scenario(rig: Rig) -> None:
         await rig.create()
         async with rig.socket(PATH):
-            assert rig.door.streams == 1
-        await rig.wait_until(lambda: rig.door.streams == 0)
+            assert rig.service.streams == 1
+        await rig.wait_until(lambda: rig.service.streams == 0)
         assert rig.tails.rings == []
 
     play(scenario)

@@ -67,7 +67,7 @@ def test_a_view_is_a_value_too() -> None:
     assert data(value=memoryview(b"v")) == data(value=b"v")
 
 
-def test_a_record_of_another_door_is_delivered_whatever_its_size() -> None:
+def test_a_record_of_another_listener_is_delivered_whatever_its_size() -> None:
     """A key of a megabyte, and more headers than there may be properties."""
     headers: list[Header] = [(f"h{at}", b"\xff" * 100) for at in range(1000)]
     reader = FrameReader(10_000_000)

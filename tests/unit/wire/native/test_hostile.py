@@ -45,7 +45,7 @@ every_frame = pytest.mark.parametrize("valid", VALID.values(), ids=VALID)
 
 
 def read_all(content: bytes) -> bool:
-    """Everything a door or a client does with a frame. False if it is refused; other errors go up."""
+    """Everything a listener or a client does with a frame. False if it is refused; other errors go up."""
     try:
         frame = read_frame(memoryview(content))
     except ProtocolError:

@@ -1,4 +1,4 @@
-"""What the requests of one HTTP door share: the broker, the bounds, the live streams, and how it all ends."""
+"""What the requests of one HTTP app share: the broker, the bounds, the live streams, and how it all ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tailrace.http.error import Code, HttpError
 from tailrace.metrics.free_space import FreeSpace
 from tailrace.metrics.observed import Observed
 from tailrace.metrics.sampler import Sampler
-from tailrace.net import DoorCounters
+from tailrace.net import ListenerCounters
 
 if TYPE_CHECKING:
     from tailrace.http.live.port import MessageSocket, NativeShell
@@ -30,26 +30,26 @@ Trace = Callable[[ASGIApp, Scope, Receive, Send], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """What the door tells of the node that it belongs to."""
+    """What the service tells of the node that it belongs to."""
 
     version: str
     engine: str  # segment, memory
     fsync: str
     data_dir: str  # "": none
-    kafka: str = ""  # HOST:PORT of each door; "": there is none
+    kafka: str = ""  # HOST:PORT of each listener; "": there is none
     native: str = ""
-    doors: Mapping[str, DoorCounters] = field(default_factory=dict)  # of the other doors, by name
+    listeners: Mapping[str, ListenerCounters] = field(default_factory=dict)  # of the other listeners, by name
     native_shell: Callable[[MessageSocket], NativeShell] | None = None  # a native session by WebSocket
 
 
-class Door:
+class HttpService:
     """One app's broker, bounds and state."""
 
     def __init__(self, broker: Broker, config: HttpConfig, facts: NodeFacts) -> None:
         self.broker = broker
         self.config = config
         self.facts = facts
-        self.counters = DoorCounters()
+        self.counters = ListenerCounters()
         self.started_ms = time.time_ns() // 1_000_000
         self.streams = 0  # tails and WebSockets that are open
         self.trace: Trace | None = None  # puts a span around every request; mostly there is none
@@ -59,7 +59,7 @@ class Door:
         self._exporter: Exporter | None = None
         self.observed = Observed(
             broker=broker,
-            doors={**facts.doors, "http": self.counters},
+            listeners={**facts.listeners, "http": self.counters},
             info={"version": facts.version, "engine": facts.engine, "fsync": facts.fsync},
             free_space=FreeSpace(facts.data_dir),
             streams=lambda: self.streams,
@@ -134,16 +134,16 @@ class Door:
 
 
 class Stream:
-    """A live stream's place; `with door.open_stream(): ...` gives it back."""
+    """A live stream's place; `with service.open_stream(): ...` gives it back."""
 
-    __slots__ = ("_door",)
+    __slots__ = ("_service",)
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
-        door.streams += 1
+    def __init__(self, service: HttpService) -> None:
+        self._service = service
+        service.streams += 1
 
     def __enter__(self) -> Stream:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._door.streams -= 1
+        self._service.streams -= 1

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from tailrace.broker import Broker
 from tailrace.kafka.cache import ReplyCache
-from tailrace.kafka.config import DoorConfig
+from tailrace.kafka.config import KafkaConfig
 from tailrace.kafka.session import FetchSessions
-from tailrace.net import RequestBudget, RequestDoor
+from tailrace.net import RequestBudget, RequestService
 
 
-class Door(RequestDoor):
+class KafkaService(RequestService):
     """One listener's broker, bounds, caches and running handlers."""
 
-    def __init__(self, broker: Broker, config: DoorConfig, budget: RequestBudget | None = None) -> None:
+    def __init__(self, broker: Broker, config: KafkaConfig, budget: RequestBudget | None = None) -> None:
         super().__init__(
             budget
             or RequestBudget(

@@ -1,4 +1,4 @@
-"""One topic, two doors: what is published natively is read by Kafka clients, and the other way round.
+"""One topic, two listeners: what is published natively is read by Kafka clients, and the other way round.
 
 The native side is tailrace.client.BrokerClient; the other is each of the Python clients of Kafka, whose word
 counts for what a record holds.
@@ -54,11 +54,11 @@ def library(request: pytest.FixtureRequest, start_client: Callable[[Entry], Clie
 
 @pytest.fixture
 def native(server: ServerProcess | None) -> Iterator[BrokerClient]:
-    """A client of the native door of the same server."""
+    """A client of the native listener of the same server."""
     if server is None:
-        pytest.skip("the broker was given: it has no native door")
+        pytest.skip("the broker was given: it has no native listener")
     port = json.loads((server.data_dir / "tailrace.ports.json").read_text())["native"]
-    with BrokerClient("127.0.0.1", port, client_id="cross-door") as client:
+    with BrokerClient("127.0.0.1", port, client_id="cross-listener") as client:
         yield client
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from tailrace.broker import Broker
 from tailrace.native.config import NativeConfig
 from tailrace.native.counting import RequestCounts
-from tailrace.net import RequestBudget, RequestDoor
+from tailrace.net import RequestBudget, RequestService
 
 
-class Door(RequestDoor):
+class NativeService(RequestService):
     """One listener's broker, bounds and running requests."""
 
     def __init__(self, broker: Broker, config: NativeConfig, budget: RequestBudget | None = None) -> None:

@@ -39,7 +39,7 @@ _SIZE = struct.Struct(">i")
 M = TypeVar("M", bound=Message)
 
 
-class Door:
+class Connection:
     """A connection to the broker."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -95,7 +95,7 @@ class Door:
 
 
 @asynccontextmanager
-async def door(host: str, port: int) -> AsyncIterator[Door]:
+async def connect(host: str, port: int) -> AsyncIterator[Connection]:
     """A connection that is closed at the end."""
     try:
         async with asyncio.timeout(_DEADLINE_S):
@@ -103,7 +103,7 @@ async def door(host: str, port: int) -> AsyncIterator[Door]:
     except TimeoutError:
         raise LoadError(f"no connection to {host}:{port} within {_DEADLINE_S:.0f} s") from None
     try:
-        yield Door(reader, writer)
+        yield Connection(reader, writer)
     finally:
         writer.close()
 

@@ -1,6 +1,6 @@
 """What the connections of one listener share, and the listener itself, for protocols of requests and replies.
 
-Each protocol adds its own to `RequestDoor` (caches, sessions) and makes its connections; bounds, counters,
+Each protocol adds its own to `RequestService` (caches, sessions) and makes its connections; bounds, counters,
 running requests and the order of the end are the same for all:
 
     accept no more --> replies under way leave --> requests that still run are ended --> sockets are closed
@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Generic, Protocol, TypeVar
 
-from tailrace.net.acceptor import Accepted, Acceptor, AcceptorConfig, DoorCounters
+from tailrace.net.acceptor import Accepted, Acceptor, AcceptorConfig, ListenerCounters
 from tailrace.net.budget import RequestBudget
 
 _RECEIVE_BYTES = 64 * 1024
@@ -25,19 +25,19 @@ class Wakeable(Protocol):
         """Send what is known now."""
 
 
-class RequestDoor:
+class RequestService:
     """One listener's bounds, counters and running requests."""
 
     def __init__(self, budget: RequestBudget) -> None:
         self.budget = budget
-        self.counters = DoorCounters()
+        self.counters = ListenerCounters()
         self.loop = asyncio.get_running_loop()
         self.receive_buffer = memoryview(bytearray(_RECEIVE_BYTES))
         self._tasks: set[asyncio.Task[None]] = set()
         self._woken: list[Wakeable] = []
 
     def start(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run a request beside everything else; it outlives its connection, and ends with the door."""
+        """Run a request beside everything else; it outlives its connection, and ends with the listener."""
         task = self.loop.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -62,23 +62,23 @@ class RequestDoor:
             replier.wake()
 
 
-D = TypeVar("D", bound=RequestDoor)
+S = TypeVar("S", bound=RequestService)
 C = TypeVar("C", bound=Accepted)
 
 
-class RequestListener(Generic[D, C]):
-    """A door on one address."""
+class RequestListener(Generic[S, C]):
+    """A service on one address."""
 
     def __init__(
         self,
-        door: D,
+        service: S,
         config: AcceptorConfig,
         connect: Callable[[Callable[[C], bool], Callable[[C], None]], C],
     ) -> None:
         """`connect` is the acceptor's."""
-        self.door = door
+        self.service = service
         self.host = config.host
-        self._acceptor = Acceptor(config, connect, counters=door.counters)
+        self._acceptor = Acceptor(config, connect, counters=service.counters)
 
     def __repr__(self) -> str:
         state = f"{len(self.connections)} connections" if self._acceptor.is_open else "closed"
@@ -90,13 +90,13 @@ class RequestListener(Generic[D, C]):
         return self._acceptor.port
 
     @property
-    def counters(self) -> DoorCounters:
-        return self.door.counters
+    def counters(self) -> ListenerCounters:
+        return self.service.counters
 
     @property
     def budget(self) -> RequestBudget:
         """What bounds the request bytes of this listener, and of those that share it."""
-        return self.door.budget
+        return self.service.budget
 
     @property
     def connections(self) -> Collection[C]:
@@ -112,5 +112,5 @@ class RequestListener(Generic[D, C]):
         if not self._acceptor.is_open:
             return
         await self._acceptor.close()
-        await self.door.stop_requests()
+        await self.service.stop_requests()
         await self._acceptor.abort()
