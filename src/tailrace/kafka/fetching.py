@@ -32,8 +32,8 @@ from tailrace.wire.kafka import (
 if TYPE_CHECKING:
     from tailrace.broker import Partition, TopicCounters
     from tailrace.kafka.connection import Connection
+    from tailrace.kafka.fetch_session import Answer, FetchContext, Wanted
     from tailrace.kafka.replies import Pieces
-    from tailrace.kafka.session import Answer, FetchContext, Wanted
 
 _READ_COMMITTED = 1
 _SUSPECTS_MAX = 10_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tailrace.broker import Broker
 from tailrace.kafka.cache import ReplyCache
 from tailrace.kafka.config import KafkaConfig
-from tailrace.kafka.session import FetchSessions
+from tailrace.kafka.fetch_session import FetchSessions
 from tailrace.net import RequestBudget, RequestService
 
 

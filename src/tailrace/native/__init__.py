@@ -2,12 +2,12 @@
 
 `listener`    one port, by tailrace.net                     `service`    what its connections share
 `connection`  one socket: frames in, frames out, and what may hold them up
-`session`     one client, without a socket: requests in order, replies when they are known
+`protocol`    one client, without a socket: requests in order, replies when they are known
 `dispatch`    from a frame's type to its handler            `handlers/`  what each request does
 `publishing`  messages of one read, stored as one batch     `membership` subscriptions of one client
 `delivery`    messages pushed to a client                   `pulling`    messages that it asked for
 `waits`       replies that wait for durability              `property`   numbers and texts of a request
-`websocket`   the session's second shell: a WebSocket that the HTTP listener accepted
+`websocket`   the protocol's second shell: a WebSocket that the HTTP listener accepted
 `errors`      our exceptions as ERROR frames                `config`     bounds and defaults
 `counting`    requests by type and error
 

@@ -1,6 +1,6 @@
-"""The TCP shell of a session: bytes in, frames in order, frames out.
+"""The TCP shell of the protocol: bytes in, frames in order, frames out.
 
-Frames are given to the session one after the other; what holds them back is in `net/framed.py`.
+Frames are given to the protocol one after the other; what holds them back is in `net/framed.py`.
 
 What is sent while frames are taken leaves in one write at the end, unless it is a lot. What the client does
 not read is with the transport: over `out_buffer_bytes_max` subscriptions deliver nothing more to it.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 
 from tailrace.model import ErrorCode, ProtocolError
 from tailrace.native.config import INTERVALS_TO_DEATH
-from tailrace.native.session import Session
+from tailrace.native.protocol import NativeProtocol
 from tailrace.net import FrameSplitter
 from tailrace.net.framed import BUSY, CLOSING, UNANSWERED, WRITE, FramedConnection
 from tailrace.wire.native import MessageType, read_frame, write_error, write_frame
@@ -37,7 +37,7 @@ _HEARTBEAT = write_frame(MessageType.HEARTBEAT)
 
 
 class Connection(FramedConnection):
-    """The protocol object of one socket; its session's outlet."""
+    """The asyncio protocol of one socket; the outlet of its `NativeProtocol`."""
 
     __slots__ = (
         "_buffered_bytes",
@@ -55,7 +55,7 @@ class Connection(FramedConnection):
         "_out_bytes",
         "_sent",
         "_sent_at",
-        "session",
+        "protocol",
     )
 
     listener = "native"
@@ -81,7 +81,7 @@ class Connection(FramedConnection):
         self._config = config
         self._on_made = on_made  # whether there is room for one more
         self._on_lost = on_lost
-        self.session = Session(service, self)
+        self.protocol = NativeProtocol(service, self)
         self._out: list[bytes] = []  # sent while frames are taken
         self._out_bytes = 0
         self._is_paused = False  # the client does not read, and over out_buffer_bytes_max wait for it
@@ -94,12 +94,12 @@ class Connection(FramedConnection):
         self._buffered_bytes = 0  # at the last sweep
 
     def __repr__(self) -> str:
-        return f"<Connection {self.peer}, holds {self._holds:#x}, {self.session}>"
+        return f"<Connection {self.peer}, holds {self._holds:#x}, {self.protocol}>"
 
     @property
     def client(self) -> str:
         """Who it is, for people: by its own name, if it gave one."""
-        return self.session.name
+        return self.protocol.name
 
     @property
     def buffered_bytes(self) -> int:
@@ -143,7 +143,7 @@ class Connection(FramedConnection):
         self._is_paused = False
         self._heard = True
         self._holds &= ~WRITE
-        self._guarded(self.session.resume)
+        self._guarded(self.protocol.resume)
         self._settle()
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
@@ -152,14 +152,14 @@ class Connection(FramedConnection):
         if self._linger is not None:
             self._linger.cancel()
         self._give_back_intake()
-        self._guarded(self.session.close)
+        self._guarded(self.protocol.close)
         self._on_lost(self)
 
     # ---- the listener's side
 
     def sweep(self, now: float, *, idle_ticks_max: int) -> None:  # noqa: ARG002
         """Notice what did not happen: bytes that did not come, replies that were not known, heartbeats."""
-        dead_at = self._heard_at + self.session.peer_heartbeat_ms * INTERVALS_TO_DEATH / 1000
+        dead_at = self._heard_at + self.protocol.peer_heartbeat_ms * INTERVALS_TO_DEATH / 1000
         if self._is_over:
             if now >= dead_at:  # closed, and the client does not take the rest
                 self.abort()
@@ -177,7 +177,7 @@ class Connection(FramedConnection):
         elif now - self._sent_at >= self._config.heartbeat_interval_ms / 1000 and not self._is_paused:
             self._write(_HEARTBEAT)
             self._sent, self._sent_at = False, now
-        self._guarded(lambda: self.session.expire(now))
+        self._guarded(lambda: self.protocol.expire(now))
 
     def close_soon(self) -> None:
         """Take nothing more; close when the replies under way have left."""
@@ -188,7 +188,7 @@ class Connection(FramedConnection):
         self._is_over = True
         super().abort()
 
-    # ---- the session's side
+    # ---- the protocol's side
 
     @property
     def peer(self) -> str:
@@ -229,7 +229,7 @@ class Connection(FramedConnection):
         self._consuming = True
         try:
             self._take_frames()
-            self.session.flush()
+            self.protocol.flush()
         except Exception as error:
             self.failed(error)
         finally:
@@ -250,10 +250,10 @@ class Connection(FramedConnection):
             logger.debug("protocol broken: %s: %s", self.client, error)
             self._last_word = write_error(0, code=ErrorCode.INVALID_REQUEST, message=str(error))
             self._holds |= CLOSING
-            self.session.finish(failed=True)
+            self.protocol.finish(failed=True)
 
     def _take_each(self) -> None:
-        splitter, session, config = self._splitter, self.session, self._config
+        splitter, protocol, config = self._splitter, self.protocol, self._config
         taken = 0
         try:
             while not self._holds:
@@ -265,8 +265,8 @@ class Connection(FramedConnection):
                 taken += 1
                 self._take(view)
                 if (
-                    session.unanswered >= config.unanswered_requests_max
-                    or session.unanswered_bytes >= config.unanswered_bytes_max
+                    protocol.unanswered >= config.unanswered_requests_max
+                    or protocol.unanswered_bytes >= config.unanswered_bytes_max
                 ):
                     self._holds |= UNANSWERED
                 self._turn_requests += 1
@@ -282,7 +282,7 @@ class Connection(FramedConnection):
         except ProtocolError:
             self.give(size)
             raise
-        self.session.take(frame, size)
+        self.protocol.take(frame, size)
 
     def _steer_reading(self) -> None:
         if self._linger is not None or self._is_over:
@@ -305,10 +305,10 @@ class Connection(FramedConnection):
         """Go on when a quarter of what is allowed was answered: a few at a time would make small batches."""
         if not self._holds & UNANSWERED:
             return
-        config, session = self._config, self.session
+        config, protocol = self._config, self.protocol
         if (
-            session.unanswered <= config.unanswered_requests_max * 3 // 4
-            and session.unanswered_bytes <= config.unanswered_bytes_max * 3 // 4
+            protocol.unanswered <= config.unanswered_requests_max * 3 // 4
+            and protocol.unanswered_bytes <= config.unanswered_bytes_max * 3 // 4
         ):
             self._holds &= ~UNANSWERED
 
@@ -342,7 +342,7 @@ class Connection(FramedConnection):
         """Close, once nothing is under way on a connection that takes nothing more."""
         if not self._holds & CLOSING or self._is_over or self._linger is not None or self._consuming:
             return
-        if not self.session.is_done:
+        if not self.protocol.is_done:
             return
         if self._last_word:
             self._say_last_word()
@@ -355,7 +355,7 @@ class Connection(FramedConnection):
         if self._is_over:
             return
         self._holds |= CLOSING
-        self._guarded(lambda: self.session.finish(failed=failed))
+        self._guarded(lambda: self.protocol.finish(failed=failed))
         self._steer_reading()
         self._close_if_done()
 

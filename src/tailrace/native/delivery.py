@@ -9,7 +9,7 @@ from tailrace.wire.native import MessageType, write_data, write_data_prefix, wri
 
 if TYPE_CHECKING:
     from tailrace.broker.subscriptions import Delivery, Member, Notice, Source, Subscription
-    from tailrace.native.session import Session
+    from tailrace.native.protocol import NativeProtocol
 
 _NOTICE = int(MessageType.NOTICE)
 
@@ -48,37 +48,37 @@ class DataWriter:
 class Receiver:
     """A client as a member that is pushed messages (`broker.subscriptions.Recipient`)."""
 
-    __slots__ = ("_session", "_writer", "member", "subscription")
+    __slots__ = ("_protocol", "_writer", "member", "subscription")
 
     member: Member
 
-    def __init__(self, session: Session, subscription: Subscription, *, credit: int) -> None:
-        self._session = session
+    def __init__(self, protocol: NativeProtocol, subscription: Subscription, *, credit: int) -> None:
+        self._protocol = protocol
         self._writer = DataWriter(subscription.config.name)
         self.subscription = subscription
         self.member = subscription.join(self, credit=credit)
 
     @property
     def name(self) -> str:
-        return self._session.name
+        return self._protocol.name
 
     def is_open(self) -> bool:
-        return self._session.outlet.is_open()
+        return self._protocol.outlet.is_open()
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Everything that was chosen for this client in one turn leaves in one piece."""
         write = self._writer.write
         try:
-            self._session.outlet.send(b"".join([write(delivery) for delivery in deliveries]))
+            self._protocol.outlet.send(b"".join([write(delivery) for delivery in deliveries]))
         except Exception as error:
-            self._session.outlet.failed(error)  # and the subscription goes on with the others
+            self._protocol.outlet.failed(error)  # and the subscription goes on with the others
 
     def notice(self, notice: Notice) -> None:
         """Tell the client; a subscription that is gone has no members any more."""
         name = self.subscription.config.name
-        self._session.outlet.send(write_notice(name, notice))
+        self._protocol.outlet.send(write_notice(name, notice))
         if notice.event == "deleted":
-            self._session.membership.forget(self.subscription)
+            self._protocol.membership.forget(self.subscription)
 
 
 def write_notice(subscription: str, notice: Notice) -> bytes:

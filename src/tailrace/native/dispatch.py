@@ -10,14 +10,14 @@ from tailrace.native.handlers import describing, greeting, joining, settling, su
 from tailrace.wire.native import Frame, MessageType, type_name
 
 if TYPE_CHECKING:
-    from tailrace.native.session import Session
+    from tailrace.native.protocol import NativeProtocol
 
-Handler = Callable[["Session", Frame], None]
+Handler = Callable[["NativeProtocol", Frame], None]
 
 _BROKERS_OWN = (MessageType.DATA, MessageType.ERROR, MessageType.NOTICE)
 
 
-def refuse_type(session: Session, frame: Frame) -> None:  # noqa: ARG001
+def refuse_type(protocol: NativeProtocol, frame: Frame) -> None:  # noqa: ARG001
     """Nobody knows this type."""
     raise BrokerError(
         f"{type_name(frame.type)} is not known here. Is the client newer than the broker?",
@@ -25,7 +25,7 @@ def refuse_type(session: Session, frame: Frame) -> None:  # noqa: ARG001
     )
 
 
-def _refuse_own(session: Session, frame: Frame) -> None:  # noqa: ARG001
+def _refuse_own(protocol: NativeProtocol, frame: Frame) -> None:  # noqa: ARG001
     raise BrokerError(f"only a broker sends {type_name(frame.type)}", code=ErrorCode.INVALID_REQUEST)
 
 

@@ -1,4 +1,4 @@
-"""The native listener: native connections behind one acceptor, and sessions for WebSockets of HTTP."""
+"""The native listener: native connections behind one acceptor, and clients that come by WebSocket."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ class NativeListener(RequestListener[NativeService, Connection]):
         )
 
     def shell(self, socket: MessageSocket) -> WebSocketShell:
-        """A session for a WebSocket that another listener has accepted."""
+        """A shell for a WebSocket that another listener has accepted."""
         return WebSocketShell(self.service, socket)

@@ -10,16 +10,16 @@ from tailrace.native.pulling import Puller
 
 if TYPE_CHECKING:
     from tailrace.broker.subscriptions import Member, Subscription
-    from tailrace.native.session import Session
+    from tailrace.native.protocol import NativeProtocol
 
 
 class Membership:
     """At most one receiver and one puller for every subscription."""
 
-    __slots__ = ("_pullers", "_receivers", "_session")
+    __slots__ = ("_protocol", "_pullers", "_receivers")
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, protocol: NativeProtocol) -> None:
+        self._protocol = protocol
         self._receivers: dict[str, Receiver] = {}
         self._pullers: dict[str, Puller] = {}
 
@@ -40,7 +40,7 @@ class Membership:
             known.member.set_credit(credit)
             return
         self._check_room()
-        self._receivers[name] = Receiver(self._session, subscription, credit=credit)
+        self._receivers[name] = Receiver(self._protocol, subscription, credit=credit)
 
     def set_credit(self, name: str, credit: int) -> None:
         """A receiver's new credit; who is none has nothing to change."""
@@ -55,7 +55,7 @@ class Membership:
         known = self._pullers.get(name)
         if known is None or known.subscription is not subscription:
             self._check_room()
-            known = self._pullers[name] = Puller(self._session, subscription)
+            known = self._pullers[name] = Puller(self._protocol, subscription)
         return known
 
     def leave(self, name: str, *, failed: bool = False) -> None:
@@ -92,7 +92,7 @@ class Membership:
             puller.member.resume()
 
     def _check_room(self) -> None:
-        most = self._session.config.subscriptions_max
+        most = self._protocol.config.subscriptions_max
         if len(self._receivers) + len(self._pullers) >= most:
             raise BrokerError(
                 f"this connection is in {most} subscriptions, which is what one may be in. Open another one",

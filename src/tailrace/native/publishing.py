@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tailrace.broker import Topic
     from tailrace.broker.partition import Partition
     from tailrace.native.counting import RequestCounts
-    from tailrace.native.session import Session
+    from tailrace.native.protocol import NativeProtocol
 
 PUBLISH = int(MessageType.PUBLISH)
 PUBLISH_BATCH = int(MessageType.PUBLISH_BATCH)
@@ -76,9 +76,9 @@ class Group:
         "_bytes_max",
         "_error",
         "_next_sequence",
+        "_protocol",
         "_published",
         "_requests",
-        "_session",
         "deadline",
         "first_sequence",
         "messages",
@@ -89,8 +89,8 @@ class Group:
         "told",
     )
 
-    def __init__(self, session: Session, partition: Partition, first: PublishRequest) -> None:
-        self._session = session
+    def __init__(self, protocol: NativeProtocol, partition: Partition, first: PublishRequest) -> None:
+        self._protocol = protocol
         self._bytes_max = partition.settings.message_bytes_max
         self._requests: list[tuple[int, int]] = []  # sequence, and count or 0
         self._batches = 0  # how many of them have a count
@@ -128,7 +128,7 @@ class Group:
         """Have it stored; durability, or the reason why there is none, is told later or at once."""
         messages, self.messages = self.messages, []
         try:
-            self._published = published = self._session.broker.publisher.publish(
+            self._published = published = self._protocol.broker.publisher.publish(
                 self.partition, messages, producer_id=self.producer_id, sequence=self.first_sequence
             )
             self.partition.tell_durable(published.end_offset, self)
@@ -145,7 +145,7 @@ class Group:
         """Durable."""
         if not self.told:
             self.told = True
-            self._session.told(self)
+            self._protocol.told(self)
 
     def set_exception(self, error: Exception) -> None:
         if not self.told:
@@ -189,39 +189,39 @@ class Group:
             requests.trace_published(
                 requests.trace, singles=singles, batches=self._batches, seconds=seconds, error=self._error
             )
-        self._session.broker.counters.produce_ms.append(seconds * 1000)
+        self._protocol.broker.counters.produce_ms.append(seconds * 1000)
 
 
 class Publishing:
     """What one client publishes."""
 
-    __slots__ = ("_groups", "_session", "_topics")
+    __slots__ = ("_groups", "_protocol", "_topics")
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._topics = session.broker.topics
+    def __init__(self, protocol: NativeProtocol) -> None:
+        self._protocol = protocol
+        self._topics = protocol.broker.topics
         self._groups: dict[Partition, Group] = {}
 
     def take(self, frame: Frame, size: int) -> None:
         """Gather a request; its `size` bytes of the node's budget go back when it is answered."""
-        session = self._session
+        protocol = self._protocol
         try:
             name = frame.properties.get("_topic") or text_of(frame.properties, "_topic")
             request = _read_one(frame, size) if frame.type == PUBLISH else _read_batch(frame, size)
             due_ms = self._due_ms(frame, request)
             topic = self._topics.get(name)
             if due_ms is not None:
-                session.run("delay", request.sequence, self._delay(name, request, due_ms), size=size)
+                protocol.run("delay", request.sequence, self._delay(name, request, due_ms), size=size)
             elif topic is None or topic.internal:
                 self._wait_for_topic(name, request)
             else:
                 self._put(topic, request)
         except ANSWERABLE as error:
-            session.outlet.give(size)
-            session.count(frame.type, error)
-            session.refuse(frame.sequence, error)
+            protocol.outlet.give(size)
+            protocol.count(frame.type, error)
+            protocol.refuse(frame.sequence, error)
         except BaseException:
-            session.outlet.give(size)
+            protocol.outlet.give(size)
             raise
 
     def flush(self) -> None:
@@ -243,7 +243,7 @@ class Publishing:
         index = request.partition
         if index is None:
             index = self._choose(topic, request.messages)
-        partition = self._session.broker.leader(topic.name, index)
+        partition = self._protocol.broker.leader(topic.name, index)
         settings = partition.settings
         if settings.compact or request.bytes + _BATCH_BYTES > settings.message_bytes_max:
             for message in request.messages:
@@ -254,15 +254,15 @@ class Publishing:
             group.publish()
             group = None
         if group is None:
-            group = self._groups[partition] = Group(self._session, partition, request)
-            self._session.wait_for(group)
+            group = self._groups[partition] = Group(self._protocol, partition, request)
+            self._protocol.wait_for(group)
         group.add(request)
-        self._session.asked(request.bytes)
+        self._protocol.asked(request.bytes)
 
     def _choose(self, topic: Topic, messages: Sequence[NewMessage]) -> int:
         if len(topic.partitions) == 1:
             return 0
-        choose = self._session.broker.publisher.choose
+        choose = self._protocol.broker.publisher.choose
         chosen = choose(topic, messages[0].key)
         if any(each.key != messages[0].key and choose(topic, each.key) != chosen for each in messages):
             raise refusal(
@@ -272,24 +272,24 @@ class Publishing:
         return chosen
 
     def _wait_for_topic(self, name: str, request: PublishRequest) -> None:
-        self._session.hold()
-        self._session.service.start(f"publish to {name[:249]}", self._put_later(name, request))
+        self._protocol.hold()
+        self._protocol.service.start(f"publish to {name[:249]}", self._put_later(name, request))
 
     async def _put_later(self, name: str, request: PublishRequest) -> None:
         """Make the topic, then go on as if it had been there."""
-        session = self._session
+        protocol = self._protocol
         try:
-            self._put(await session.in_time(session.broker.publisher.topic(name)), request)
+            self._put(await protocol.in_time(protocol.broker.publisher.topic(name)), request)
         except BaseException as error:
-            session.outlet.give(request.bytes)
-            session.count(PUBLISH_BATCH if request.count else PUBLISH, error)
-            session.report(request.sequence, error)
+            protocol.outlet.give(request.bytes)
+            protocol.count(PUBLISH_BATCH if request.count else PUBLISH, error)
+            protocol.report(request.sequence, error)
         finally:
-            session.unhold()
+            protocol.unhold()
 
     def _due_ms(self, frame: Frame, request: PublishRequest) -> int | None:
         """When a message is due, if that lies ahead."""
-        properties, session = frame.properties, self._session
+        properties, protocol = frame.properties, self._protocol
         if frame.type != PUBLISH:
             for message in request.messages:
                 if message.headers and _says_when(message):
@@ -301,14 +301,14 @@ class Publishing:
         asked = [(name, properties[name].encode()) for name in _DELAYS if name in properties]
         if asked:  # with _headers they are not stored, and hold all the same
             message = message._replace(headers=asked)
-        now_ms = session.broker.clock.now_ms()
-        due_ms = session.broker.delayed.is_delayed(message, now_ms)
+        now_ms = protocol.broker.clock.now_ms()
+        due_ms = protocol.broker.delayed.is_delayed(message, now_ms)
         if due_ms is None and request.producer_id != NO_PRODUCER and _says_when(message):
             return now_ms  # sent again perhaps, and early enough the first time: its number is known there
         return due_ms
 
     async def _delay(self, name: str, request: PublishRequest, due_ms: int) -> bytes:
-        broker = self._session.broker
+        broker = self._protocol.broker
         await broker.publisher.topic(name)
         message_id = await broker.delayed.put(
             name,

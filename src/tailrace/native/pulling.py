@@ -14,7 +14,7 @@ from tailrace.wire.native import MessageType, write_frame
 
 if TYPE_CHECKING:
     from tailrace.broker.subscriptions import Delivery, Member, Notice, Subscription
-    from tailrace.native.session import Session
+    from tailrace.native.protocol import NativeProtocol
 
 _ACK = int(MessageType.ACK)
 
@@ -32,14 +32,14 @@ class _Asked(Pull):
 class Puller:
     """A client as a member that pulls (`broker.subscriptions.Recipient`)."""
 
-    __slots__ = ("_pulls", "_session", "_writer", "subscription")
+    __slots__ = ("_protocol", "_pulls", "_writer", "subscription")
 
-    def __init__(self, session: Session, subscription: Subscription) -> None:
-        self._session = session
+    def __init__(self, protocol: NativeProtocol, subscription: Subscription) -> None:
+        self._protocol = protocol
         self._writer = DataWriter(subscription.config.name)
         self.subscription = subscription
         self._pulls: Pulls[_Asked] = Pulls(
-            subscription, self, patience_s=session.config.request_timeout_s, on_end=self._answer
+            subscription, self, patience_s=protocol.config.request_timeout_s, on_end=self._answer
         )
 
     @property
@@ -48,7 +48,7 @@ class Puller:
 
     def pull(self, sequence: int, count: int, *, wait_ms: int) -> None:
         """Ask for messages; DATA frames and an ACK answer."""
-        self._session.asked()
+        self._protocol.asked()
         self._pulls.ask(_Asked(sequence, count), wait_ms=wait_ms)
 
     def end_all(self) -> None:
@@ -59,24 +59,24 @@ class Puller:
 
     @property
     def name(self) -> str:
-        return self._session.name
+        return self._protocol.name
 
     def is_open(self) -> bool:
-        return self._session.outlet.is_open()
+        return self._protocol.outlet.is_open()
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Share messages out among the pulls."""
         try:
             self._send(deliveries)
         except Exception as error:
-            self._session.outlet.failed(error)  # and the subscription goes on with the others
+            self._protocol.outlet.failed(error)  # and the subscription goes on with the others
 
     def notice(self, notice: Notice) -> None:
         """Tell the client, unless it is told as a receiver; a subscription that is gone answers no more."""
-        membership = self._session.membership
+        membership = self._protocol.membership
         name = self.subscription.config.name
         if not membership.receives(name):
-            self._session.outlet.send(write_notice(name, notice))
+            self._protocol.outlet.send(write_notice(name, notice))
         if notice.event == "deleted":
             membership.forget(self.subscription)
 
@@ -85,7 +85,7 @@ class Puller:
     def _send(self, deliveries: Sequence[Delivery]) -> None:
         write = self._writer.write
         shares = self._pulls.share_out(deliveries)
-        self._session.outlet.send(
+        self._protocol.outlet.send(
             b"".join(
                 [
                     # One that was on its way for too long: the client may still make use of it.
@@ -97,9 +97,9 @@ class Puller:
         self._pulls.settle()
 
     def _answer(self, pull: _Asked) -> None:
-        session = self._session
-        session.unanswered -= 1
-        if not session.is_closed:
+        protocol = self._protocol
+        protocol.unanswered -= 1
+        if not protocol.is_closed:
             properties = b"_count=%d\0" % pull.got
-            session.outlet.send(write_frame(_ACK, sequence=pull.sequence, properties=properties))
-        session.outlet.settled()
+            protocol.outlet.send(write_frame(_ACK, sequence=pull.sequence, properties=properties))
+        protocol.outlet.settled()

@@ -1,8 +1,8 @@
-"""Replies that wait for durability: what a session needs of them, and the one of an acknowledgement.
+"""Replies that wait for durability: what the protocol needs of them, and the one of an acknowledgement.
 
 A wait is a `storage.api.Waiter`: the log tells it once, in a moment in which nothing may be appended or read.
-So it only notes what it was told and puts itself on its session's list; the session writes the replies later,
-those of all waits together.
+So it only notes what it was told and puts itself on the list of its client's protocol, which writes the
+replies later, those of all waits together.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Wait(Protocol):
         """Once told: the requests took so long."""
 
 
-class Listener(Protocol):
-    """A session, as a wait knows it."""
+class Replier(Protocol):
+    """A client's protocol, as a wait knows it."""
 
     def told(self, wait: Wait) -> None:
         """The replies of this wait are known."""
@@ -51,13 +51,13 @@ class Listener(Protocol):
 class AckWait:
     """One acknowledgement until the cursor is durable."""
 
-    __slots__ = ("_error", "_listener", "_sequence", "deadline", "settled", "taken_at", "told")
+    __slots__ = ("_error", "_replier", "_sequence", "deadline", "settled", "taken_at", "told")
 
     requests = 1
     request_bytes = 0
 
-    def __init__(self, listener: Listener, sequence: int) -> None:
-        self._listener = listener
+    def __init__(self, replier: Replier, sequence: int) -> None:
+        self._replier = replier
         self._sequence = sequence
         self._error: Exception | None = None
         self.deadline = self.taken_at = 0.0
@@ -71,7 +71,7 @@ class AckWait:
         """Durable."""
         if not self.told:
             self.told = True
-            self._listener.told(self)
+            self._replier.told(self)
 
     def set_exception(self, error: Exception) -> None:
         if not self.told:

@@ -1,4 +1,4 @@
-"""The WebSocket shell of a session: messages in, frames in order, messages out.
+"""The WebSocket shell of the protocol: messages in, frames in order, messages out.
 
     binary message    one native frame or several, whole ones, as on a TCP socket
     text message      one frame as a JSON object (`wire.native.json_frame`)
@@ -8,7 +8,7 @@ A client is spoken to in the form in which it spoke last: text, until it sends i
 One task receives and takes, another sends. Between two messages, and between two frames of one, the first
 waits as long as something holds the connection: the same as of a TCP socket (`connection`).
 
-    the session is busy · the node has no bytes left · the client does not read · too much is unanswered
+    the protocol is busy · the node has no bytes left · the client does not read · too much is unanswered
 
 While it waits it holds one message, and the socket is not read. What is sent goes through one outbox: over
 `out_buffer_bytes_max` subscriptions deliver nothing more, and with `reply_bytes_max` on top no request is
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tailrace.model import ErrorCode, ProtocolError
 from tailrace.native.config import INTERVALS_TO_DEATH
-from tailrace.native.session import Session
+from tailrace.native.protocol import NativeProtocol
 from tailrace.wire.native import FRAME_BYTES_MAX, PROPERTIES_BYTES_MAX, Frame, FrameReader, write_error
 from tailrace.wire.native.json_frame import BadJsonFrame, read_json_frame, write_json_frame
 
@@ -71,7 +71,7 @@ class _End(NamedTuple):
 
 
 class WebSocketShell:
-    """One WebSocket; its session's outlet."""
+    """One WebSocket; its protocol's outlet."""
 
     def __init__(self, service: NativeService, socket: MessageSocket) -> None:
         self._service = service
@@ -90,10 +90,10 @@ class WebSocketShell:
         self._last_word = b""  # behind the replies under way
         self._end: _End | None = None
         self._sweeper: asyncio.TimerHandle | None = None
-        self.session = Session(service, self)
+        self.protocol = NativeProtocol(service, self)
 
     def __repr__(self) -> str:
-        return f"<WebSocketShell {self.peer}, {self._outbox_bytes} bytes to send, {self.session}>"
+        return f"<WebSocketShell {self.peer}, {self._outbox_bytes} bytes to send, {self.protocol}>"
 
     @property
     def buffered_bytes(self) -> int:
@@ -118,7 +118,7 @@ class WebSocketShell:
             for task in (sending, taking, stopping):
                 task.cancel()
             await asyncio.gather(sending, taking, stopping, return_exceptions=True)
-            self._guarded(self.session.close)
+            self._guarded(self.protocol.close)
         if self._end is not None:
             await self._socket.close(self._end.code, self._end.reason)
 
@@ -126,7 +126,7 @@ class WebSocketShell:
         """Take nothing more; close when the replies under way have left."""
         self._stop(_GOING_AWAY, "the node is stopping")
 
-    # ---- the session's side
+    # ---- the protocol's side
 
     @property
     def peer(self) -> str:
@@ -159,7 +159,7 @@ class WebSocketShell:
 
     def failed(self, error: Exception) -> None:
         self._service.counters.failures += 1
-        logger.error("request failed: %s: %s", self.session.name, error, exc_info=error)
+        logger.error("request failed: %s: %s", self.protocol.name, error, exc_info=error)
         self._outbox.clear()
         self._outbox_bytes = 0
         self._stop(_MISTAKE, "a mistake of the broker, whose log has the details")
@@ -173,7 +173,7 @@ class WebSocketShell:
                 await self._take_message(message)
         except ProtocolError as error:
             self._service.counters.protocol_errors += 1
-            logger.debug("protocol broken: %s: %s", self.session.name, error)
+            logger.debug("protocol broken: %s: %s", self.protocol.name, error)
             self._last_word = write_error(0, code=ErrorCode.INVALID_REQUEST, message=str(error))
             self._stop(_PROTOCOL, str(error))
         except Exception as error:
@@ -186,7 +186,7 @@ class WebSocketShell:
             await self._take_bytes(size)
             self._service.counters.requests += 1
             self._taken += 1
-            self.session.take(frame, size)
+            self.protocol.take(frame, size)
             self._flush_soon()
             if self._taken >= self._config.turn_requests:
                 await asyncio.sleep(0)
@@ -197,7 +197,7 @@ class WebSocketShell:
             try:
                 yield read_json_frame(message), len(message)
             except BadJsonFrame as error:
-                self.session.refuse(error.sequence, error)
+                self.protocol.refuse(error.sequence, error)
             return
         reader = FrameReader(self._config.frame_bytes_max, properties_bytes_max=PROPERTIES_BYTES_MAX)
         reader.feed(message)
@@ -217,7 +217,7 @@ class WebSocketShell:
     def _flush(self) -> None:
         self._flush_is_due = False
         self._taken = 0
-        self._guarded(self.session.flush)
+        self._guarded(self.protocol.flush)
 
     async def _wait_free(self) -> None:
         """Wait until the next request may be taken, or none will be any more."""
@@ -225,11 +225,11 @@ class WebSocketShell:
             await self._wait_moved()  # the loop turns, and what was taken is stored
 
     def _is_held(self) -> bool:
-        config, session = self._config, self.session
+        config, protocol = self._config, self.protocol
         return (
             self._is_busy
-            or session.unanswered >= config.unanswered_requests_max
-            or session.unanswered_bytes >= config.unanswered_bytes_max
+            or protocol.unanswered >= config.unanswered_requests_max
+            or protocol.unanswered_bytes >= config.unanswered_bytes_max
             or self._outbox_bytes >= config.out_buffer_bytes_max + config.reply_bytes_max
         )
 
@@ -260,7 +260,7 @@ class WebSocketShell:
                         await self._socket.send(message)
                 self._sent(size)
         except TimeoutError:
-            logger.debug("connection closed: %s: does not read", self.session.name)
+            logger.debug("connection closed: %s: does not read", self.protocol.name)
             self._end = _End(_TOO_SLOW, "nothing was read for too long")
         except ConnectionError:
             self._end = None  # there is nobody to tell
@@ -292,7 +292,7 @@ class WebSocketShell:
         self._outbox_bytes = max(self._outbox_bytes - size, 0)
         if self._is_paused and self._outbox_bytes <= self._config.out_buffer_bytes_max // 4:
             self._is_paused = False
-            self._guarded(self.session.resume)
+            self._guarded(self.protocol.resume)
         self._moved.set()
 
     # ---- inside: ending
@@ -307,11 +307,11 @@ class WebSocketShell:
         """Nothing more is taken: have what is under way answered and sent, for a while."""
         if end.code == _MISTAKE:
             return
-        self._guarded(lambda: self.session.finish(failed=end.code != _GOING_AWAY))
+        self._guarded(lambda: self.protocol.finish(failed=end.code != _GOING_AWAY))
         deadline = asyncio.timeout(self._config.close_grace_s)
         try:
             async with deadline:
-                while not self.session.is_done and not sending.done():
+                while not self.protocol.is_done and not sending.done():
                     await self._wait_moved()
                 self.send(self._last_word)
                 while self._outbox_bytes and not sending.done():
@@ -333,6 +333,6 @@ class WebSocketShell:
     def _sweep(self) -> None:
         """Answer, every now and then, what was not durable in time."""
         loop = self._service.loop
-        self._guarded(lambda: self.session.expire(loop.time()))
+        self._guarded(lambda: self.protocol.expire(loop.time()))
         wait_s = min(self._config.request_timeout_s / 4, _SWEEP_S_MAX)
         self._sweeper = loop.call_later(wait_s, self._sweep)

@@ -52,7 +52,7 @@ def test_a_client_that_introduces_itself_is_told_the_bounds(uv: bool) -> None:
             "_dead_after_ms": "15000",
             "_frame_bytes_max": str(8 * KIB * KIB),
         }
-        assert rig.connection_of(client).session.name.startswith("me at 127.0.0.1:")
+        assert rig.connection_of(client).protocol.name.startswith("me at 127.0.0.1:")
 
     play(scenario, uv=uv)
 
@@ -335,10 +335,10 @@ def test_a_client_with_too_much_under_way_is_not_read(bound: str) -> None:
         client = await rig.connect()
         rig.log().hold()
         sequences = [client.send(PUBLISH, b"x" * 1000, _topic=TOPIC) for _ in range(100)]
-        session = rig.connection_of(client).session
-        await rig.wait_until(lambda: session.unanswered > 0)
+        protocol = rig.connection_of(client).protocol
+        await rig.wait_until(lambda: protocol.unanswered > 0)
         await asyncio.sleep(0.02)
-        assert session.unanswered <= 10 and rig.log().end_offset <= 10
+        assert protocol.unanswered <= 10 and rig.log().end_offset <= 10
         rig.log().settle()
         for sequence in sequences:
             await client.reply(sequence)
@@ -517,7 +517,7 @@ def test_closing_answers_what_is_under_way_and_takes_nothing_more(uv: bool) -> N
         rig.log().hold()
         published = client.send(PUBLISH, b"x", _topic=TOPIC)
         pulled = client.send(MessageType.PULL, _subscription="workers", _count=1, _wait_ms=20_000)
-        await rig.wait_until(lambda: rig.connection_of(client).session.unanswered == 2)
+        await rig.wait_until(lambda: rig.connection_of(client).protocol.unanswered == 2)
         closing = asyncio.ensure_future(rig.listener.close())
         assert await idle.wait_closed() == []
         assert (await client.reply(pulled)).properties == {"_count": "0"}
@@ -538,7 +538,7 @@ def test_closing_does_not_wait_for_ever() -> None:
         client = await rig.connect()
         rig.log().hold()
         client.send(PUBLISH, b"x", _topic=TOPIC)
-        await rig.wait_until(lambda: rig.connection_of(client).session.unanswered == 1)
+        await rig.wait_until(lambda: rig.connection_of(client).protocol.unanswered == 1)
         await rig.listener.close()
         assert not rig.listener.connections
         rig.log().settle()

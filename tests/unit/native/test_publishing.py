@@ -183,10 +183,10 @@ def test_a_reply_waits_until_the_message_is_durable() -> None:
         published = client.send(PUBLISH, b"x", _topic=TOPIC)
         await client.ask(MessageType.DESCRIBE, _what="topics")  # is not held up
         assert not client.kept
-        assert rig.connection_of(client).session.unanswered == 1
+        assert rig.connection_of(client).protocol.unanswered == 1
         rig.log().settle()
         await client.reply(published)
-        assert rig.connection_of(client).session.unanswered == 0
+        assert rig.connection_of(client).protocol.unanswered == 0
 
     play(scenario)
 

@@ -412,7 +412,7 @@ def test_a_pull_waits_for_the_first_message_and_then_ends() -> None:
     async def scenario(rig: Rig) -> None:
         client = await pulling_client(rig)
         waiting = asyncio.ensure_future(pull(client, 10, _wait_ms=20_000))
-        await rig.wait_until(lambda: rig.connection_of(client).session.unanswered == 1)
+        await rig.wait_until(lambda: rig.connection_of(client).protocol.unanswered == 1)
         await fill(rig, b"work")
         frames, end = await waiting
         assert bodies(frames) == [b"work"] and end.properties == {"_count": "1"}
@@ -440,7 +440,7 @@ def test_pulls_are_served_in_the_order_of_asking() -> None:
         client = await pulling_client(rig)
         first = client.send(PULL, _subscription="workers", _count=2, _wait_ms=20_000)
         second = client.send(PULL, _subscription="workers", _count=2, _wait_ms=20_000)
-        await rig.wait_until(lambda: rig.connection_of(client).session.unanswered == 2)
+        await rig.wait_until(lambda: rig.connection_of(client).protocol.unanswered == 2)
         publisher = await rig.connect()
         made = [publisher.frame(MessageType.PUBLISH, {"_topic": TOPIC}, b"%d" % n)[1] for n in range(4)]
         publisher.writer.write(b"".join(made))

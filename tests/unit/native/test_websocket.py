@@ -1,4 +1,4 @@
-"""The WebSocket shell of a session over a socket of queues: both forms, order, bounds, and every end."""
+"""The WebSocket shell of the protocol over a socket of queues: both forms, order, bounds, and every end."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_requests_wait_for_one_that_takes_a_while() -> None:
         client.say("publish", topic="made", body="1")  # which makes the topic
         client.say("publish", topic="made", body="2")
         client.frames(publish(90, b"3", "made"), publish(91, b"4", "made"))
-        await rig.wait_until(lambda: client.shell.session.is_done and client.socket.sent.qsize() >= 2)
+        await rig.wait_until(lambda: client.shell.protocol.is_done and client.socket.sent.qsize() >= 2)
         assert await rig.values("made") == [b"1", b"2", b"3", b"4"]
         client.leave()
         await client.serving
@@ -240,7 +240,7 @@ def test_a_broken_message_gets_a_last_word_behind_the_answers_before_it(message:
         asked = client.say("publish", topic=TOPIC, body="x")
         await rig.wait_until(lambda: bool(log.held))
         client.socket.arrived.put_nowait(message)
-        await rig.wait_until(lambda: client.shell.session.is_done is False and not client.shell.is_open())
+        await rig.wait_until(lambda: client.shell.protocol.is_done is False and not client.shell.is_open())
         assert client.socket.sent.empty()
         log.settle()
         await client.serving
@@ -395,10 +395,10 @@ def test_too_many_unanswered_requests_hold_the_next() -> None:
         client = WebClient(rig)
         for number in range(10):
             client.say("publish", topic=TOPIC, body=str(number))
-        await rig.wait_until(lambda: client.shell.session.unanswered == 4)
+        await rig.wait_until(lambda: client.shell.protocol.unanswered == 4)
         for _ in range(20):
             await asyncio.sleep(0)
-        assert client.shell.session.unanswered == 4
+        assert client.shell.protocol.unanswered == 4
         assert client.socket.arrived.qsize() == 5  # one is in our hands
         log.settle()
         for _ in range(10):
@@ -420,7 +420,7 @@ def test_the_budget_of_the_node_holds_the_next() -> None:
         await rig.wait_until(lambda: rig.listener.budget.used > 3 * KIB)
         second.say("publish", topic=TOPIC, body="y" * 3 * KIB)
         await rig.wait_until(lambda: rig.listener.budget.exhausted)
-        assert second.shell.session.unanswered == 0
+        assert second.shell.protocol.unanswered == 0
         log.settle()
         assert (await first.text())["offset"] == 0
         assert (await second.text())["offset"] == 1

@@ -7,5 +7,5 @@
 `settling`       ACK, NACK, EXTEND
 `describing`     DESCRIBE
 
-A handler gets the session and the frame. It replies, or starts something that will, or raises BrokerError.
+A handler gets the protocol and the frame. It replies, or starts something that will, or raises BrokerError.
 """

@@ -23,7 +23,7 @@ from tailrace.wire.native import Frame, MessageType, write_frame
 
 if TYPE_CHECKING:
     from tailrace.broker.partition import Partition
-    from tailrace.native.session import Session
+    from tailrace.native.protocol import NativeProtocol
 
 _ACK = int(MessageType.ACK)
 _LETTERS_DEFAULT = 100
@@ -32,19 +32,19 @@ _LETTERS_MAX = 1_000
 _write_json = msgspec.json.Encoder().encode
 
 
-def describe(session: Session, frame: Frame) -> None:
+def describe(protocol: NativeProtocol, frame: Frame) -> None:
     what = text_of(frame.properties, "_what")
     if what == "dead_letters":
         name = text_of(frame.properties, "_name")
         count = number_of(frame.properties, "_count", least=1, most=_LETTERS_MAX, default=_LETTERS_DEFAULT)
-        work = _dead_letters(session, frame.sequence, name, count)
-        session.run("dead letters", frame.sequence, work)
+        work = _dead_letters(protocol, frame.sequence, name, count)
+        protocol.run("dead letters", frame.sequence, work)
         return
-    session.reply(frame, body=_encode(session, _describe(session, frame, what)))
+    protocol.reply(frame, body=_encode(protocol, _describe(protocol, frame, what)))
 
 
-def _describe(session: Session, frame: Frame, what: str) -> Any:
-    broker = session.broker
+def _describe(protocol: NativeProtocol, frame: Frame, what: str) -> Any:
+    broker = protocol.broker
     if what == "topics":
         return [
             {"name": each.name, "id": str(each.id), "partitions": len(each.partitions)}
@@ -52,7 +52,7 @@ def _describe(session: Session, frame: Frame, what: str) -> Any:
             if not each.internal
         ]
     if what == "topic":
-        return _topic(session, text_of(frame.properties, "_name"))
+        return _topic(protocol, text_of(frame.properties, "_name"))
     if what == "subscriptions":
         return [summarize(each) for each in broker.subscriptions]
     if what == "subscription":
@@ -62,8 +62,8 @@ def _describe(session: Session, frame: Frame, what: str) -> Any:
     )
 
 
-def _topic(session: Session, name: str) -> dict[str, Any]:
-    topic: Topic | None = session.broker.topics.get(name)
+def _topic(protocol: NativeProtocol, name: str) -> dict[str, Any]:
+    topic: Topic | None = protocol.broker.topics.get(name)
     if topic is None:
         raise unknown_topic(name[:249])
     return {
@@ -83,14 +83,14 @@ def _partition(partition: Partition) -> dict[str, Any]:
     return {"partition": partition.index, "start": start, "end": end}
 
 
-async def _dead_letters(session: Session, sequence: int, name: str, count: int) -> bytes:
-    letters = await session.broker.subscriptions.dead_letters(name, count)
-    return write_frame(_ACK, sequence=sequence, body=_encode(session, letters))
+async def _dead_letters(protocol: NativeProtocol, sequence: int, name: str, count: int) -> bytes:
+    letters = await protocol.broker.subscriptions.dead_letters(name, count)
+    return write_frame(_ACK, sequence=sequence, body=_encode(protocol, letters))
 
 
-def _encode(session: Session, value: Any) -> bytes:
+def _encode(protocol: NativeProtocol, value: Any) -> bytes:
     body = _write_json(value)
-    most = session.config.describe_bytes_max
+    most = protocol.config.describe_bytes_max
     if len(body) > most:
         raise BrokerError(
             f"the answer has {len(body)} bytes, which is over {most}. Ask for less at a time, with _count or "

@@ -11,7 +11,7 @@ from tailrace.native.property import number_of, refusal, shown
 from tailrace.wire.native import Frame, MessageType, write_frame
 
 if TYPE_CHECKING:
-    from tailrace.native.session import Session
+    from tailrace.native.protocol import NativeProtocol
 
 _HEARTBEAT = int(MessageType.HEARTBEAT)
 
@@ -20,12 +20,12 @@ _HEARTBEAT_MS_MIN = 10
 _HEARTBEAT_MS_MAX = 3_600_000
 
 
-def heartbeat(session: Session, frame: Frame) -> None:
+def heartbeat(protocol: NativeProtocol, frame: Frame) -> None:
     """Note who the client is and how often it is heard of; tell it the same of us if it asks."""
     properties = frame.properties
     if not properties and not frame.sequence:
         return  # the usual one
-    client_id = properties.get("_client_id", session.client_id)
+    client_id = properties.get("_client_id", protocol.client_id)
     if len(client_id) > _CLIENT_ID_LENGTH_MAX:
         raise refusal(f"_client_id has {len(client_id)} letters; {_CLIENT_ID_LENGTH_MAX} are allowed")
     interval_ms = number_of(
@@ -33,37 +33,37 @@ def heartbeat(session: Session, frame: Frame) -> None:
         "_heartbeat_ms",
         least=_HEARTBEAT_MS_MIN,
         most=_HEARTBEAT_MS_MAX,
-        default=session.peer_heartbeat_ms,
+        default=protocol.peer_heartbeat_ms,
     )
     producer = properties.get("_producer")
     if producer not in (None, "new"):
         raise refusal(f'_producer = "{shown(producer or "")}": in a HEARTBEAT it can only be new')
-    session.client_id, session.peer_heartbeat_ms = client_id, interval_ms
+    protocol.client_id, protocol.peer_heartbeat_ms = client_id, interval_ms
     if not frame.sequence:
         return
     if producer is None:
-        session.outlet.send(_write(session, frame.sequence))
+        protocol.outlet.send(_write(protocol, frame.sequence))
     else:
-        session.run("producer id", frame.sequence, _with_producer(session, frame.sequence))
+        protocol.run("producer id", frame.sequence, _with_producer(protocol, frame.sequence))
 
 
-def auth(session: Session, frame: Frame) -> None:  # noqa: ARG001
+def auth(protocol: NativeProtocol, frame: Frame) -> None:  # noqa: ARG001
     raise BrokerError(
         "this broker has no users, and everybody is let in. Leave the credentials out",
         code=ErrorCode.SECURITY_DISABLED,
     )
 
 
-async def _with_producer(session: Session, sequence: int) -> bytes:
-    return _write(session, sequence, {"_producer": str(await session.broker.next_producer_id())})
+async def _with_producer(protocol: NativeProtocol, sequence: int) -> bytes:
+    return _write(protocol, sequence, {"_producer": str(await protocol.broker.next_producer_id())})
 
 
-def _write(session: Session, sequence: int, more: dict[str, str] | None = None) -> bytes:
-    config = session.config
+def _write(protocol: NativeProtocol, sequence: int, more: dict[str, str] | None = None) -> bytes:
+    config = protocol.config
     properties = {
         "_version": __version__,
         "_heartbeat_ms": str(config.heartbeat_interval_ms),
-        "_dead_after_ms": str(session.peer_heartbeat_ms * INTERVALS_TO_DEATH),
+        "_dead_after_ms": str(protocol.peer_heartbeat_ms * INTERVALS_TO_DEATH),
         "_frame_bytes_max": str(config.frame_bytes_max),
         **(more or {}),
     }

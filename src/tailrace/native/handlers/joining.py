@@ -14,60 +14,60 @@ from tailrace.native.property import Properties, number_of, refusal, settings_of
 from tailrace.wire.native import Frame, MessageType, write_frame
 
 if TYPE_CHECKING:
-    from tailrace.native.session import Session
+    from tailrace.native.protocol import NativeProtocol
 
 _ACK = int(MessageType.ACK)
 
 
-def subscribe(session: Session, frame: Frame) -> None:
+def subscribe(protocol: NativeProtocol, frame: Frame) -> None:
     properties = frame.properties
-    config = session.config
+    config = protocol.config
     credit = number_of(properties, "_credit", least=0, most=config.credit_max, default=config.credit_default)
-    if "_topic" in properties and not _exists_as_asked(session, properties):
+    if "_topic" in properties and not _exists_as_asked(protocol, properties):
         wanted, start = definition_of(properties)
-        work = _create_and_join(session, frame.sequence, wanted, start, credit)
-        session.run("subscribe", frame.sequence, work, holds=True)
+        work = _create_and_join(protocol, frame.sequence, wanted, start, credit)
+        protocol.run("subscribe", frame.sequence, work, holds=True)
         return
-    subscription = subscription_of(session, properties)
-    session.membership.receive(subscription, credit=credit)
-    session.reply(frame, _joined(subscription))
+    subscription = subscription_of(protocol, properties)
+    protocol.membership.receive(subscription, credit=credit)
+    protocol.reply(frame, _joined(subscription))
 
 
-def unsubscribe(session: Session, frame: Frame) -> None:
-    session.membership.leave(text_of(frame.properties, "_subscription"))
-    session.reply(frame)
+def unsubscribe(protocol: NativeProtocol, frame: Frame) -> None:
+    protocol.membership.leave(text_of(frame.properties, "_subscription"))
+    protocol.reply(frame)
 
 
-def credit(session: Session, frame: Frame) -> None:
+def credit(protocol: NativeProtocol, frame: Frame) -> None:
     """Never answered; what makes no sense changes nothing."""
     name = text_of(frame.properties, "_subscription")
-    session.membership.set_credit(
-        name, number_of(frame.properties, "_credit", least=0, most=session.config.credit_max)
+    protocol.membership.set_credit(
+        name, number_of(frame.properties, "_credit", least=0, most=protocol.config.credit_max)
     )
 
 
-def pull(session: Session, frame: Frame) -> None:
-    properties, config = frame.properties, session.config
+def pull(protocol: NativeProtocol, frame: Frame) -> None:
+    properties, config = frame.properties, protocol.config
     if not frame.sequence:
         raise refusal("a PULL needs a sequence above 0")
-    subscription = subscription_of(session, properties)
+    subscription = subscription_of(protocol, properties)
     count = number_of(properties, "_count", least=1, most=config.pull_count_max)
     wait_ms = number_of(properties, "_wait_ms", least=0, most=config.pull_wait_ms_max, default=0)
-    session.membership.puller(subscription).pull(frame.sequence, count, wait_ms=wait_ms)
+    protocol.membership.puller(subscription).pull(frame.sequence, count, wait_ms=wait_ms)
 
 
-def _exists_as_asked(session: Session, properties: Properties) -> bool:
+def _exists_as_asked(protocol: NativeProtocol, properties: Properties) -> bool:
     """Whether the subscription is there, of this topic, and nothing else was said of it."""
-    found = session.broker.subscriptions.get(text_of(properties, "_subscription"))
+    found = protocol.broker.subscriptions.get(text_of(properties, "_subscription"))
     return found is not None and found.config.topic == properties["_topic"] and not settings_of(properties)
 
 
 async def _create_and_join(
-    session: Session, sequence: int, config: SubscriptionConfig, start: Start, credit: int
+    protocol: NativeProtocol, sequence: int, config: SubscriptionConfig, start: Start, credit: int
 ) -> bytes:
-    subscription = await session.broker.subscriptions.create(config, start)
-    if not session.is_closed:
-        session.membership.receive(subscription, credit=credit)
+    subscription = await protocol.broker.subscriptions.create(config, start)
+    if not protocol.is_closed:
+        protocol.membership.receive(subscription, credit=credit)
     return write_frame(_ACK, sequence=sequence, properties=_joined(subscription))
 
 

@@ -15,7 +15,7 @@ from tailrace.native.waits import AckWait
 from tailrace.wire.native import Frame, read_offsets
 
 if TYPE_CHECKING:
-    from tailrace.native.session import Session
+    from tailrace.native.protocol import NativeProtocol
 
 _DELAY_MS_MAX = 7 * 24 * 3_600_000
 _REASON_LENGTH_MAX = 1_000
@@ -30,36 +30,36 @@ class Settled(NamedTuple):
     ranges: list[tuple[int, int]]
 
 
-def ack(session: Session, frame: Frame) -> None:
-    subscription = subscription_of(session, frame.properties)
+def ack(protocol: NativeProtocol, frame: Frame) -> None:
+    subscription = subscription_of(protocol, frame.properties)
     settled = _read(frame.properties)
-    wait = AckWait(session, frame.sequence)
+    wait = AckWait(protocol, frame.sequence)
     wait.settled = subscription.ack(*settled, wait)
-    session.asked()
-    session.wait_for(wait)
+    protocol.asked()
+    protocol.wait_for(wait)
 
 
-def nack(session: Session, frame: Frame) -> None:
+def nack(protocol: NativeProtocol, frame: Frame) -> None:
     properties = frame.properties
-    name = subscription_of(session, properties).config.name
+    name = subscription_of(protocol, properties).config.name
     settled = _read(properties)
     delay_ms = None
     if "_delay_ms" in properties:
         delay_ms = number_of(properties, "_delay_ms", least=0, most=_DELAY_MS_MAX)
     reason = properties.get("_reason", "")[:_REASON_LENGTH_MAX]
-    members = session.membership.members(name)
+    members = protocol.membership.members(name)
     count = sum(member.nack(*settled, delay_ms=delay_ms, reason=reason) for member in members)
-    session.reply(frame, b"_count=%d\0" % count)
+    protocol.reply(frame, b"_count=%d\0" % count)
 
 
-def extend(session: Session, frame: Frame) -> None:
+def extend(protocol: NativeProtocol, frame: Frame) -> None:
     properties = frame.properties
-    name = subscription_of(session, properties).config.name
+    name = subscription_of(protocol, properties).config.name
     settled = _read(properties)
     extend_ms = number_of(properties, "_extend_ms", least=1, most=_DELAY_MS_MAX)
-    members = session.membership.members(name)
+    members = protocol.membership.members(name)
     count = sum(member.extend(*settled, extend_ms=extend_ms) for member in members)
-    session.reply(frame, b"_count=%d\0" % count)
+    protocol.reply(frame, b"_count=%d\0" % count)
 
 
 def _read(properties: Properties) -> Settled:

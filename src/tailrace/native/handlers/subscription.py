@@ -13,34 +13,34 @@ from tailrace.native.property import LONG_MAX, Properties, number_of, partition_
 from tailrace.wire.native import Frame, MessageType, write_frame
 
 if TYPE_CHECKING:
-    from tailrace.native.session import Session
+    from tailrace.native.protocol import NativeProtocol
 
 _ACK = int(MessageType.ACK)
 
 
-def create(session: Session, frame: Frame) -> None:
+def create(protocol: NativeProtocol, frame: Frame) -> None:
     config, start = definition_of(frame.properties)
-    session.run("create subscription", frame.sequence, _create(session, frame, config, start), holds=True)
+    protocol.run("create subscription", frame.sequence, _create(protocol, frame, config, start), holds=True)
 
 
-def delete(session: Session, frame: Frame) -> None:
-    name = subscription_of(session, frame.properties).config.name
-    session.run("delete subscription", frame.sequence, _delete(session, frame.sequence, name))
+def delete(protocol: NativeProtocol, frame: Frame) -> None:
+    name = subscription_of(protocol, frame.properties).config.name
+    protocol.run("delete subscription", frame.sequence, _delete(protocol, frame.sequence, name))
 
 
-def seek(session: Session, frame: Frame) -> None:
-    subscription = subscription_of(session, frame.properties)
+def seek(protocol: NativeProtocol, frame: Frame) -> None:
+    subscription = subscription_of(protocol, frame.properties)
     start = Start.parse(text_of(frame.properties, "_to"))
     partition = partition_of(frame.properties)
-    session.run("seek", frame.sequence, _seek(frame.sequence, subscription, start, partition))
+    protocol.run("seek", frame.sequence, _seek(frame.sequence, subscription, start, partition))
 
 
-def redrive(session: Session, frame: Frame) -> None:
-    subscription = subscription_of(session, frame.properties)
+def redrive(protocol: NativeProtocol, frame: Frame) -> None:
+    subscription = subscription_of(protocol, frame.properties)
     count = None
     if "_count" in frame.properties:
         count = number_of(frame.properties, "_count", least=1, most=LONG_MAX)
-    session.run("redrive", frame.sequence, _redrive(frame.sequence, subscription, count))
+    protocol.run("redrive", frame.sequence, _redrive(frame.sequence, subscription, count))
 
 
 def definition_of(properties: Properties) -> tuple[SubscriptionConfig, Start]:
@@ -50,18 +50,18 @@ def definition_of(properties: Properties) -> tuple[SubscriptionConfig, Start]:
     return config, Start.parse(properties.get("_start", "earliest"))
 
 
-def subscription_of(session: Session, properties: Properties) -> Subscription:
+def subscription_of(protocol: NativeProtocol, properties: Properties) -> Subscription:
     """The subscription that a request names, which must exist."""
-    return session.broker.subscriptions.known(text_of(properties, "_subscription"))
+    return protocol.broker.subscriptions.known(text_of(properties, "_subscription"))
 
 
-async def _create(session: Session, frame: Frame, config: SubscriptionConfig, start: Start) -> bytes:
-    await session.broker.subscriptions.create(config, start)
+async def _create(protocol: NativeProtocol, frame: Frame, config: SubscriptionConfig, start: Start) -> bytes:
+    await protocol.broker.subscriptions.create(config, start)
     return write_frame(_ACK, sequence=frame.sequence)
 
 
-async def _delete(session: Session, sequence: int, name: str) -> bytes:
-    await session.broker.subscriptions.delete(name)
+async def _delete(protocol: NativeProtocol, sequence: int, name: str) -> bytes:
+    await protocol.broker.subscriptions.delete(name)
     return write_frame(_ACK, sequence=sequence)
 
 

@@ -16,13 +16,13 @@ from tailrace.native.property import PARTITION_MAX, number_of, settings_of, text
 from tailrace.wire.native import Frame, MessageType, write_frame
 
 if TYPE_CHECKING:
-    from tailrace.native.session import Session
+    from tailrace.native.protocol import NativeProtocol
 
 _ACK = int(MessageType.ACK)
 _TIMESTAMP_TYPE = "message.timestamp.type"
 
 
-def create(session: Session, frame: Frame) -> None:
+def create(protocol: NativeProtocol, frame: Frame) -> None:
     properties = frame.properties
     name = text_of(properties, "_topic")
     if name.startswith("__"):
@@ -33,15 +33,15 @@ def create(session: Session, frame: Frame) -> None:
     asked = number_of(properties, "_partitions", least=1, most=PARTITION_MAX, default=0)
     configs = settings_of(properties)
     check_topic_configs(configs)
-    session.run(
-        "create topic", frame.sequence, _create(session, frame.sequence, name, asked, configs), holds=True
+    protocol.run(
+        "create topic", frame.sequence, _create(protocol, frame.sequence, name, asked, configs), holds=True
     )
 
 
 async def _create(
-    session: Session, sequence: int, name: str, partitions: int, configs: Mapping[str, str]
+    protocol: NativeProtocol, sequence: int, name: str, partitions: int, configs: Mapping[str, str]
 ) -> bytes:
-    topics = session.broker.topics
+    topics = protocol.broker.topics
     topic = topics.get(name)
     if topic is None:
         all_configs = {_TIMESTAMP_TYPE: "LogAppendTime", **configs}
@@ -51,17 +51,17 @@ async def _create(
             topic = topics.get(name)
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or topic is None:
                 raise  # else somebody was quicker
-    _check_same(session, topic, partitions, configs)
+    _check_same(protocol, topic, partitions, configs)
     properties = {"_topic_id": str(topic.id), "_partitions": str(len(topic.partitions))}
     return write_frame(_ACK, sequence=sequence, properties=properties)
 
 
-def _check_same(session: Session, topic: Topic, partitions: int, configs: Mapping[str, str]) -> None:
+def _check_same(protocol: NativeProtocol, topic: Topic, partitions: int, configs: Mapping[str, str]) -> None:
     existing = len(topic.partitions)
     if partitions not in (0, existing):
         raise _exists(topic, f"{existing} partitions, not {partitions}")
     if configs:
-        entries = describe_topic(topic.configs, session.broker.config.values)
+        entries = describe_topic(topic.configs, protocol.broker.config.values)
         values = {entry.name: entry.value for entry in entries}
         for name, value in configs.items():
             if values.get(name) != value:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tailrace.kafka.session import FetchContext, FetchSessions
+from tailrace.kafka.fetch_session import FetchContext, FetchSessions
 from tailrace.model import ErrorCode
 from tailrace.wire.kafka import FetchPartition, FetchRequest, FetchResult, FetchTopic
 

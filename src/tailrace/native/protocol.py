@@ -1,7 +1,7 @@
 """One client without its socket: frames in, frames out.
 
-The shell around a session (`connection` for TCP) gives it whole frames in order, says when everything that
-arrived together was given (`flush`), and carries away what it sends. The session asks it back, by the port
+The shell around it (`connection` for TCP) gives it whole frames in order, says when everything that
+arrived together was given (`flush`), and carries away what it sends. The protocol asks it back, by the port
 `Outlet`, for three things: to send, to hold further requests while one must be waited for, and to take bytes
 of the node's budget back.
 
@@ -34,7 +34,7 @@ _PULL = int(MessageType.PULL)
 
 
 class Outlet(Protocol):
-    """The shell of a session."""
+    """The shell of one client's protocol."""
 
     @property
     def peer(self) -> str:
@@ -44,7 +44,7 @@ class Outlet(Protocol):
         """Whole frames for the client, in this order."""
 
     def is_open(self) -> bool:
-        """Whether the client reads fast enough to be delivered more; `Session.resume` follows when it is."""
+        """Whether the client reads fast enough to be delivered more; `resume` follows when it does."""
 
     def hold(self) -> None:
         """Give no more frames until `unhold`."""
@@ -62,7 +62,7 @@ class Outlet(Protocol):
         """A bug of ours was met on behalf of this client."""
 
 
-class Session:
+class NativeProtocol:
     """What one client has asked for and has not got yet."""
 
     __slots__ = (
@@ -107,7 +107,7 @@ class Session:
         self._taken_at = 0.0  # when the requests came that were not flushed yet; 0: there are none
 
     def __repr__(self) -> str:
-        return f"<Session {self.name}, {self.unanswered} unanswered>"
+        return f"<NativeProtocol {self.name}, {self.unanswered} unanswered>"
 
     @property
     def name(self) -> str:
