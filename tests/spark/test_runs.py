@@ -19,7 +19,6 @@ import pytest
 import tailrace
 from tailrace.cli.connection import Cluster
 from tailrace.cli.main import main
-from tailrace.client.run_record import RunRecord
 from tailrace.model import TailraceError
 from tailrace.spark.pipelines import heartbeat
 from tailrace.spark.pipelines.declared import read_declared
@@ -27,6 +26,7 @@ from tailrace.spark.pipelines.failure import cause_of
 from tailrace.spark.pipelines.run_topic import fetch_runs
 from tailrace.spark.pipelines.runner import Runner
 from tailrace.spark.pipelines.session import open_session
+from tailrace.wire.json.run_record import RunRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa

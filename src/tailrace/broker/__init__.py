@@ -6,6 +6,7 @@
 `partition`    one partition: append, wait until durable, read below the high watermark
 `waiters`      who wants to be called when a partition moves
 `appending`    records that come without a batch; `publishing` is for messages, with ids and times given here
+`feed`         the records of one partition, one after the other
 `reading`      records out of partitions, a page at a time; `newest` finds where the last so many begin
 `groups/`      consumer groups: a pure state machine, its coordinator, the records of committed offsets
 `subscriptions/`   messages delivered one by one; `delayed/` keeps those that are not due

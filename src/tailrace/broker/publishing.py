@@ -26,10 +26,10 @@ from tailrace.broker.configs import TopicSettings
 from tailrace.broker.partition import Partition
 from tailrace.broker.topic import NewTopic, Topic, check_name, unknown_topic
 from tailrace.broker.topics import Topics
-from tailrace.client.partitioner import partition_of_key
 from tailrace.model import NO_PRODUCER, BrokerError, ErrorCode, Offset
 from tailrace.records import BatchBuilder, NewRecord, build_batch, iter_batches, read_batch
 from tailrace.runtime import Clock
+from tailrace.wire.kafka.partitioner import partition_of_key
 
 NO_SEQUENCE = -1
 NO_OFFSET = -1

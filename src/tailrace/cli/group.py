@@ -14,9 +14,9 @@ from tailrace.cli.output import Column, Output, examples, output_option
 if TYPE_CHECKING:
     from tailrace.client.admin import Extent
     from tailrace.client.kafka import KafkaClient
-    from tailrace.client.offset_reset import Goal
     from tailrace.client.offsets import Committed
     from tailrace.model import TopicPartition
+    from tailrace.model.offset_reset import Goal
 
 _EMPTY_STATES = ("Empty", "Dead", "")
 
@@ -137,7 +137,7 @@ async def _lag(client: KafkaClient, groups: Iterable[str]) -> list[dict[str, Any
 
 def _lag_rows(offsets: Mapping[TopicPartition, tuple[Committed, Extent | None]]) -> list[dict[str, Any]]:
     """Committed offset, end and lag."""
-    from tailrace.client.offset_reset import count_lag
+    from tailrace.model.offset_reset import count_lag
 
     return [
         {
@@ -226,9 +226,9 @@ def _goal(
     shift_by: int | None,
 ) -> Goal:
     """The one that was given; the caller has checked that it is one."""
-    from tailrace.client.moment import parse_moment
-    from tailrace.client.offset_reset import Goal
+    from tailrace.model.offset_reset import Goal
     from tailrace.runtime import SystemClock
+    from tailrace.wire.json.moment import parse_moment
 
     if to_earliest or to_latest:
         return Goal(place="earliest" if to_earliest else "latest")
@@ -241,7 +241,7 @@ async def _reset(
     client: KafkaClient, group: str, topics: Sequence[str], goal: Goal, *, apply: bool
 ) -> list[dict[str, Any]]:
     from tailrace.client import admin
-    from tailrace.client.offset_reset import Standing, plan_reset
+    from tailrace.model.offset_reset import Standing, plan_reset
 
     offsets = await client.committed(group)
     targets = await _reset_targets(client, group, topics, offsets)

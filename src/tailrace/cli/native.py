@@ -208,9 +208,9 @@ class StartType(_TextType):
         return self.fail(f"{value!r} is none of {START}", param, ctx)
 
     def _moment(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from tailrace.client.moment import parse_moment
         from tailrace.model import ConfigError
         from tailrace.runtime import SystemClock
+        from tailrace.wire.json.moment import parse_moment
 
         try:
             return max(0, parse_moment(text, now_ms=SystemClock().now_ms()))

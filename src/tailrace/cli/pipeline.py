@@ -20,7 +20,7 @@ from tailrace.cli.pipeline_run import command as run_command
 
 if TYPE_CHECKING:
     from tailrace.client.kafka import KafkaClient
-    from tailrace.client.run_record import RunRecord
+    from tailrace.wire.json.run_record import RunRecord
 
 _LISTED_MAX = 20
 _LOOK_EVERY_S = 0.5
@@ -141,7 +141,7 @@ async def _stop(client: KafkaClient, wanted: str, *, timeout_s: float | None) ->
 
 
 def _under_way(runs: Sequence[RunRecord], wanted: str) -> list[RunRecord]:
-    from tailrace.client.run_record import find_runs, may_run
+    from tailrace.wire.json.run_record import find_runs, may_run
 
     now = datetime.now(UTC)
     targets = [run for run in find_runs(runs, wanted) if may_run(run, now)]
@@ -158,7 +158,7 @@ def _under_way(runs: Sequence[RunRecord], wanted: str) -> list[RunRecord]:
 
 
 def _find(runs: Sequence[RunRecord], wanted: str) -> RunRecord:
-    from tailrace.client.run_record import find_runs
+    from tailrace.wire.json.run_record import find_runs
 
     found = find_runs(runs, wanted)
     if not found:

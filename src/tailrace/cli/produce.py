@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tailrace.client.accumulator import RecordMetadata
     from tailrace.client.address import Address
     from tailrace.client.kafka import KafkaClient
-    from tailrace.client.record_json import ParsedRecord
+    from tailrace.wire.json.record_json import ParsedRecord
 
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _READ_BYTES = 64 * 1024
@@ -244,7 +244,7 @@ def _source(
 
 
 async def _tombstone(shape: _Shape) -> AsyncIterator[ParsedRecord]:
-    from tailrace.client.record_json import ParsedRecord
+    from tailrace.wire.json.record_json import ParsedRecord
 
     yield ParsedRecord(value=None, key=shape.key, partition=shape.partition, headers=shape.headers)
 
@@ -262,7 +262,7 @@ async def _read(stream: io.RawIOBase | BinaryIO, shape: _Shape) -> AsyncIterator
 
 
 def _record(line: bytes, shape: _Shape, *, where: str) -> ParsedRecord:
-    from tailrace.client.record_json import BadRecord, ParsedRecord, parse_record
+    from tailrace.wire.json.record_json import BadRecord, ParsedRecord, parse_record
 
     if shape.jsonl:
         try:

@@ -292,8 +292,8 @@ async def _pause_finished(consumer: Consumer, ends: dict[TopicPartition, int]) -
 
 
 def _moment(text: str) -> int:
-    from tailrace.client.moment import parse_moment
     from tailrace.runtime import SystemClock
+    from tailrace.wire.json.moment import parse_moment
 
     return parse_moment(text, now_ms=SystemClock().now_ms())
 
@@ -327,7 +327,7 @@ class _Shown:
             self._output.rows(self._rows, columns=())
 
     def _row(self, target: TopicPartition, record: Record) -> None:
-        from tailrace.client.record_json import record_row
+        from tailrace.wire.json.record_json import record_row
 
         row = record_row(*target, record)
         if self._output.format == "json":

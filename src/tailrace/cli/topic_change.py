@@ -218,9 +218,9 @@ async def _plan_purge(
     client: KafkaClient, topic: str, only: Sequence[int], before_offset: int | None, before: str | None
 ) -> list[dict[str, Any]]:
     from tailrace.client.admin import extents
-    from tailrace.client.moment import parse_moment
     from tailrace.model import TopicPartition
     from tailrace.runtime import SystemClock
+    from tailrace.wire.json.moment import parse_moment
 
     info = await client.topic(topic)
     targets = [TopicPartition(topic, each) for each in (only or info.partitions)]

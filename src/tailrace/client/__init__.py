@@ -9,13 +9,10 @@ property names.
 
     kafka.py           the client: versions, metadata, coordinators, retries
     connection.py      one connection; pool.py keeps them and opens them again
-    producer.py        batches in accumulator.py, partitions chosen by partitioner.py
+    producer.py        batches in accumulator.py, partitions chosen by wire/kafka/partitioner.py
     consumer.py        fetcher.py gets batches, reading.py takes records out, membership.py keeps the group
     admin.py           topics, configs, groups
     message_producer.py, message_consumer.py   the same without asyncio
-
-    record_json.py     a record as JSON; moment.py reads times as people write them
-    offset_reset.py    where a group goes on after a reset; run_record.py is what a pipeline tells of itself
 
 Names are imported when they are first used.
 """

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.client.assignor import read_assignment
 from tailrace.client.error import check
 from tailrace.client.kafka import KafkaClient
 from tailrace.client.keys import (
@@ -30,6 +29,7 @@ from tailrace.client.metadata import topic_error
 from tailrace.client.offsets import EARLIEST, LATEST, Committed
 from tailrace.model import BrokerError, ErrorCode, ProtocolError, TopicPartition
 from tailrace.wire.kafka import Message
+from tailrace.wire.kafka.assignor import read_assignment
 from tailrace.wire.kafka.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from tailrace.wire.kafka.messages.create_topics import (
     CreatableTopic,

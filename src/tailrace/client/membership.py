@@ -18,19 +18,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.client.assignor import (
-    ASSIGNORS,
-    read_assignment,
-    read_subscription,
-    write_assignment,
-    write_subscription,
-)
 from tailrace.client.error import ClientError, check, is_retriable
 from tailrace.client.kafka import KafkaClient
 from tailrace.client.keys import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from tailrace.client.pool import Channel, back_off_s
 from tailrace.model import BrokerError, ErrorCode, ProtocolError, TopicPartition
 from tailrace.wire.kafka import Message
+from tailrace.wire.kafka.assignor import (
+    ASSIGNORS,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+    write_subscription,
+)
 from tailrace.wire.kafka.messages.heartbeat import HeartbeatRequest
 from tailrace.wire.kafka.messages.join_group import (
     JoinGroupRequest,

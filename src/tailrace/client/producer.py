@@ -44,13 +44,13 @@ from tailrace.client.error import (
 from tailrace.client.kafka import KafkaClient
 from tailrace.client.keys import INIT_PRODUCER_ID
 from tailrace.client.metadata import TopicInfo
-from tailrace.client.partitioner import StickyPartitioner, partition_of_key
 from tailrace.client.pool import back_off_s
 from tailrace.client.transfer import Produced, produce_to
 from tailrace.model import BrokerError, ErrorCode, ProtocolError, TopicPartition
 from tailrace.records import BytesLike, Compression, NewRecord
 from tailrace.runtime import Clock, SystemClock
 from tailrace.wire.kafka.messages.init_producer_id import InitProducerIdRequest
+from tailrace.wire.kafka.partitioner import StickyPartitioner, partition_of_key
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ import difflib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from tailrace.client.assignor import ASSIGNORS
 from tailrace.client.consumer import ConsumerConfig, Reset
 from tailrace.client.fetcher import FetchConfig
 from tailrace.client.kafka import KafkaClient
@@ -19,6 +18,7 @@ from tailrace.client.membership import GroupConfig
 from tailrace.client.producer import ProducerConfig
 from tailrace.model import ConfigError
 from tailrace.records import Compression
+from tailrace.wire.kafka.assignor import ASSIGNORS
 
 T = TypeVar("T")
 

@@ -1,4 +1,9 @@
-"""Names, errors and what every other package says to people. Imports nothing of Tailrace."""
+"""Names, errors, what every other package says to people, and pure rules. Imports nothing of Tailrace.
+
+`names`         ids, epochs, offsets              `errors`    the four families, and Kafka's codes
+`text`          text that is shown to people      `ranges`    a set of offsets
+`offset_reset`  where a group goes on after a reset
+"""
 
 from tailrace.model.errors import (
     BrokerError,

@@ -1,1 +1,1 @@
-"""The languages that Tailrace speaks, as bytes: codecs without I/O. Each protocol is a package of its own."""
+"""The languages that Tailrace speaks, as bytes: codecs without I/O. Each is a package of its own."""

@@ -10,12 +10,12 @@ import pytest
 
 from tailrace.broker import Appended, Broker, BrokerConfig, NewTopic, Node, Partition, Topic
 from tailrace.broker.appending import SEQUENCE_MAX, Gathering, Span, build_batches, writable_topic
-from tailrace.client.partitioner import partition_of_key
 from tailrace.cluster import SqliteMetadata
 from tailrace.model import BrokerError, BrokerId, ErrorCode, LogBusy, Offset
 from tailrace.records import Batch, NewRecord, Record, iter_batches, read_batch
 from tailrace.storage.memory import MemoryStorage
 from tailrace.testing import FakeClock
+from tailrace.wire.kafka.partitioner import partition_of_key
 
 NODE = BrokerId(1)
 

@@ -18,13 +18,13 @@ from tailrace.broker.publishing import (
     check_message,
     id_prefix,
 )
-from tailrace.client.partitioner import partition_of_key
 from tailrace.cluster import SqliteMetadata
 from tailrace.model import BrokerError, BrokerId, ErrorCode, Offset
 from tailrace.records import Record, build_batch, iter_batches, read_batch
 from tailrace.runtime import Clock
 from tailrace.storage.segment import SegmentStorage
 from tailrace.testing import FakeClock
+from tailrace.wire.kafka.partitioner import partition_of_key
 
 from .conftest import Play, Rig
 

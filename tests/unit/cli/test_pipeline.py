@@ -26,7 +26,6 @@ from tailrace.cli.main import main
 from tailrace.cli.output import Output
 from tailrace.cli.pipeline_flag import FLAGS, Flag
 from tailrace.cli.pipeline_screen import RunScreen, duration_text, progress_text
-from tailrace.client.run_record import new_run
 from tailrace.model import ConfigError, TailraceError
 from tailrace.spark.pipelines import declared, registry, session
 from tailrace.spark.pipelines.heartbeat import Heartbeat
@@ -34,6 +33,7 @@ from tailrace.spark.pipelines.progress import Observer, Progress
 from tailrace.spark.pipelines.registry import PIPELINES, Pipeline
 from tailrace.spark.pipelines.run_topic import fetch_runs
 from tailrace.spark.pipelines.runner import Outcome, Run
+from tailrace.wire.json.run_record import new_run
 
 DEADLINE_S = 60
 

@@ -13,12 +13,12 @@ from tests.unit.client.conftest import INIT_PRODUCER_ID, Answer, FakeBroker
 from tailrace.client.accumulator import RecordMetadata
 from tailrace.client.error import BufferFull, ClientClosed, TimedOut, UnknownTopic
 from tailrace.client.kafka import KafkaClient
-from tailrace.client.partitioner import partition_of_key
 from tailrace.client.producer import Producer, ProducerConfig
 from tailrace.model import BrokerError, ErrorCode
 from tailrace.records import Compression, read_batch
 from tailrace.wire.kafka import PRODUCE, ProduceRequest, ProduceResult
 from tailrace.wire.kafka.messages.init_producer_id import InitProducerIdResponse
+from tailrace.wire.kafka.partitioner import partition_of_key
 
 Test = Callable[[FakeBroker, Producer], Awaitable[None]]
 DEADLINE_S = 60.0

@@ -19,12 +19,12 @@ from tests.document import ROOT, Caller, broken_links, examples, running_node
 
 import tailrace
 from tailrace.client.kafka import KafkaClient
-from tailrace.client.run_record import new_run, run_key, write_record
 from tailrace.http import HttpConfig
 from tailrace.http.error import STATUS
 from tailrace.http.operation import JSON, Operation
 from tailrace.http.table import OPERATIONS
 from tailrace.spark.pipelines.run_topic import ensure_topic, write_entries
+from tailrace.wire.json.run_record import new_run, run_key, write_record
 
 PAGE = ROOT / "docs" / "api-reference.md"
 TEXT = PAGE.read_text(encoding="utf-8")

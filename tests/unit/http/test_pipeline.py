@@ -17,7 +17,15 @@ from tests.unit.http.conftest import Run, check_error, wait_until
 from tailrace.broker import Partition
 from tailrace.broker.publishing import NewMessage
 from tailrace.client.kafka import KafkaClient
-from tailrace.client.run_record import (
+from tailrace.http.error import Code
+from tailrace.http.rest import pipeline
+from tailrace.model import Offset
+from tailrace.records import iter_batches
+from tailrace.server.node import Node
+from tailrace.spark.pipelines.heartbeat import Heartbeat
+from tailrace.spark.pipelines.run_topic import ensure_topic, write_entries
+from tailrace.storage.api import Slice
+from tailrace.wire.json.run_record import (
     TOPIC,
     RunRecord,
     State,
@@ -28,14 +36,6 @@ from tailrace.client.run_record import (
     stop_key,
     write_record,
 )
-from tailrace.http.error import Code
-from tailrace.http.rest import pipeline
-from tailrace.model import Offset
-from tailrace.records import iter_batches
-from tailrace.server.node import Node
-from tailrace.spark.pipelines.heartbeat import Heartbeat
-from tailrace.spark.pipelines.run_topic import ensure_topic, write_entries
-from tailrace.storage.api import Slice
 
 PIPELINES = "/api/v1/pipelines"
 NOW = datetime.now(UTC)

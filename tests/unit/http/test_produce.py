@@ -9,12 +9,12 @@ import httpx
 import pytest
 
 from tailrace.broker import NewTopic
-from tailrace.client.partitioner import partition_of_key
 from tailrace.http import HttpConfig
 from tailrace.http.error import Code
 from tailrace.model import LogBusy, Offset
 from tailrace.records import Record, iter_batches
 from tailrace.server.node import Node
+from tailrace.wire.kafka.partitioner import partition_of_key
 
 from .conftest import Run, Serve, check_error
 

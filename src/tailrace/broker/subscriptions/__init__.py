@@ -2,7 +2,7 @@
 
 Pure, without clock or I/O:
 `definition`            what somebody asked for: mode, guarantee, limits
-`ranges`, `cursor`      which offsets are done with: a prefix, and ranges beyond it
+`cursor`                which offsets are done with: a prefix, and ranges beyond it
 `machine`               what becomes of each message of one partition
 `dispatch`              who gets which message
 
@@ -12,7 +12,6 @@ Durable, in the compacted topic `__tailrace_cursors`:
 `cursor_writer`         one write at a time; who acknowledged is told when his is durable
 
 At work:
-`feed`                  the records of one partition, one after the other
 `retained`              what was delivered and is not settled, kept for delivering it again
 `subscribed_partition`  machine, feed and cursor of one partition
 `member`, `delivery`    who takes messages, and what passes between him and the subscription

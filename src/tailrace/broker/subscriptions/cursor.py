@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tailrace.broker.subscriptions.ranges import Ranges
+from tailrace.model.ranges import Ranges
 
 
 class Cursor:

@@ -10,9 +10,9 @@ from tailrace.broker.subscriptions.dead_letter import is_letter_of, read_dead_le
 from tailrace.broker.subscriptions.retained import size_of
 from tailrace.broker.subscriptions.subscribed_partition import SubscribedPartition
 from tailrace.broker.subscriptions.subscription import Subscription
-from tailrace.client.record_json import record_row
 from tailrace.model import Offset
 from tailrace.records import BatchError, Record, iter_batches
+from tailrace.wire.json.record_json import record_row
 
 _READ_BYTES = 256 * 1024
 _LISTED_BYTES_MAX = 4 << 20

@@ -38,7 +38,7 @@ from typing import Final, NamedTuple
 
 from tailrace.broker.subscriptions.cursor import Cursor
 from tailrace.broker.subscriptions.definition import SubscriptionConfig
-from tailrace.broker.subscriptions.ranges import Ranges
+from tailrace.model.ranges import Ranges
 
 OffsetRanges = Iterable[tuple[int, int]]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tailrace.broker.feed import Feed
 from tailrace.broker.partition import Partition
 from tailrace.broker.subscriptions.dead_letter import is_letter_of
 from tailrace.broker.subscriptions.delivery import Source
-from tailrace.broker.subscriptions.feed import Feed
 from tailrace.broker.subscriptions.journal import CursorRecords
 from tailrace.broker.subscriptions.machine import PartitionMachine
 from tailrace.broker.subscriptions.stored import CursorDelta, CursorSnapshot

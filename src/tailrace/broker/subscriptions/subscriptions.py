@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from tailrace.broker.feed import Feed
 from tailrace.broker.internal import ErrorMap, InternalLog, StateWriter, partition_for
 from tailrace.broker.partition import Partition
 from tailrace.broker.publishing import id_prefix
@@ -22,12 +23,10 @@ from tailrace.broker.subscriptions.dead_letter import DeadLetters
 from tailrace.broker.subscriptions.definition import Start, SubscriptionConfig
 from tailrace.broker.subscriptions.delivery import Notice, Source
 from tailrace.broker.subscriptions.description import list_dead_letters
-from tailrace.broker.subscriptions.feed import Feed
 from tailrace.broker.subscriptions.journal import CursorRecords, definition_record, definition_tombstone
 from tailrace.broker.subscriptions.latency import Latencies
 from tailrace.broker.subscriptions.loading import LoadedCursors, load_cursors
 from tailrace.broker.subscriptions.machine import PartitionMachine, Rules
-from tailrace.broker.subscriptions.ranges import Ranges
 from tailrace.broker.subscriptions.retained import Retained
 from tailrace.broker.subscriptions.start import resolve_start
 from tailrace.broker.subscriptions.stored import CURSORS_TOPIC, CursorKey, CursorSnapshot, StoredSubscription
@@ -36,6 +35,7 @@ from tailrace.broker.subscriptions.subscription import Subscription
 from tailrace.broker.topic import Topic, unknown_topic
 from tailrace.broker.topics import Topics
 from tailrace.model import BrokerError, ErrorCode, StorageError
+from tailrace.model.ranges import Ranges
 from tailrace.records import NewRecord
 from tailrace.runtime import Clock, Supervisor
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from tailrace.client.native.connection import Connection
 from tailrace.client.native.link import Link
-from tailrace.client.partitioner import partition_of_key
 from tailrace.model import BrokerError, ErrorCode, ProtocolError, TailraceError
+from tailrace.wire.kafka.partitioner import partition_of_key
 from tailrace.wire.native import Frame, MessageType
 
 

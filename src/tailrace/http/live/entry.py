@@ -22,10 +22,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from tailrace.broker.reading import record_bytes
-from tailrace.client.record_json import view_record
 from tailrace.http.error import HttpError, invalid
 from tailrace.http.search import Search
 from tailrace.records import Record
+from tailrace.wire.json.record_json import view_record
 
 NAMED_PARTITIONS_MAX: Final = 64
 """How many partitions an id names at most: it comes with every record."""

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from tailrace.broker import Topic
-from tailrace.broker.subscriptions.feed import Feed
+from tailrace.broker.feed import Feed
 from tailrace.http.config import HttpConfig
 from tailrace.http.live.entry import Entry, record_entry, write_shown
 from tailrace.model import BrokerError

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tailrace.broker.subscriptions import Delivery, Subscription
-from tailrace.broker.subscriptions.ranges import Ranges
 from tailrace.http.error import HttpError, invalid
+from tailrace.model.ranges import Ranges
 
 _NUMBER = "(0|[1-9][0-9]{0,18})"
 _ACK_ID = re.compile(rf"([0-9a-f]{{4}})([md]){_NUMBER}\.{_NUMBER}\.{_NUMBER}", re.ASCII)

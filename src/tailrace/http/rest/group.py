@@ -13,11 +13,11 @@ import msgspec
 
 from tailrace.broker import Broker
 from tailrace.broker.groups import NOT_COMMITTED, CommittedOffset, GroupDescription, MemberDescription
-from tailrace.client.assignor import read_assignment
-from tailrace.client.offset_reset import count_lag
 from tailrace.http.error import Code
 from tailrace.http.operation import Call, NoBody, NoQuery, Operation
 from tailrace.model import BrokerError, ErrorCode, ProtocolError, TopicPartition
+from tailrace.model.offset_reset import count_lag
+from tailrace.wire.kafka.assignor import read_assignment
 
 _BREATH_ROWS = 500  # offsets that are looked up before the loop may do something else
 

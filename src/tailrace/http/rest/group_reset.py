@@ -1,6 +1,6 @@
 """PUT /api/v1/consumer-groups/{group}/offsets: where a group shall go on.
 
-What is asked is planned first (`client.offset_reset` has the rule), so that a dry run shows what the real one
+What is asked is planned first (`model.offset_reset` has the rule), so that a dry run shows what the real one
 does. A group with members is refused: they would overwrite the offsets with their own. The coordinator checks
 that once more when it takes them, for somebody may have joined meanwhile.
 """
@@ -15,13 +15,13 @@ import msgspec
 
 from tailrace.broker import Broker
 from tailrace.broker.groups import CommitRequest, OffsetToCommit
-from tailrace.client.moment import parse_moment
-from tailrace.client.offset_reset import CannotReset, Goal, Move, Place, Standing, plan_moves, plan_reset
 from tailrace.http.error import Code, HttpError, invalid
 from tailrace.http.operation import Call, NoQuery, Operation
 from tailrace.http.rest.group import FAILS, GROUP, known_group
 from tailrace.http.rest.topic import known_topic
 from tailrace.model import BrokerError, ConfigError, ErrorCode, TopicPartition
+from tailrace.model.offset_reset import CannotReset, Goal, Move, Place, Standing, plan_moves, plan_reset
+from tailrace.wire.json.moment import parse_moment
 
 _Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _Shift = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]

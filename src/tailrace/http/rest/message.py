@@ -13,12 +13,12 @@ from typing import Annotated
 import msgspec
 
 from tailrace.broker.subscriptions import Delivery
-from tailrace.client.record_json import RecordRow, view_record
 from tailrace.http.error import invalid
 from tailrace.http.operation import Call, NoQuery, Operation
 from tailrace.http.rest.ack_id import AckIds
 from tailrace.http.rest.pulling import find_puller, join_pulls
 from tailrace.http.rest.subscription import ONE, UNKNOWN, known_subscription
+from tailrace.wire.json.record_json import RecordRow, view_record
 
 _WEEK_MS = 7 * 24 * 3_600_000
 

@@ -1,9 +1,9 @@
 """/api/v1/pipelines: the runs of pipelines on any machine, and asking them to stop.
 
-A run tells how it is in the compacted topic `__tailrace_pipelines` (`client.run_record` has the format), and
-listens there for a request to stop. Nothing of Spark is needed to read and write it. The topic is read piece
-by piece, so that a long one does not keep the loop from other work, and a service remembers what it has read,
-so that a console that asks every other second costs what is new since.
+A run tells how it is in the compacted topic `__tailrace_pipelines` (`wire.json.run_record` has the format),
+and listens there for a request to stop. Nothing of Spark is needed to read and write it. The topic is read
+piece by piece, so that a long one does not keep the loop from other work, and a service remembers what it has
+read, so that a console that asks every other second costs what is new since.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ import msgspec
 
 from tailrace.broker import Broker, Partition
 from tailrace.broker.publishing import NewMessage
-from tailrace.client.run_record import (
+from tailrace.http.error import Code, HttpError, invalid
+from tailrace.http.operation import Call, NoBody, NoQuery, Operation
+from tailrace.model import Offset, OffsetOutOfRange
+from tailrace.records import BatchError, iter_batches
+from tailrace.wire.json.run_record import (
     LOST,
     TOPIC,
     RunFold,
@@ -27,10 +31,6 @@ from tailrace.client.run_record import (
     stop_key,
     write_record,
 )
-from tailrace.http.error import Code, HttpError, invalid
-from tailrace.http.operation import Call, NoBody, NoQuery, Operation
-from tailrace.model import Offset, OffsetOutOfRange
-from tailrace.records import BatchError, iter_batches
 
 _READ_BYTES = 256 * 1024
 _FOLDED_BYTES_MAX = 32 << 20  # past this a service reads all of it again, and remembers no more than that

@@ -28,11 +28,11 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from tailrace.broker.appending import Gathering, Stored, writable_topic
-from tailrace.client.record_json import BadRecord, ParsedRecord, RecordInput, parse_record, read_input
 from tailrace.http.app import LongAnswer, failure_of, media_type
 from tailrace.http.body import read_lines, read_whole
 from tailrace.http.error import Code, HttpError, answer_to, invalid
 from tailrace.http.operation import NDJSON, Call
+from tailrace.wire.json.record_json import BadRecord, ParsedRecord, RecordInput, parse_record, read_input
 
 BINARY = "application/octet-stream"
 

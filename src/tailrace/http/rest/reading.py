@@ -22,13 +22,13 @@ from tailrace.broker import Broker, Partition, Topic
 from tailrace.broker.newest import plan_newest
 from tailrace.broker.reading import Cursor, Page, PageLimits, read_page
 from tailrace.broker.topic import unknown_topic
-from tailrace.client.moment import parse_moment
 from tailrace.http.config import HttpConfig
 from tailrace.http.disconnect import wait_over
 from tailrace.http.error import invalid
 from tailrace.http.operation import TEXT_END, Call
 from tailrace.http.search import Search
 from tailrace.model import ConfigError, TailraceError
+from tailrace.wire.json.moment import parse_moment
 
 LIMIT = 100
 _SCANNED_PAGES = 10  # as many full pages are looked through for what a filter wants

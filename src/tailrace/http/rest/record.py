@@ -13,13 +13,13 @@ from starlette.responses import Response
 from tailrace.broker import UP_TO_HIGH_WATERMARK, Topic
 from tailrace.broker.reading import Unreadable, record_bytes
 from tailrace.broker.topic import check_records_deletable
-from tailrace.client.record_json import RecordRow, view_record
 from tailrace.http.error import Code, HttpError
 from tailrace.http.operation import ARROW_STREAM, NDJSON, TEXT_END, Call, NoBody, Operation
 from tailrace.http.rest.arrow import arrow_response
 from tailrace.http.rest.produce import BINARY, ProduceBody, Produced, ProduceQuery, produce
 from tailrace.http.rest.reading import Reading, ReadQuery, read_records
 from tailrace.http.rest.topic import known_topic
+from tailrace.wire.json.record_json import RecordRow, view_record
 
 
 class RecordPage(msgspec.Struct, frozen=True):

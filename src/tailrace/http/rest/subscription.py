@@ -17,12 +17,12 @@ from tailrace.broker.subscriptions import (
     describe,
     summarize,
 )
-from tailrace.client.moment import parse_moment
-from tailrace.client.record_json import HeaderRow
 from tailrace.http.error import Code, invalid
 from tailrace.http.operation import Call, NoBody, NoQuery, Operation
 from tailrace.http.rest.topic import config_text
 from tailrace.model import ConfigError
+from tailrace.wire.json.moment import parse_moment
+from tailrace.wire.json.record_json import HeaderRow
 
 _LONG_MAX = 2**63 - 1
 _SHOWN_MAX = 249  # of a name; no subscription has a longer one

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.client.partitioner import murmur2
 from tailrace.spark.codec.columns import Binary, Bytes, Ints, Rows
+from tailrace.wire.kafka.partitioner import murmur2
 
 _NOTHING = pa.scalar(b"", pa.large_binary())
 

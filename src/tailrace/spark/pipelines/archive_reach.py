@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC
 
 from tailrace.client.kafka import KafkaClient
-from tailrace.client.moment import parse_moment
 from tailrace.client.offsets import EARLIEST, LATEST
 from tailrace.model import ConfigError, TopicPartition
 from tailrace.spark.link import BrokerLink
 from tailrace.spark.pipelines.archive_plan import Reach
 from tailrace.spark.source.lookup import find_partitions
 from tailrace.spark.source.settings import Topics
+from tailrace.wire.json.moment import parse_moment
 
 
 def read_reach(

@@ -18,7 +18,12 @@ from datetime import UTC, datetime
 import msgspec
 
 from tailrace.client.kafka import KafkaClient
-from tailrace.client.run_record import (
+from tailrace.model import TailraceError
+from tailrace.records import BatchError
+from tailrace.runtime import wait_at_most
+from tailrace.spark.pipelines.progress import Progress, progress_fields
+from tailrace.spark.pipelines.run_topic import ensure_topic, follow, forget_old_runs, write_entries
+from tailrace.wire.json.run_record import (
     RUNNING,
     RunRecord,
     State,
@@ -27,11 +32,6 @@ from tailrace.client.run_record import (
     stop_key,
     write_record,
 )
-from tailrace.model import TailraceError
-from tailrace.records import BatchError
-from tailrace.runtime import wait_at_most
-from tailrace.spark.pipelines.progress import Progress, progress_fields
-from tailrace.spark.pipelines.run_topic import ensure_topic, follow, forget_old_runs, write_entries
 
 logger = logging.getLogger(__name__)
 

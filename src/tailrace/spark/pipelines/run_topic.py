@@ -19,7 +19,10 @@ from tailrace.client.kafka import KafkaClient
 from tailrace.client.offsets import EARLIEST
 from tailrace.client.pool import Channel
 from tailrace.client.reading import RecordReader
-from tailrace.client.run_record import (
+from tailrace.client.transfer import Fetched, fetch_from
+from tailrace.model import BrokerError, ErrorCode, TopicPartition
+from tailrace.records import Record, build_batch
+from tailrace.wire.json.run_record import (
     TOPIC,
     TOPIC_CONFIGS,
     RunRecord,
@@ -30,9 +33,6 @@ from tailrace.client.run_record import (
     stop_key,
     write_record,
 )
-from tailrace.client.transfer import Fetched, fetch_from
-from tailrace.model import BrokerError, ErrorCode, TopicPartition
-from tailrace.records import Record, build_batch
 
 _PLACE = TopicPartition(TOPIC, 0)
 _PIECE_RECORDS = 1_000

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tailrace.client.run_record import RunRecord, State, new_run
 from tailrace.spark.pipelines.declared import Declared
 from tailrace.spark.pipelines.failure import cause_of
 from tailrace.spark.pipelines.heartbeat import Heartbeat
 from tailrace.spark.pipelines.progress import Observer, Progress
 from tailrace.spark.pipelines.repeat import repeat
+from tailrace.wire.json.run_record import RunRecord, State, new_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,6 +7,8 @@
     encoding.py         writes encoders from the schema, decoding.py decoders; codec.py keeps them
     produce.py          Produce, without copying records
     fetch.py            Fetch, without touching records
+    partitioner.py      which partition a key goes to, as the Java client decides it
+    assignor.py         how a group's leader shares partitions out, and the bytes that members exchange
 
 No I/O, no state beyond the compiled codecs. Whatever a stranger's bytes hold, reading them gives a message or
 raises ProtocolError, and costs no more than a multiple of their length.

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.broker.subscriptions.cursor import Cursor
-from tailrace.broker.subscriptions.ranges import Ranges
+from tailrace.model.ranges import Ranges
 
 BOUNDS = st.tuples(st.integers(0, 30), st.integers(0, 30))
 

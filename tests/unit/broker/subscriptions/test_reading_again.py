@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tailrace.broker.feed import Feed
 from tailrace.broker.partition import Partition
-from tailrace.broker.subscriptions.feed import Feed
 from tailrace.broker.subscriptions.retained import Retained
 from tailrace.model import Offset
 from tailrace.runtime import Supervisor

@@ -9,10 +9,10 @@ from uuid import UUID
 
 import pytest
 
+from tailrace.broker.feed import Feed
 from tailrace.broker.subscriptions.codec import read_delta, read_snapshot
 from tailrace.broker.subscriptions.cursor import Cursor
 from tailrace.broker.subscriptions.delivery import Source
-from tailrace.broker.subscriptions.feed import Feed
 from tailrace.broker.subscriptions.journal import CursorRecords
 from tailrace.broker.subscriptions.machine import PartitionMachine, Rules
 from tailrace.broker.subscriptions.stored import CursorKey

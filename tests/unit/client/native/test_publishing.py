@@ -10,8 +10,8 @@ from tests.unit.client.native.conftest import FakeListener, M, Peer, entries_of,
 
 from tailrace.client.error import TimedOut
 from tailrace.client.native.error import BrokerGone, InvalidMessage
-from tailrace.client.partitioner import partition_of_key
 from tailrace.model import BrokerError, ErrorCode
+from tailrace.wire.kafka.partitioner import partition_of_key
 from tailrace.wire.native import Frame
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.client.partitioner import partition_of_key
 from tailrace.spark.codec import partition_rows
+from tailrace.wire.kafka.partitioner import partition_of_key
 
 KEY = st.none() | st.binary(max_size=20) | st.integers(1000, 1100).map(lambda size: b"\x9c" * size)
 

@@ -14,7 +14,6 @@ import pytest
 import tailrace
 from tailrace.client.admin import create_topic, delete_topic
 from tailrace.client.kafka import KafkaClient
-from tailrace.client.run_record import TOPIC, RunRecord, new_run
 from tailrace.spark.pipelines import heartbeat as heartbeat_module
 from tailrace.spark.pipelines.heartbeat import Heartbeat
 from tailrace.spark.pipelines.progress import Progress
@@ -25,6 +24,7 @@ from tailrace.spark.pipelines.run_topic import (
     request_stop,
     write_entries,
 )
+from tailrace.wire.json.run_record import TOPIC, RunRecord, new_run
 
 DEADLINE_S = 60
 T = TypeVar("T")
@@ -184,8 +184,8 @@ def test_old_runs_get_tombstones_and_what_others_wrote_is_passed_over(
 ) -> None:
     import msgspec
 
-    from tailrace.client.run_record import plan_forgotten, run_key, write_record
     from tailrace.spark.pipelines import run_topic
+    from tailrace.wire.json.run_record import plan_forgotten, run_key, write_record
 
     async def write(client: KafkaClient) -> None:
         await create_topic(client, TOPIC, partitions=1, configs={"cleanup.policy": "compact"})

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.client.partitioner import partition_of_key
 from tailrace.spark.sink.columns import Columns
 from tailrace.spark.sink.routing import BadRow, Router
+from tailrace.wire.kafka.partitioner import partition_of_key
 
 Placed = dict[tuple[str, int], list[bytes]]
 

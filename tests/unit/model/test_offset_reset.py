@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.client.offset_reset import (
+from tailrace.model import TopicPartition
+from tailrace.model.offset_reset import (
     CannotReset,
     Goal,
     Move,
@@ -16,7 +17,6 @@ from tailrace.client.offset_reset import (
     plan_moves,
     plan_reset,
 )
-from tailrace.model import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 HALF_READ = Standing(committed=50, start=10, end=100, at_time=70)

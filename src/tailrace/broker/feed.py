@@ -1,4 +1,4 @@
-"""Records of one partition, one after the other, for a subscription that goes through it.
+"""Records of one partition, one after the other, for whoever goes through it: a subscription, a live tail.
 
 A feed has a position and gives the records from there on, decoded as they are asked for. What is hot comes at
 once; what is cold is loaded beside everything else, and `wake` is called when it is there. Offsets that hold

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.client.assignor import (
+from tailrace.model import ProtocolError, TopicPartition
+from tailrace.wire.kafka.assignor import (
     ASSIGNORS,
     assign_range,
     assign_round_robin,
@@ -17,7 +18,6 @@ from tailrace.client.assignor import (
     write_assignment,
     write_subscription,
 )
-from tailrace.model import ProtocolError, TopicPartition
 
 
 def indexes(share: list[TopicPartition], topic: str = "t") -> list[int]:

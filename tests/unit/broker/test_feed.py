@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.broker.feed import Feed
 from tailrace.broker.partition import Partition
-from tailrace.broker.subscriptions.feed import Feed
 from tailrace.model import BrokerError, ErrorCode, LogDamaged, Offset, StorageError
 from tailrace.records import CONTROL_BIT, HEADER_BYTES, build_batch, crc32c, read_batch
 from tailrace.runtime import Supervisor
 from tailrace.storage import Slice
 from tailrace.testing import FakeClock
 
-from .rig import COLD, TOPIC, Rig, make_cold, play, play_lives
+from .subscriptions.rig import COLD, TOPIC, Rig, make_cold, play, play_lives
 
 NOW_MS = FakeClock().now_ms()
 
@@ -233,7 +233,7 @@ def test_a_read_that_fails_is_shown_and_not_tried_again_at_once(monkeypatch: pyt
 
 
 def test_a_read_that_failed_is_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailrace.broker.subscriptions.feed._RETRY_S", 0.001)
+    monkeypatch.setattr("tailrace.broker.feed._RETRY_S", 0.001)
 
     async def scenario(rig: Rig) -> None:
         await rig.topic()

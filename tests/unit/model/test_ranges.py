@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.broker.subscriptions.ranges import Ranges
+from tailrace.model.ranges import Ranges
 
 BOUNDS = st.tuples(st.integers(0, 40), st.integers(0, 40))
 

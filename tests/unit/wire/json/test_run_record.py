@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from tailrace.client.run_record import (
+from tailrace.wire.json.run_record import (
     RunRecord,
     StopRequest,
     find_runs,

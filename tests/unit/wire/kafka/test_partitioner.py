@@ -9,7 +9,7 @@ from aiokafka.partitioner import murmur2 as theirs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.client.partitioner import StickyPartitioner, murmur2, partition_of_key
+from tailrace.wire.kafka.partitioner import StickyPartitioner, murmur2, partition_of_key
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tailrace.client.moment import parse_moment
 from tailrace.model import ConfigError
+from tailrace.wire.json.moment import parse_moment
 
 NOW_MS = 1_800_000_000_000
 

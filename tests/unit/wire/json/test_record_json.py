@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.client.record_json import BadRecord, ParsedRecord, parse_record, record_row
 from tailrace.records import Record
+from tailrace.wire.json.record_json import BadRecord, ParsedRecord, parse_record, record_row
 
 maybe_bytes = st.none() | st.binary(max_size=30) | st.text(max_size=10).map(str.encode)
 
