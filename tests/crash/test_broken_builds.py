@@ -1,6 +1,6 @@
-"""Engines with one rule of the storage protocol broken: the crash histories must catch every one of them.
+"""Builds with one rule of the storage protocol broken: the crash histories must catch every one of them.
 
-Each case takes one rule out of the real engine and plays seeds until something objects: the oracle, or the
+Each case takes one rule out of the real code and plays seeds until something objects: the oracle, or the
 engine itself that finds damage where nobody did any. A case that plays all its seeds in peace fails: then
 the rule is not needed, or another one does the same and is to be taken out with it, or the histories do not
 get there.
@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.model import Offset
+from tailrace.broker.partition import Partition
 from tailrace.records import Batch, BatchError, read_batch
 from tailrace.runtime import File, SyncError
 from tailrace.storage.segment import apply as applying
@@ -362,14 +362,13 @@ def recovery_not_synced(patch: pytest.MonkeyPatch) -> None:
 
 
 def visible_before_durable(patch: pytest.MonkeyPatch) -> None:
-    real = SegmentLog.append
+    """The partition moves its watermark to the log end, with what waits for the next round."""
 
-    def append(self: SegmentLog, batch: Batch, *, leader_epoch: Any = None) -> Offset:
-        offset = real(self, batch, leader_epoch=leader_epoch)
-        self._durable = self._end
-        return offset
+    def log_moved(self: Partition) -> None:
+        if self.log is not None:
+            self.high_watermark = self.last_stable_offset = self.log.end_offset
 
-    patch.setattr(SegmentLog, "append", append)
+    patch.setattr(Partition, "_log_moved", log_moved)
 
 
 def tail_let_go_before_it_is_applied(patch: pytest.MonkeyPatch) -> None:

@@ -134,8 +134,11 @@ async def _check_times(log: SegmentLog) -> None:
     for batch in batches[::7]:
         wanted = batch.max_timestamp
         first = next((each.offset, each.timestamp) for each in records if each.timestamp >= wanted)
-        assert await log.find_timestamp(wanted) == first
-    assert await log.find_timestamp(max(batch.max_timestamp for batch in batches) + 1) is None
+        assert await log.find_timestamp(wanted, up_to=log.durable_offset) == first
+    assert (
+        await log.find_timestamp(max(batch.max_timestamp for batch in batches) + 1, up_to=log.durable_offset)
+        is None
+    )
 
 
 @pytest.mark.slow

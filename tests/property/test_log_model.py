@@ -127,13 +127,18 @@ class Model:
         self.start = max(self.start, offset)
         self.batches = [batch for batch in self.batches if batch.end > self.start]
 
-    def from_offset(self, offset: int, *, durable: int) -> list[Expected]:
-        return [batch for batch in self.batches if batch.end > offset and batch.end <= durable]
+    def boundary(self, fraction: float) -> int:
+        """A batch boundary between start and end."""
+        ends = [self.start, *(batch.end for batch in self.batches)]
+        return ends[round(fraction * (len(ends) - 1))]
 
-    def at_time(self, timestamp: int) -> tuple[int, int] | None:
+    def from_offset(self, offset: int, *, up_to: int) -> list[Expected]:
+        return [batch for batch in self.batches if batch.end > offset and batch.end <= up_to]
+
+    def at_time(self, timestamp: int, *, up_to: int) -> tuple[int, int] | None:
         found = (
             (batch.base + place, stamp)
-            for batch in self.batches
+            for batch in self.from_offset(self.start, up_to=up_to)
             for place, stamp in enumerate(batch.timestamps)
             if batch.base + place >= self.start and stamp >= timestamp
         )
@@ -282,37 +287,42 @@ class LogMachine(RuleBasedStateMachine):
 
     # ---- reading
 
-    @rule(fraction=st.floats(0, 1), bytes_max=st.sampled_from([0, 100, 500, 3000, 1 << 20]))
-    def read(self, fraction: float, bytes_max: int) -> None:
-        durable = self.log.durable_offset
-        offset = Offset(min(self.model.place(fraction), durable))
-        at_once = self.log.read_nowait(offset, bytes_max=bytes_max)
-        _, data = self._read(offset, bytes_max=bytes_max, durable=durable)
+    @rule(
+        fraction=st.floats(0, 1),
+        limit=st.floats(0, 1),
+        bytes_max=st.sampled_from([0, 100, 500, 3000, 1 << 20]),
+    )
+    def read(self, fraction: float, limit: float, bytes_max: int) -> None:
+        """Up to a batch boundary, durable or not."""
+        up_to = Offset(self.model.boundary(limit))
+        offset = Offset(self.model.place(fraction))
+        at_once = self.log.read_nowait(offset, bytes_max=bytes_max, up_to=up_to)
+        _, data = self._read(offset, bytes_max=bytes_max, up_to=up_to)
         if at_once is not None:
             with suppress(LogTruncated):
                 hot = self.run(load_extents(at_once))
-                self._check_read(at_once, hot, offset=offset, bytes_max=bytes_max, durable=durable)
+                self._check_read(at_once, hot, offset=offset, bytes_max=bytes_max, up_to=up_to)
                 assert hot.startswith(data) or data.startswith(hot)
 
-    def _read(self, offset: Offset, *, bytes_max: int, durable: int) -> tuple[Slice, bytes]:
-        found, data = self.persist(lambda: self._load(offset, bytes_max))
-        self._check_read(found, data, offset=offset, bytes_max=bytes_max, durable=durable)
+    def _read(self, offset: Offset, *, bytes_max: int, up_to: Offset) -> tuple[Slice, bytes]:
+        found, data = self.persist(lambda: self._load(offset, bytes_max, up_to))
+        self._check_read(found, data, offset=offset, bytes_max=bytes_max, up_to=up_to)
         return found, data
 
-    async def _load(self, offset: Offset, bytes_max: int) -> tuple[Slice, bytes]:
-        found = await self.log.read(offset, bytes_max=bytes_max)
+    async def _load(self, offset: Offset, bytes_max: int, up_to: Offset) -> tuple[Slice, bytes]:
+        found = await self.log.read(offset, bytes_max=bytes_max, up_to=up_to)
         return found, await load_extents(found)
 
-    def _check_read(self, found: Slice, data: bytes, *, offset: int, bytes_max: int, durable: int) -> None:
-        """Whole batches from `offset` on, not too many, and at least one if there was any when it began."""
-        wanted = self.model.from_offset(offset, durable=self.log.durable_offset)
+    def _check_read(self, found: Slice, data: bytes, *, offset: int, bytes_max: int, up_to: int) -> None:
+        """Whole batches from `offset` up to the limit, not too many, and at least one if there is any."""
+        wanted = self.model.from_offset(offset, up_to=up_to)
         count = len(list(iter_batches(data)))
         assert data == b"".join(batch.data for batch in wanted[:count])
         assert count <= 1 or len(data) <= bytes_max
-        assert count or not self.model.from_offset(offset, durable=durable)
+        assert count or not wanted
         # Where nothing lies between, it does not matter on which side of a gap the next read goes on.
         earliest = wanted[count - 1].end if count else offset
-        latest = wanted[count].base if count < len(wanted) else self.log.durable_offset
+        latest = wanted[count].base if count < len(wanted) else max(up_to, offset)
         assert earliest <= found.next_offset <= latest
 
     @rule(bytes_max=st.sampled_from([1, 700, 1 << 20]))
@@ -320,25 +330,27 @@ class LogMachine(RuleBasedStateMachine):
         self.run(self.all_durable())
         seen, offset, durable = b"", self.log.start_offset, self.log.durable_offset
         while offset < durable:
-            found, data = self._read(offset, bytes_max=bytes_max, durable=durable)
+            found, data = self._read(offset, bytes_max=bytes_max, up_to=durable)
             assert found.next_offset > offset, f"a read at {offset} leads nowhere"
             seen, offset = seen + data, found.next_offset
         assert seen == b"".join(batch.data for batch in self.model.batches)
 
     @rule(below=st.integers(1, 5), above=st.integers(1, 5))
     def read_outside(self, below: int, above: int) -> None:
-        for offset in (self.model.start - below, self.log.durable_offset + above):
-            with pytest.raises(OffsetOutOfRange):
-                self.log.read_nowait(Offset(offset), bytes_max=100)
+        up_to = self.log.durable_offset
         for offset in (self.model.start - below, self.model.end + above):
+            with pytest.raises(OffsetOutOfRange) as refused:
+                self.log.read_nowait(Offset(offset), bytes_max=100, up_to=up_to)
+            assert (refused.value.start, refused.value.end) == (self.model.start, up_to)
             with pytest.raises(OffsetOutOfRange):
-                self.run(self.log.read(Offset(offset), bytes_max=100))
+                self.run(self.log.read(Offset(offset), bytes_max=100, up_to=up_to))
 
-    @rule(timestamp=st.integers(START_MS - 1, START_MS + 102))
-    def find_timestamp(self, timestamp: int) -> None:
-        self.run(self.all_durable())
-        found = self.persist(lambda: self.log.find_timestamp(timestamp))
-        assert found == self.model.at_time(timestamp)
+    @rule(timestamp=st.integers(START_MS - 1, START_MS + 102), limit=st.floats(0, 1))
+    def find_timestamp(self, timestamp: int, limit: float) -> None:
+        """Up to a batch boundary, durable or not."""
+        up_to = Offset(self.model.boundary(limit))
+        found = self.persist(lambda: self.log.find_timestamp(timestamp, up_to=up_to))
+        assert found == self.model.at_time(timestamp, up_to=up_to)
 
     # ---- cutting
 
@@ -365,14 +377,14 @@ class LogMachine(RuleBasedStateMachine):
     def read_while_the_files_are_cut(self, back: int, places: list[float]) -> None:
         """Readers of several segments come together, while a truncation is on its way into the files."""
         self.truncate_a_little(back)
-        durable = self.log.durable_offset
-        offsets = [Offset(min(self.model.place(fraction), durable)) for fraction in places]
-        found = self.persist(lambda: self._load_all(offsets))
+        end = self.log.end_offset
+        offsets = [Offset(self.model.place(fraction)) for fraction in places]
+        found = self.persist(lambda: self._load_all(offsets, end))
         for offset, (piece, data) in zip(offsets, found, strict=True):
-            self._check_read(piece, data, offset=offset, bytes_max=500, durable=durable)
+            self._check_read(piece, data, offset=offset, bytes_max=500, up_to=end)
 
-    async def _load_all(self, offsets: list[Offset]) -> list[tuple[Slice, bytes]]:
-        return await asyncio.gather(*(self._load(offset, 500) for offset in offsets))
+    async def _load_all(self, offsets: list[Offset], up_to: Offset) -> list[tuple[Slice, bytes]]:
+        return await asyncio.gather(*(self._load(offset, 500, up_to) for offset in offsets))
 
     @rule(fraction=st.floats(0, 1))
     def trim(self, fraction: float) -> None:

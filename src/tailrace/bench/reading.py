@@ -57,9 +57,9 @@ async def _read_log(log: SegmentLog) -> float:
     offset, done = log.start_offset, 0
     started = time.perf_counter()
     while offset < log.durable_offset:
-        piece = log.read_nowait(offset, bytes_max=_READ_BYTES)
+        piece = log.read_nowait(offset, bytes_max=_READ_BYTES, up_to=log.durable_offset)
         if piece is None:
-            piece = await log.read(offset, bytes_max=_READ_BYTES)
+            piece = await log.read(offset, bytes_max=_READ_BYTES, up_to=log.durable_offset)
         for extent in piece.extents:
             if extent.load_nowait() is None:
                 await extent.load()

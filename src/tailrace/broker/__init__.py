@@ -17,7 +17,7 @@
 `ports`        what is needed of whoever keeps the metadata
 
 Rules: a batch is sequenced without an await (`Partition.append`) and acknowledged when it is durable
-(`wait_durable`). Nothing assumes that this node leads every partition it knows.
+(`acknowledged`). Nothing assumes that this node leads every partition it knows.
 """
 
 from tailrace.broker.broker import Broker, Node

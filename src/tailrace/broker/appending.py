@@ -10,8 +10,8 @@ This is how records arrive that no Kafka client has put into batches: by REST, a
   refuses (it is full, or busy) may do so between two of them.
 - What one partition gets becomes one batch, or several where the topic does not take one of that size.
 
-Nothing here waits but `writable_topic` and `Stored.wait_durable`. Nobody notices what is sent twice: these
-records have no producer id.
+Only `writable_topic` and `Stored.wait_acknowledged` wait. Records that are sent twice are stored twice: they
+have no producer id.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Gathering:
         group.append((self._now_ms if timestamp_ms is None else timestamp_ms, key, value, headers))
 
     def append(self) -> Stored:
-        """Sequence everything; acknowledge it when `Stored.wait_durable` has come back."""
+        """Sequence everything; acknowledge it when `Stored.wait_acknowledged` has come back."""
         if not self._places:
             raise BrokerError("there is no record to store", code=ErrorCode.INVALID_REQUEST)
         built = []
@@ -136,9 +136,9 @@ class Stored:
         """Partition and offset of every record, in the order in which they were gathered."""
         return [(partition, self._first[partition] + number) for partition, number in self._places]
 
-    async def wait_durable(self) -> None:
-        """Come back when all of it may be acknowledged."""
-        waits = [partition.wait_durable(end) for partition, end in self._partitions.values()]
+    async def wait_acknowledged(self) -> None:
+        """Return when all of it may be acknowledged."""
+        waits = [partition.wait_acknowledged(end) for partition, end in self._partitions.values()]
         if len(waits) == 1:
             await waits[0]
         else:

@@ -24,7 +24,7 @@ from tailrace.broker.publishing import Publisher
 from tailrace.broker.subscriptions import CURSORS_TOPIC, Subscriptions
 from tailrace.broker.topic import unknown_partition, unknown_topic
 from tailrace.broker.topics import Topics
-from tailrace.model import BrokerError, BrokerId, ErrorCode, StorageError
+from tailrace.model import BrokerId, StorageError
 from tailrace.runtime import Clock, Supervisor
 from tailrace.storage.api import StorageEngine
 
@@ -139,17 +139,14 @@ class Broker:
         return await asyncio.shield(self._failure)
 
     def leader(self, topic: str, partition: int) -> Partition:
-        """The partition, if this node leads it."""
+        """The partition, if this node leads it and holds its log."""
         known = self.topics.get(topic)
         if known is None:
             raise unknown_topic(topic)
         if not 0 <= partition < len(known.partitions):
             raise unknown_partition(known, partition)
         found = known.partitions[partition]
-        if not found.is_led_here:
-            raise BrokerError(
-                f"{topic}-{partition} is led by node {found.leader}", code=ErrorCode.NOT_LEADER_OR_FOLLOWER
-            )
+        found.check_led()
         return found
 
     async def delete_topic(self, name: str, *, topic_id: UUID | None = None) -> None:

@@ -169,6 +169,7 @@ class Feed:
         """Begin with the next batches; whether some are there."""
         self.error = None
         try:
+            self._partition.check_led()
             end = self._partition.high_watermark if self.limit is None else self.limit
             if self.position >= end:
                 return False

@@ -2,8 +2,10 @@
 
 Rules:
 - Only the leader appends, in its epoch; a request that names another epoch is fenced (KIP-320).
-- The high watermark is the durable end of the log as long as there is one replica. Nothing at or above it is
-  shown, and it never passes what is durable.
+- The partition decides what is visible, not its log: every read ends at the high watermark or below it.
+  `_log_moved` alone moves the watermark. With one replica it is the durable end of the log.
+- Leadership is checked once: by `Broker.leader` for a request of a client, and by `append`. What follows on
+  the same partition (reads, offsets, `acknowledged`) needs its log only.
 - `append` is plain code without an await: producer state, offset and queue change together or not at all.
 """
 
@@ -31,6 +33,10 @@ from tailrace.runtime import Clock
 from tailrace.storage.api import PartitionLog, Slice, TimestampedOffset, Waiter
 from tailrace.storage.producers import ProducerStates
 
+ACKS_LEADER = 1
+ACKS_ALL = -1
+"""How far a batch has come when it is acknowledged, in Kafka's numbers: see `Partition.acknowledged`."""
+
 UP_TO_HIGH_WATERMARK = -1
 _NO_TIMESTAMP = -1
 
@@ -39,7 +45,7 @@ class Appended(NamedTuple):
     """Where a batch went, or where the one that it repeats already is."""
 
     base_offset: Offset
-    end_offset: Offset  # acknowledged when the log is durable up to here
+    end_offset: Offset  # for `Partition.acknowledged`
     log_append_time_ms: int  # -1 where the producer's own times count
     log_start_offset: Offset
 
@@ -52,8 +58,10 @@ class Partition:
         "_log",
         "_node_id",
         "counters",
+        "high_watermark",
         "id",
         "index",
+        "last_stable_offset",
         "published_ms",
         "record",
         "settings",
@@ -83,6 +91,12 @@ class Partition:
         self._clock = clock
         self.counters = counters  # of its topic
         self._log: PartitionLog | None = None
+
+        # Both are moved by `_log_moved` and by nothing else, and stay as they were when the log is closed.
+        self.high_watermark = Offset(0)
+        """Everything below is visible. Never above the log's `durable_offset`; always on a batch boundary."""
+        self.last_stable_offset = Offset(0)
+        """Everything below is decided. Never above `high_watermark`; equal to it without transactions."""
 
     def __repr__(self) -> str:
         role = f"led by {self.leader} in epoch {self.leader_epoch}"
@@ -119,15 +133,38 @@ class Partition:
         """Its log, if this node holds one."""
         return self._log
 
+    @property
+    def is_held_here(self) -> bool:
+        """Whether this node has its log, as leader or not."""
+        return self._log is not None
+
     def open(self, log: PartitionLog) -> None:
         """This is its log from now on."""
         self._log = log
-        log.on_change = self.waiters.wake
+        log.on_change = self._log_moved
+        log.final_before = self._final_before
+        self._log_moved()
 
     def close(self) -> None:
         """It is not served here any more; who waits for it is told."""
         self._log = None
         self.waiters.wake()
+
+    def check_led(self) -> None:
+        """Raise BrokerError unless this node leads it and holds its log."""
+        if self.record.leader != self._node_id or self._log is None:
+            raise self._not_served()
+
+    def _log_moved(self) -> None:
+        """The durable end of the log moved, or the log ended: what is visible follows."""
+        log = self._log
+        if log is not None:
+            self.high_watermark = self.last_stable_offset = log.durable_offset
+        self.waiters.wake()
+
+    def _final_before(self) -> Offset:
+        """Compaction and retention leave alone what a failover could still take back."""
+        return self.high_watermark
 
     def check_epoch(self, current_leader_epoch: int) -> None:
         """Whether the client speaks of the epoch in which this node leads; -1 means that it does not care."""
@@ -146,12 +183,14 @@ class Partition:
     # ---- write
 
     def append(self, batch: Batch, *, append_time_ms: int | None = None) -> Appended:
-        """Sequence a validated batch; raises BrokerError. Acknowledge it when it is durable.
+        """Sequence a validated batch; raises BrokerError. `acknowledged` tells when to answer its sender.
 
         Where the topic stamps its records, the time is `append_time_ms` if given, else the clock's. A batch
         that was built with that time is left as it is: to stamp it again would cost a CRC.
         """
-        log = self._led_log()
+        log = self._log
+        if log is None or self.record.leader != self._node_id:
+            raise self._not_served()
         settings = self.settings
         if settings.compact:
             _check_keys(batch)
@@ -176,51 +215,64 @@ class Partition:
     @property
     def producers(self) -> ProducerStates:
         """The idempotent producers, as appended."""
-        return self._led_log().producers
+        return self._held_log().producers
 
     @property
     def end_offset(self) -> Offset:
         """The offset that the next record gets."""
-        return self._led_log().end_offset
+        return self._held_log().end_offset
 
-    def wait_durable(self, end: Offset) -> asyncio.Future[None]:
-        """Done when everything below `end` may be acknowledged."""
-        return self._led_log().wait_durable(end)
+    def acknowledged(self, end: Offset, acks: int, waiter: Waiter) -> None:  # noqa: ARG002 - see below
+        """Tell the waiter when everything below `end` may be acknowledged; at once if that is so.
 
-    def tell_durable(self, end: Offset, waiter: Waiter) -> None:
-        """The same for a waiter of the caller's own."""
-        self._led_log().tell_durable(end, waiter)
+        With ACKS_LEADER that is when it is durable here, with ACKS_ALL when the high watermark is past it.
+        With one replica both come together, and the log tells the waiter: it moves the watermark first.
+        """
+        self._held_log().tell_durable(end, waiter)
+
+    def wait_acknowledged(self, end: Offset) -> asyncio.Future[None]:
+        """A future that is done when everything below `end` is acknowledged with ACKS_ALL."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.acknowledged(end, ACKS_ALL, waiter)
+        return waiter
 
     # ---- read
 
     @property
     def start_offset(self) -> Offset:
-        return self._led_log().start_offset
-
-    @property
-    def high_watermark(self) -> Offset:
-        """Everything below is visible."""
-        return self._led_log().durable_offset
-
-    @property
-    def last_stable_offset(self) -> Offset:
-        """Everything below is decided: the high watermark, as long as there are no transactions."""
-        return self.high_watermark
+        return self._held_log().start_offset
 
     @property
     def size_bytes(self) -> int:
-        return self._led_log().size_bytes
+        return self._held_log().size_bytes
 
-    def read_nowait(self, offset: Offset, *, bytes_max: int) -> Slice | None:
-        """Whole batches below the high watermark; None if they must come from the disk first."""
-        return self._led_log().read_nowait(offset, bytes_max=bytes_max)
+    def read_nowait(self, offset: Offset, *, bytes_max: int, up_to: Offset | None = None) -> Slice | None:
+        """Whole batches below the high watermark; None if they must come from the disk first.
 
-    async def read(self, offset: Offset, *, bytes_max: int) -> Slice:
-        return await self._led_log().read(offset, bytes_max=bytes_max)
+        With `up_to`, an offset on a batch boundary such as the last stable offset, a read may end earlier and
+        never later. A read between its limit and the log end is empty; OffsetOutOfRange beyond the log end.
+        """
+        limit = self.high_watermark if up_to is None else min(up_to, self.high_watermark)
+        return self._held_log().read_nowait(offset, bytes_max=bytes_max, up_to=limit)
 
-    async def find_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
-        """The first record at or after a time."""
-        return await self._led_log().find_timestamp(timestamp_ms)
+    async def read(self, offset: Offset, *, bytes_max: int, up_to: Offset | None = None) -> Slice:
+        """Like `read_nowait`, waiting for the disk where it must."""
+        limit = self.high_watermark if up_to is None else min(up_to, self.high_watermark)
+        return await self._held_log().read(offset, bytes_max=bytes_max, up_to=limit)
+
+    async def find_timestamp(
+        self, timestamp_ms: int, *, up_to: Offset | None = None
+    ) -> TimestampedOffset | None:
+        """The first record at or after a time, with the limits of `read_nowait`."""
+        limit = self.high_watermark if up_to is None else min(up_to, self.high_watermark)
+        return await self._held_log().find_timestamp(timestamp_ms, up_to=limit)
+
+    def read_newest_nowait(self) -> Slice | None:
+        """The newest batch, visible or not; for the leader itself, never for a client."""
+        log = self._held_log()
+        end = log.end_offset
+        newest = Offset(max(end - 1, log.start_offset))
+        return log.read_nowait(newest, bytes_max=1, up_to=end)
 
     def end_of_epoch(self, epoch: int) -> tuple[Epoch, Offset] | None:
         """The greatest epoch up to this one that wrote anything, and where it ended.
@@ -228,7 +280,7 @@ class Partition:
         An epoch that passed without a record ended at the end of the log: who heard of it from `epoch_at` and
         is told now that nobody knows it takes its position for lost, and goes on from another one.
         """
-        log = self._led_log()
+        log = self._held_log()
         if epoch == self.leader_epoch:
             return self.leader_epoch, log.end_offset
         newest = log.epochs.latest
@@ -239,7 +291,7 @@ class Partition:
     def epoch_at(self, offset: int) -> Epoch:
         """The epoch in which the record at `offset` was written, as far as that is known; else the newest."""
         found = self.leader_epoch
-        for epoch, start in self._led_log().epochs:
+        for epoch, start in self._held_log().epochs:
             if start > offset:
                 break
             found = epoch
@@ -247,22 +299,27 @@ class Partition:
 
     async def delete_records(self, offset: int) -> Offset:
         """Records below `offset` are gone; returns the new start."""
-        log = self._led_log()
-        wanted = log.durable_offset if offset == UP_TO_HIGH_WATERMARK else Offset(offset)
-        if wanted < 0 or wanted > log.durable_offset:
-            raise OffsetOutOfRange(wanted, start=log.start_offset, end=log.durable_offset)
+        log = self._held_log()
+        wanted = self.high_watermark if offset == UP_TO_HIGH_WATERMARK else Offset(offset)
+        if wanted < 0 or wanted > self.high_watermark:
+            raise OffsetOutOfRange(wanted, start=log.start_offset, end=self.high_watermark)
         await log.trim(wanted)
         return log.start_offset
 
-    def _led_log(self) -> PartitionLog:
-        if self._log is not None and self.record.leader == self._node_id:
-            return self._log
-        if self.record.leader == self._node_id:
-            raise BrokerError(
-                f"the log of {self.name} is not available on this node", code=ErrorCode.KAFKA_STORAGE_ERROR
+    def _held_log(self) -> PartitionLog:
+        log = self._log
+        if log is None:
+            raise self._not_served()
+        return log
+
+    def _not_served(self) -> BrokerError:
+        """Why this node cannot serve it."""
+        if self.record.leader != self._node_id:
+            return BrokerError(
+                f"{self.name} is led by node {self.record.leader}", code=ErrorCode.NOT_LEADER_OR_FOLLOWER
             )
-        raise BrokerError(
-            f"{self.name} is led by node {self.record.leader}", code=ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return BrokerError(
+            f"the log of {self.name} is not available on this node", code=ErrorCode.KAFKA_STORAGE_ERROR
         )
 
 

@@ -281,10 +281,7 @@ def _newest_ms(partition: Partition, now_ms: int) -> int:
     Where producers bring their own times, one that lies far ahead is theirs and not a clock's that was set
     back: it counts for nothing.
     """
-    end = partition.high_watermark
-    if end == partition.start_offset:
-        return NO_OFFSET
-    piece = partition.read_nowait(Offset(end - 1), bytes_max=1)
+    piece = partition.read_newest_nowait()
     newest_ms = NO_OFFSET
     for extent in piece.extents if piece is not None else ():
         data = extent.load_nowait()

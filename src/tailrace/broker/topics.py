@@ -272,7 +272,7 @@ class Topics:
         topic.configs, topic.settings = dict(configs), settings
         for partition in topic.partitions:
             partition.settings = settings
-            if partition.log is not None:
+            if partition.is_held_here:
                 self._storage.configure(partition.id, settings.log)
 
     async def _store(

@@ -15,7 +15,6 @@ from tailrace.metrics.family import Labels, gauge, one
 from tailrace.metrics.lag import Position
 from tailrace.metrics.snapshot import Snapshot, is_under_replicated
 from tailrace.model import BrokerError
-from tailrace.storage.api import PartitionLog
 
 _OF_PARTITION: tuple[tuple[str, str, Callable[[Partition], float]], ...] = (
     ("leader", "Leader Broker ID of this Topic/Partition", lambda each: each.leader),
@@ -32,9 +31,9 @@ _OF_PARTITION: tuple[tuple[str, str, Callable[[Partition], float]], ...] = (
         is_under_replicated,
     ),
 )
-_OF_LOG: tuple[tuple[str, str, Callable[[PartitionLog], float]], ...] = (
-    ("current_offset", "Current Offset of a Broker at Topic/Partition", lambda log: log.durable_offset),
-    ("oldest_offset", "Oldest Offset of a Broker at Topic/Partition", lambda log: log.start_offset),
+_OF_HELD_PARTITION: tuple[tuple[str, str, Callable[[Partition], float]], ...] = (
+    ("current_offset", "Current Offset of a Broker at Topic/Partition", lambda each: each.high_watermark),
+    ("oldest_offset", "Oldest Offset of a Broker at Topic/Partition", lambda each: each.start_offset),
 )
 
 
@@ -59,17 +58,14 @@ def kafka_families(broker: Broker, snapshot: Snapshot) -> Iterator[Metric]:
 
 
 def _partition_families(snapshot: Snapshot) -> Iterator[Metric]:
-    logs = [(each, each.log) for each in snapshot.partitions if each.log is not None]
-    for name, doc, of_log in _OF_LOG:
-        yield from gauge(
-            f"kafka_topic_partition_{name}", doc, ((_labels_of(each), of_log(log)) for each, log in logs)
-        )
-    for name, doc, of_partition in _OF_PARTITION:
-        yield from gauge(
-            f"kafka_topic_partition_{name}",
-            doc,
-            ((_labels_of(each), float(of_partition(each))) for each in snapshot.partitions),
-        )
+    held = [each for each in snapshot.partitions if each.is_held_here]
+    for partitions, families in ((held, _OF_HELD_PARTITION), (snapshot.partitions, _OF_PARTITION)):
+        for name, doc, of_partition in families:
+            yield from gauge(
+                f"kafka_topic_partition_{name}",
+                doc,
+                ((_labels_of(each), float(of_partition(each))) for each in partitions),
+            )
 
 
 def _group_families(broker: Broker, snapshot: Snapshot) -> Iterator[Metric]:

@@ -123,9 +123,10 @@ async def _look_at_topics(broker: Broker, snapshot: Snapshot) -> dict[str, Topic
     for topic in broker.topics:
         log_bytes = 0
         for partition in topic.partitions:
-            log = partition.log
-            log_bytes += 0 if log is None else log.size_bytes
-            snapshot.offline += log is None and partition.is_led_here
+            if partition.is_held_here:
+                log_bytes += partition.size_bytes
+            else:
+                snapshot.offline += partition.is_led_here
             snapshot.under_replicated += is_under_replicated(partition)
         snapshot.log_bytes += log_bytes
         snapshot.topics_total += 1

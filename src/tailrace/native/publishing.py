@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tailrace.broker.partition import ACKS_ALL
 from tailrace.broker.publishing import NewMessage, Published, check_message, id_prefix
 from tailrace.model import NO_PRODUCER, BrokerError, ErrorCode
 from tailrace.native.errors import ANSWERABLE, write_refusal
@@ -131,7 +132,7 @@ class Group:
             self._published = published = self._protocol.broker.publisher.publish(
                 self.partition, messages, producer_id=self.producer_id, sequence=self.first_sequence
             )
-            self.partition.tell_durable(published.end_offset, self)
+            self.partition.acknowledged(published.end_offset, ACKS_ALL, self)
         except ANSWERABLE as error:
             self.set_exception(error)
         except Exception:

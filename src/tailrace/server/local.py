@@ -73,7 +73,7 @@ class LocalAccess:
             check_bytes(f"header {name!r}", data)
         gathering.add(key, value, headers=pairs, partition=partition, timestamp_ms=timestamp)
         stored = gathering.append()
-        await stored.wait_durable()
+        await stored.wait_acknowledged()
         return Produced(*stored.offsets()[0])
 
     async def create_topic(self, name: str, *, partitions: int, configs: Mapping[str, object]) -> None:

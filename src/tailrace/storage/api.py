@@ -1,9 +1,12 @@
 """The storage port: one partition's log, and the engine that holds many of them.
 
 A log is a sequence of record batches, each with its offsets, for ever. Appending is synchronous: it fixes
-the offset and queues the write without an await. Durability is awaited apart from it, and nothing is visible
-before it is durable. Reading is immediate while the data is hot (`read_nowait`) and awaited when it is cold
-(`read`). Groups, transactions and replication live above this port.
+the offset and queues the write without an await. Durability is awaited separately. Reading is immediate while
+the data is hot (`read_nowait`) and awaited when it is cold (`read`).
+
+A log does not know which of its records are visible: its owner does, and names the limit of every read
+(`up_to`). A consumer reads up to the high watermark, a replica up to the log end, whether that is durable or
+not. Groups, transactions and replication live above this port.
 
 `tailrace.testing.storage_suite` proves an engine against these contracts.
 """
@@ -144,7 +147,18 @@ class PartitionLog(Protocol):
     """The log of one partition."""
 
     on_change: Callable[[], None]
-    """Called in the loop when `durable_offset` has moved, forth or back, and when the log has ended."""
+    """Called in the loop when `durable_offset` has moved, forward or back, and when the log has ended.
+
+    The call comes in the same step as the move, and before any waiter is told: the owner's high watermark is
+    past an offset when a waiter hears that the offset is durable. It must not append or read at that moment.
+    """
+
+    final_before: Callable[[], Offset]
+    """Returns the offset below which records are final; the owner sets it. By default `durable_offset`.
+
+    Records at or above it may still be taken back. They do not expire, are not evicted, and supersede no
+    earlier record of their key.
+    """
 
     @property
     def partition_id(self) -> PartitionId:
@@ -164,7 +178,7 @@ class PartitionLog(Protocol):
 
     @property
     def durable_offset(self) -> Offset:
-        """Everything below is durable and visible; never above `end_offset`, and on a batch boundary."""
+        """Everything below is durable; never above `end_offset`, and on a batch boundary."""
 
     @property
     def size_bytes(self) -> int:
@@ -186,14 +200,15 @@ class PartitionLog(Protocol):
         Raises NoSpace or LogBusy (retriable), LogDamaged (quarantined), StorageError (fenced or closed).
         """
 
-    def read_nowait(self, offset: Offset, *, bytes_max: int) -> Slice | None:
-        """Whole batches from the one that holds `offset`, at least one, else at most `bytes_max`.
+    def read_nowait(self, offset: Offset, *, bytes_max: int, up_to: Offset) -> Slice | None:
+        """Whole batches below `up_to` from the one that holds `offset`: one, or more of `bytes_max` at most.
 
-        None if finding them needs the disk. An empty slice at `durable_offset`; OffsetOutOfRange outside of
-        [start_offset, durable_offset].
+        `up_to` is at most `end_offset`, and on a batch boundary. From `up_to` to `end_offset` the slice is
+        empty and goes on at `offset`. OffsetOutOfRange outside of [start_offset, end_offset]; its `end` is
+        `up_to`, for a reader is not told of more. None if finding the batches needs the disk.
         """
 
-    async def read(self, offset: Offset, *, bytes_max: int) -> Slice:
+    async def read(self, offset: Offset, *, bytes_max: int, up_to: Offset) -> Slice:
         """Like `read_nowait`, waiting for the disk where it must."""
 
     def wait_durable(self, end: Offset) -> asyncio.Future[None]:
@@ -202,7 +217,7 @@ class PartitionLog(Protocol):
     def tell_durable(self, end: Offset, waiter: Waiter) -> None:
         """The same for a waiter of the caller's own; it is told in the loop, at once if there is no wait.
 
-        It must not append or read in that moment: it notes what it was told, and acts on it later.
+        It must not append or read at that moment: it notes what it was told, and acts on it later.
         """
 
     async def truncate(self, offset: Offset) -> None:
@@ -211,8 +226,8 @@ class PartitionLog(Protocol):
     async def trim(self, offset: Offset) -> None:
         """Move `start_offset` up to `offset`; returns when that is durable."""
 
-    async def find_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
-        """The first visible record whose timestamp is at or after `timestamp_ms`."""
+    async def find_timestamp(self, timestamp_ms: int, *, up_to: Offset) -> TimestampedOffset | None:
+        """The first record below `up_to` whose timestamp is at or after `timestamp_ms`."""
 
     async def close(self) -> None:
         """Make everything appended durable and let go; closing twice is harmless."""

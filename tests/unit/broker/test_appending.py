@@ -75,7 +75,7 @@ def test_every_record_is_told_its_place_in_the_order_of_sending() -> None:
             gathering.add(None, b"%d" % number, partition=partition)
         assert len(gathering) == 5
         stored = gathering.append()
-        await stored.wait_durable()
+        await stored.wait_acknowledged()
         assert stored.offsets() == [(2, 0), (0, 0), (2, 1), (1, 0), (2, 2)]
         assert stored.spans == [Span(2, 0, 3), Span(0, 0, 1), Span(1, 0, 1)]
         assert [each.value for each in await records_of(topic, 2)] == [b"0", b"2", b"4"]

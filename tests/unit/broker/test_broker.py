@@ -66,7 +66,7 @@ def test_a_restart_keeps_topics_records_and_what_producers_sent(tmp_path: Path) 
             partition = broker.leader("orders", 1)
             for sequence in range(3):
                 appended = partition.append(batch(sequence))
-            await partition.wait_durable(appended.end_offset)
+            await partition.wait_acknowledged(appended.end_offset)
             cluster_id = broker.cluster_id
         async with running(tmp_path) as broker:
             again = broker.topics.get("orders")
@@ -116,7 +116,7 @@ def test_a_position_stays_valid_over_restarts_in_whose_epochs_nothing_was_writte
             await broker.topics.create(NewTopic(name="orders", partitions=1))
             partition = broker.leader("orders", 0)
             for sequence in range(records):
-                await partition.wait_durable(partition.append(batch(sequence)).end_offset)
+                await partition.wait_acknowledged(partition.append(batch(sequence)).end_offset)
             told = [partition.epoch_at(records)]
         for _ in range(3):
             async with running(tmp_path) as broker:

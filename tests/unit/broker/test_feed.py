@@ -382,7 +382,7 @@ def test_a_topic_that_is_deleted_while_it_is_read_is_nobody_s_failure(
             assert log is not None
             reading.set()
             await deleted.wait()
-            return await log.read(offset, bytes_max=bytes_max)
+            return await log.read(offset, bytes_max=bytes_max, up_to=partition.high_watermark)
 
         monkeypatch.setattr(Partition, "read", read)
         fed = Fed(rig.partition())

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from tailrace.broker import NewTopic, Partition
-from tailrace.model import BrokerError, Epoch, ErrorCode, Offset, OffsetOutOfRange
+from tailrace.broker.partition import ACKS_ALL, ACKS_LEADER
+from tailrace.model import BrokerError, Epoch, ErrorCode, Offset, OffsetOutOfRange, PartitionId
 from tailrace.records import Batch, build_batch, read_batch
+from tailrace.storage import LogConfig, Waiter
+from tailrace.storage.memory import MemoryLog
+from tailrace.testing import FakeClock
 
 from .conftest import Play, Rig
 
@@ -38,7 +44,7 @@ def test_batches_get_the_next_offsets_and_the_leaders_epoch(play: Play) -> None:
         assert partition.append(first)[:3] == (0, 3, -1)
         assert partition.append(second)[:3] == (3, 5, -1)
         assert second.leader_epoch == partition.leader_epoch
-        await partition.wait_durable(Offset(5))
+        await partition.wait_acknowledged(Offset(5))
         assert partition.high_watermark == partition.last_stable_offset == 5
         found = await partition.read(Offset(4), bytes_max=1)
         assert await found.load() == second.data
@@ -155,6 +161,150 @@ def test_who_waits_is_called_until_he_goes(play: Play) -> None:
     play(scenario)
 
 
+class LateLog(MemoryLog):
+    """A log whose batches become durable when the test says so."""
+
+    __slots__ = ("_durable",)
+
+    def __init__(self) -> None:
+        self._durable = Offset(0)
+        super().__init__(PartitionId(UUID(int=1), 0), LogConfig(), clock=FakeClock())
+
+    @property
+    def durable_offset(self) -> Offset:
+        return self._durable
+
+    def tell_durable(self, end: Offset, waiter: Waiter) -> None:
+        if end <= self._durable:
+            waiter.set_result(None)
+        else:
+            self._waiters.append((end, waiter))
+
+    def _wake_reached(self) -> None:
+        pass
+
+    def settle(self, end: int) -> None:
+        self._durable = Offset(end)
+        self.on_change()
+        for waited, waiter in self._waiters:
+            if waited <= end and not waiter.done():
+                waiter.set_result(None)
+
+
+class Noted:
+    """A waiter that notes the watermark when it is told."""
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.watermark: int | None = None
+
+    def done(self) -> bool:
+        return self.watermark is not None
+
+    def set_result(self, _: None) -> None:
+        self.watermark = self.partition.high_watermark
+
+    def set_exception(self, error: Exception) -> None:
+        raise error
+
+
+def late(topic_partition: Partition) -> LateLog:
+    log = LateLog()
+    topic_partition.open(log)
+    return log
+
+
+def test_what_is_durable_is_visible_and_nothing_else(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        partition = await partition_of(rig)
+        log = late(partition)
+        for _ in range(3):
+            partition.append(batch(2))
+        for durable in (0, 2, 6):
+            log.settle(durable)
+            assert partition.high_watermark == partition.last_stable_offset == durable
+            for found in (
+                partition.read_nowait(Offset(0), bytes_max=1 << 20),
+                await partition.read(Offset(0), bytes_max=1 << 20),
+                await partition.read(Offset(0), bytes_max=1 << 20, up_to=Offset(6)),
+            ):
+                assert found is not None and found.next_offset == durable
+            for offset in range(durable, 7):
+                empty = await partition.read(Offset(offset), bytes_max=1 << 20)
+                assert (empty.size, empty.next_offset) == (0, offset)
+            with pytest.raises(OffsetOutOfRange) as refused:
+                partition.read_nowait(Offset(7), bytes_max=1)
+            assert (refused.value.start, refused.value.end) == (0, durable)
+            found_time = await partition.find_timestamp(0, up_to=Offset(6))
+            assert (found_time is None) == (durable == 0)
+        assert (await partition.read(Offset(0), bytes_max=1 << 20, up_to=Offset(4))).next_offset == 4
+        assert await partition.find_timestamp(0, up_to=Offset(0)) is None
+
+    play(scenario)
+
+
+def test_the_watermark_has_moved_when_a_waiter_is_told(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        partition = await partition_of(rig)
+        log = late(partition)
+        end = partition.append(batch(2)).end_offset
+        waiters = [Noted(partition), Noted(partition)]
+        partition.acknowledged(end, ACKS_LEADER, waiters[0])
+        partition.acknowledged(end, ACKS_ALL, waiters[1])
+        future = partition.wait_acknowledged(end)
+        assert not any(waiter.done() for waiter in (*waiters, future))
+        log.settle(2)
+        assert [waiter.watermark for waiter in waiters] == [2, 2] and future.done()
+        at_once = Noted(partition)
+        partition.acknowledged(end, ACKS_ALL, at_once)
+        assert at_once.watermark == 2
+
+    play(scenario)
+
+
+def test_what_is_not_visible_is_neither_deleted_nor_final(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        partition = await partition_of(rig)
+        log = late(partition)
+        for _ in range(3):
+            partition.append(batch(2))
+        log.settle(4)
+        assert log.final_before() == 4
+        with pytest.raises(OffsetOutOfRange) as refused:
+            await partition.delete_records(5)
+        assert refused.value.end == 4
+        assert await partition.delete_records(-1) == 4
+
+    play(scenario)
+
+
+def test_the_newest_batch_is_found_before_it_is_visible(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        partition = await partition_of(rig)
+        late(partition)
+        empty = partition.read_newest_nowait()
+        assert empty is not None and empty.size == 0
+        partition.append(batch(2))
+        newest = batch(3)
+        partition.append(newest)
+        found = partition.read_newest_nowait()
+        assert found is not None and await found.load() == newest.data
+
+    play(scenario)
+
+
+def test_a_truncation_takes_the_watermark_back_at_once(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        partition = await partition_of(rig)
+        for _ in range(3):
+            partition.append(batch(2))
+        assert partition.log is not None
+        await partition.log.truncate(Offset(3))
+        assert partition.high_watermark == partition.last_stable_offset == 2
+
+    play(scenario)
+
+
 def test_records_are_deleted_up_to_an_offset(play: Play) -> None:
     async def scenario(rig: Rig) -> None:
         partition = await partition_of(rig)
@@ -176,8 +326,15 @@ def test_a_closed_partition_answers_with_an_error(play: Play) -> None:
     async def scenario(rig: Rig) -> None:
         partition = await partition_of(rig)
         partition.close()
-        with pytest.raises(BrokerError) as error:
-            partition.append(batch())
-        assert code_of(error) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert not partition.is_held_here
+        for use in (
+            lambda: partition.append(batch()),
+            lambda: partition.read_nowait(Offset(0), bytes_max=1),
+            lambda: partition.wait_acknowledged(Offset(0)),
+            partition.check_led,
+        ):
+            with pytest.raises(BrokerError) as error:
+                use()
+            assert code_of(error) == ErrorCode.KAFKA_STORAGE_ERROR
 
     play(scenario)

@@ -46,7 +46,7 @@ def numbered(first: int, last: int) -> list[NewMessage]:
 
 
 async def records_of(partition: Partition) -> list[Record]:
-    await partition.wait_durable(partition.end_offset)
+    await partition.wait_acknowledged(partition.end_offset)
     found: list[Record] = []
     offset = partition.start_offset
     while offset < partition.high_watermark:
@@ -445,7 +445,7 @@ def test_times_do_not_go_back_over_a_restart(tmp_path: Path, configs: dict[str, 
                 )
             )
             partition = (await publisher.topic("t")).partitions[0]
-            await partition.wait_durable(publisher.publish(partition, messages(b"a")).end_offset)
+            await partition.wait_acknowledged(publisher.publish(partition, messages(b"a")).end_offset)
         clock.set_back(60_000)
         async with opened_files(tmp_path, clock) as (_, publisher):
             partition = (await publisher.topic("t")).partitions[0]
@@ -459,7 +459,7 @@ def test_what_a_producer_sent_is_known_after_a_restart(tmp_path: Path) -> None:
         async with opened_files(tmp_path, FakeClock()) as (_, publisher):
             partition = (await publisher.topic("t")).partitions[0]
             sent = publisher.publish(partition, numbered(0, 3), producer_id=9, sequence=0)
-            await partition.wait_durable(sent.end_offset)
+            await partition.wait_acknowledged(sent.end_offset)
         async with opened_files(tmp_path, FakeClock()) as (_, publisher):
             partition = (await publisher.topic("t")).partitions[0]
             again = publisher.publish(partition, numbered(2, 5), producer_id=9, sequence=2)
@@ -477,7 +477,7 @@ def test_a_published_message_is_acknowledged_when_it_is_durable(tmp_path: Path) 
             assert partition.high_watermark == 0
             again = publisher.publish(partition, messages(b"a"), producer_id=9, sequence=0)
             assert again.end_offset == sent.end_offset == 1
-            await partition.wait_durable(Offset(again.end_offset))
+            await partition.wait_acknowledged(Offset(again.end_offset))
             assert partition.high_watermark == 1
 
     run(scenario)

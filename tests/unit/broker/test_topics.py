@@ -287,10 +287,11 @@ def test_a_missing_log_is_reported_and_its_partition_not_served(
         monkeypatch.setattr(MemoryStorage, "durable", True)
         again = (await rig.restart()).get("t")
         assert again is not None
-        assert again.partitions[0].high_watermark == 0
+        again.partitions[0].check_led()
         assert "log of t-1 is missing" in caplog.text
+        assert not again.partitions[1].is_held_here
         with pytest.raises(BrokerError) as error:
-            _ = again.partitions[1].high_watermark
+            again.partitions[1].check_led()
         assert error.value.code == ErrorCode.KAFKA_STORAGE_ERROR
 
     play(scenario)

@@ -33,7 +33,7 @@ async def fill(node: Node, topic: str = "t", *, partitions: int = 2, count: int 
         records = [(time_ms, None, b"%d" % each, ()) for each, time_ms in enumerate(times)]
         partition = node.broker.leader(topic, index)
         appended = partition.append(read_batch(build_batch(records)))
-        await partition.wait_durable(appended.end_offset)
+        await partition.wait_acknowledged(appended.end_offset)
 
 
 async def commit(node: Node, group: str, offsets: dict[tuple[str, int], int], metadata: str = "") -> None:

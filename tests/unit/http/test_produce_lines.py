@@ -229,7 +229,7 @@ def test_nothing_is_read_ahead_of_what_is_stored(
         async def slow(_: object) -> None:
             await written.wait()
 
-        monkeypatch.setattr("tailrace.broker.appending.Stored.wait_durable", slow)
+        monkeypatch.setattr("tailrace.broker.appending.Stored.wait_acknowledged", slow)
         async with Wire.to(node) as wire:
             await wire.send(HEAD)
             flood = chunk(line("x" * 1000) * 1000)

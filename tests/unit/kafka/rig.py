@@ -19,7 +19,7 @@ from tailrace.kafka import KafkaConfig, KafkaListener
 from tailrace.kafka.connection import Connection
 from tailrace.model import BrokerId, Offset, PartitionExists, PartitionId
 from tailrace.records import build_batch
-from tailrace.storage import LogConfig, Slice, Waiter
+from tailrace.storage import LogConfig, Waiter
 from tailrace.storage.memory import MemoryLog, MemoryStorage
 from tailrace.testing import FakeClock
 from tailrace.wire.kafka import (
@@ -48,7 +48,7 @@ NOW_MS = FakeClock().now_ms()
 
 
 class HeldLog(MemoryLog):
-    """A ring that shows, and acknowledges, only what the test lets become durable."""
+    """A ring that makes durable only what the test lets it."""
 
     def __init__(self, partition_id: PartitionId, config: LogConfig, *, clock: FakeClock) -> None:
         super().__init__(partition_id, config, clock=clock)
@@ -67,10 +67,10 @@ class HeldLog(MemoryLog):
     def settle(self, end: int | None = None) -> None:
         """What was held back, below `end`, becomes durable."""
         self._durable = self.end_offset if end is None else Offset(end)
+        self.on_change()
         for waited, waiter in self._waiting:
             if waited <= self._durable and not waiter.done():
                 waiter.set_result(None)
-        self.on_change()
 
     def fail(self, error: Exception) -> None:
         """What was held back never becomes durable."""
@@ -83,11 +83,6 @@ class HeldLog(MemoryLog):
             waiter.set_result(None)
         else:
             self._waiting.append((end, waiter))
-
-    def read_nowait(self, offset: Offset, *, bytes_max: int) -> Slice:
-        if self._durable is not None and offset >= self._durable:
-            return Slice(offset, (), 0)
-        return super().read_nowait(offset, bytes_max=bytes_max)
 
 
 class HeldStorage(MemoryStorage):

@@ -255,9 +255,9 @@ def test_records_on_the_disk_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
         log = rig.log()
         warm = log.read_nowait
 
-        async def read(offset: Offset, *, bytes_max: int) -> Slice:
+        async def read(offset: Offset, *, bytes_max: int, up_to: Offset) -> Slice:
             await asyncio.sleep(0)
-            return warm(offset, bytes_max=bytes_max)
+            return warm(offset, bytes_max=bytes_max, up_to=up_to)
 
         monkeypatch.setattr(log, "read_nowait", lambda *_, **__: None)
         monkeypatch.setattr(log, "read", read)
@@ -276,11 +276,11 @@ def test_what_came_while_another_partition_was_read_from_the_disk_is_not_waited_
         log, asked, found = rig.log(1), asyncio.Event(), asyncio.Event()
         warm = log.read_nowait
 
-        async def read(offset: Offset, *, bytes_max: int) -> Slice:
+        async def read(offset: Offset, *, bytes_max: int, up_to: Offset) -> Slice:
             asked.set()
             await found.wait()
             monkeypatch.undo()
-            return warm(offset, bytes_max=bytes_max)
+            return warm(offset, bytes_max=bytes_max, up_to=up_to)
 
         monkeypatch.setattr(log, "read_nowait", lambda *_, **__: None)
         monkeypatch.setattr(log, "read", read)
@@ -323,8 +323,8 @@ def test_damage_cuts_one_reply_off_and_is_an_error_from_then_on(monkeypatch: pyt
         log = rig.log()
         warm = log.read_nowait
 
-        def read_nowait(offset: Offset, *, bytes_max: int) -> Slice:
-            found = warm(offset, bytes_max=bytes_max)
+        def read_nowait(offset: Offset, *, bytes_max: int, up_to: Offset) -> Slice:
+            found = warm(offset, bytes_max=bytes_max, up_to=up_to)
             extents: Sequence[Extent] = [
                 _Extent(extent, damaged=offset + place >= 2) for place, extent in enumerate(found.extents)
             ]
@@ -366,10 +366,10 @@ def test_a_fetch_that_comes_from_the_disk_waits_for_nobody_once_it_is_over(
         reading, go_on = asyncio.Event(), asyncio.Event()
         warm = log.read_nowait
 
-        async def read(offset: Offset, *, bytes_max: int) -> Slice:
+        async def read(offset: Offset, *, bytes_max: int, up_to: Offset) -> Slice:
             reading.set()
             await go_on.wait()
-            return warm(offset, bytes_max=bytes_max)
+            return warm(offset, bytes_max=bytes_max, up_to=up_to)
 
         monkeypatch.setattr(log, "read_nowait", lambda *_, **__: None)
         monkeypatch.setattr(log, "read", read)

@@ -55,7 +55,7 @@ class Rig:
         found = self.broker.topics.get(topic)
         assert found is not None
         self.broker.publisher.publish(found.partitions[0], [NewMessage(None, b"x")] * count)
-        await found.partitions[0].wait_durable(found.partitions[0].end_offset)
+        await found.partitions[0].wait_acknowledged(found.partitions[0].end_offset)
 
 
 @asynccontextmanager

@@ -53,10 +53,10 @@ class HeldLog(MemoryLog):
     def settle(self) -> None:
         """What was held back becomes durable."""
         self.held_end = None
+        self.on_change()
         for _, waiter in self.held:
             if not waiter.done():
                 waiter.set_result(None)
-        self.on_change()
 
     def fail(self, error: Exception) -> None:
         """What was held back never becomes durable."""
@@ -70,20 +70,17 @@ class HeldLog(MemoryLog):
         else:
             self.held.append((end, waiter))
 
-    def read_nowait(self, offset: Offset, *, bytes_max: int) -> Slice | None:  # type: ignore[override]
+    def read_nowait(  # type: ignore[override]
+        self, offset: Offset, *, bytes_max: int, up_to: Offset
+    ) -> Slice | None:
         if self.reads_are_cold:
             return None
-        return self._read(offset, bytes_max=bytes_max)
+        return super().read_nowait(offset, bytes_max=bytes_max, up_to=up_to)
 
-    async def read(self, offset: Offset, *, bytes_max: int) -> Slice:
+    async def read(self, offset: Offset, *, bytes_max: int, up_to: Offset) -> Slice:
         if self.reads_are_cold:
             await asyncio.sleep(0.005)
-        return self._read(offset, bytes_max=bytes_max)
-
-    def _read(self, offset: Offset, *, bytes_max: int) -> Slice:
-        if self.held_end is not None and offset >= self.held_end:
-            return Slice(offset, (), 0)
-        return super().read_nowait(offset, bytes_max=bytes_max)
+        return super().read_nowait(offset, bytes_max=bytes_max, up_to=up_to)
 
 
 class HeldStorage(MemoryStorage):

@@ -16,6 +16,7 @@ from tailrace.model import Epoch, Offset, OffsetOutOfRange, PartitionId
 from tailrace.records import Batch
 from tailrace.runtime import Clock
 from tailrace.storage import LogConfig, Slice, StorageEngine, TimestampedOffset
+from tailrace.storage.api import ignore_change
 from tailrace.storage.memory import MemoryLog, MemoryStorage
 from tailrace.storage.memory.ring import Ring
 from tailrace.testing import FakeClock
@@ -99,8 +100,8 @@ class RemembersNoProducer(MemoryLog):
         return base_offset
 
 
-class ShowsWhatIsNotDurable(MemoryLog):
-    """Batches become durable when somebody waits for them, and are shown before that."""
+class DurableWhenAwaited(MemoryLog):
+    """Batches become durable when a caller waits for them."""
 
     durable = Offset(0)
 
@@ -112,6 +113,11 @@ class ShowsWhatIsNotDurable(MemoryLog):
         waiting = super().wait_durable(end)
         self.durable = max(self.durable, end)
         return waiting
+
+
+class ShowsWhatIsNotDurable(DurableWhenAwaited):
+    def read_nowait(self, offset: Offset, *, bytes_max: int, up_to: Offset) -> Slice:
+        return super().read_nowait(offset, bytes_max=bytes_max, up_to=self._end)
 
 
 # Waiting
@@ -129,6 +135,25 @@ class WakesEverybody(MemoryLog):
                 future.set_result(None)
 
 
+class TellsWaitersFirst(MemoryLog):
+    def append(self, batch: Batch, *, leader_epoch: Epoch | None = None) -> Offset:
+        on_change, self.on_change = self.on_change, ignore_change
+        try:
+            return super().append(batch, leader_epoch=leader_epoch)
+        finally:
+            self.on_change = on_change
+            on_change()
+
+
+class TellsOfACutLater(MemoryLog):
+    async def truncate(self, offset: Offset) -> None:
+        on_change, self.on_change = self.on_change, ignore_change
+        await super().truncate(offset)
+        self.on_change = on_change
+        asyncio.get_running_loop().call_soon(on_change)
+        await asyncio.sleep(0)
+
+
 class WakesNobodyWhenClosed(MemoryLog):
     async def close(self) -> None:
         self._waiters.clear()
@@ -141,57 +166,83 @@ class WakesNobodyWhenClosed(MemoryLog):
 class ReadsAfterTheBatch(MemoryLog):
     """An offset inside a batch counts for the next one, so that consumers wait for ever."""
 
-    def read_nowait(self, offset: Offset, *, bytes_max: int) -> Slice:
-        inside = super().read_nowait(offset, bytes_max=0)
+    def read_nowait(self, offset: Offset, *, bytes_max: int, up_to: Offset) -> Slice:
+        inside = super().read_nowait(offset, bytes_max=0, up_to=up_to)
         if inside.extents:
             base_offset = inside.next_offset - self._length_at(offset)
             offset = offset if offset == base_offset else inside.next_offset
-        return super().read_nowait(offset, bytes_max=bytes_max)
+        return super().read_nowait(offset, bytes_max=bytes_max, up_to=up_to)
 
     def _length_at(self, offset: int) -> int:
         return next(b.last_offset_delta + 1 for b in self._ring.batches() if b.next_offset > offset)
 
 
 class CutsBatches(MemoryLog):
-    def read_nowait(self, offset: Offset, *, bytes_max: int) -> Slice:
-        found = super().read_nowait(offset, bytes_max=bytes_max)
+    def read_nowait(self, offset: Offset, *, bytes_max: int, up_to: Offset) -> Slice:
+        found = super().read_nowait(offset, bytes_max=bytes_max, up_to=up_to)
         return found if found.size <= bytes_max else Slice(offset, (), 0)
 
 
 class IgnoresTheLimit(MemoryLog):
-    def read_nowait(self, offset: Offset, *, bytes_max: int) -> Slice:
-        return super().read_nowait(offset, bytes_max=1 << 30)
+    def read_nowait(self, offset: Offset, *, bytes_max: int, up_to: Offset) -> Slice:
+        return super().read_nowait(offset, bytes_max=1 << 30, up_to=up_to)
+
+
+class ReadsPastItsLimit(MemoryLog):
+    def read_nowait(self, offset: Offset, *, bytes_max: int, up_to: Offset) -> Slice:
+        return super().read_nowait(offset, bytes_max=bytes_max, up_to=self._end)
+
+
+class RefusesToReadPastItsLimit(MemoryLog):
+    def read_nowait(self, offset: Offset, *, bytes_max: int, up_to: Offset) -> Slice:
+        if offset > up_to:
+            raise OffsetOutOfRange(offset, start=self._start, end=up_to)
+        return super().read_nowait(offset, bytes_max=bytes_max, up_to=up_to)
+
+
+class TellsOfTheLogEnd(MemoryLog):
+    def read_nowait(self, offset: Offset, *, bytes_max: int, up_to: Offset) -> Slice:
+        if offset > self._end:
+            raise OffsetOutOfRange(offset, start=self._start, end=self._end)
+        return super().read_nowait(offset, bytes_max=bytes_max, up_to=up_to)
+
+
+class EndsAtTheDurableEnd(DurableWhenAwaited):
+    def read_nowait(self, offset: Offset, *, bytes_max: int, up_to: Offset) -> Slice:
+        return super().read_nowait(offset, bytes_max=bytes_max, up_to=min(up_to, self.durable))
 
 
 class MiscountsBytes(MemoryLog):
-    def read_nowait(self, offset: Offset, *, bytes_max: int) -> Slice:
-        found = super().read_nowait(offset, bytes_max=bytes_max)
+    def read_nowait(self, offset: Offset, *, bytes_max: int, up_to: Offset) -> Slice:
+        found = super().read_nowait(offset, bytes_max=bytes_max, up_to=up_to)
         found.size += bool(found.extents)
         return found
 
 
 class GoesOnTooFar(MemoryLog):
-    def read_nowait(self, offset: Offset, *, bytes_max: int) -> Slice:
-        found = super().read_nowait(offset, bytes_max=bytes_max)
+    def read_nowait(self, offset: Offset, *, bytes_max: int, up_to: Offset) -> Slice:
+        found = super().read_nowait(offset, bytes_max=bytes_max, up_to=up_to)
         found.next_offset = max(found.next_offset, Offset(self._end - 1))
         return found
 
 
 class StaysSilentBelowTheStart(MemoryLog):
-    def read_nowait(self, offset: Offset, *, bytes_max: int) -> Slice:
-        return super().read_nowait(max(offset, self._start), bytes_max=bytes_max)
+    def read_nowait(self, offset: Offset, *, bytes_max: int, up_to: Offset) -> Slice:
+        return super().read_nowait(max(offset, self._start), bytes_max=bytes_max, up_to=up_to)
 
 
 class StaysSilentPastTheEnd(MemoryLog):
-    def read_nowait(self, offset: Offset, *, bytes_max: int) -> Slice:
+    def read_nowait(self, offset: Offset, *, bytes_max: int, up_to: Offset) -> Slice:
         return (
-            Slice(offset, (), 0) if offset > self._end else super().read_nowait(offset, bytes_max=bytes_max)
+            Slice(offset, (), 0)
+            if offset > self._end
+            else super().read_nowait(offset, bytes_max=bytes_max, up_to=up_to)
         )
 
 
 class ReadsDifferentlyWhenWaiting(MemoryLog):
-    async def read(self, offset: Offset, *, bytes_max: int) -> Slice:
-        return self.read_nowait(offset, bytes_max=0)
+    async def read(self, offset: Offset, *, bytes_max: int, up_to: Offset) -> Slice:
+        return self.read_nowait(offset, bytes_max=0, up_to=up_to)
 
 
 class ReusesBuffers(MemoryLog):
@@ -207,7 +258,7 @@ class ReusesBuffers(MemoryLog):
 
 
 class LooksAtBatchesOnly(MemoryLog):
-    async def find_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
+    async def find_timestamp(self, timestamp_ms: int, *, up_to: Offset) -> TimestampedOffset | None:
         for batch in self._ring.batches():
             if batch.max_timestamp >= timestamp_ms:
                 return TimestampedOffset(batch.base_offset, batch.max_timestamp)
@@ -215,18 +266,23 @@ class LooksAtBatchesOnly(MemoryLog):
 
 
 class BelievesThatTimeOnlyGrows(MemoryLog):
-    async def find_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
+    async def find_timestamp(self, timestamp_ms: int, *, up_to: Offset) -> TimestampedOffset | None:
         batches = self._ring.batches()
         if not batches or batches[-1].max_timestamp < timestamp_ms:
             return None
-        return await super().find_timestamp(timestamp_ms)
+        return await super().find_timestamp(timestamp_ms, up_to=up_to)
+
+
+class FindsPastItsLimit(MemoryLog):
+    async def find_timestamp(self, timestamp_ms: int, *, up_to: Offset) -> TimestampedOffset | None:
+        return await super().find_timestamp(timestamp_ms, up_to=self._end)
 
 
 class FindsWhatWasTrimmed(MemoryLog):
-    async def find_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
+    async def find_timestamp(self, timestamp_ms: int, *, up_to: Offset) -> TimestampedOffset | None:
         start, self._start = self._start, Offset(0)
         try:
-            return await super().find_timestamp(timestamp_ms)
+            return await super().find_timestamp(timestamp_ms, up_to=up_to)
         finally:
             self._start = start
 
@@ -287,11 +343,21 @@ class TrimsPastTheEnd(MemoryLog):
 
 
 class NeverEvicts(MemoryLog):
-    def _evict_surplus(self) -> None:
-        pass
+    def _evict_surplus(self, *, bytes_more: int = 0, messages_more: int = 0, spared: int = 0) -> bool:
+        return True
 
     def _evict_expired(self, now_ms: int, *, batches_max: int, spared: int) -> bool:
         return False
+
+
+class EvictsWhatIsNotFinal(MemoryLog):
+    def _evict_surplus(self, *, bytes_more: int = 0, messages_more: int = 0, spared: int = 0) -> bool:
+        self.final_before = self._durable_end
+        return super()._evict_surplus(bytes_more=bytes_more, messages_more=messages_more, spared=spared)
+
+    def _evict_expired(self, now_ms: int, *, batches_max: int, spared: int) -> bool:
+        self.final_before = self._durable_end
+        return super()._evict_expired(now_ms, batches_max=batches_max, spared=spared)
 
 
 class EvictsEverything(MemoryLog):
@@ -347,7 +413,13 @@ class AppendsWhenClosed(MemoryLog):
         (TakesFollowerBatchesAnywhere, "a_follower_append_below_the_end_is_refused", "must be refused"),
         (RemembersNoProducer, "producers_are_remembered", "not recognised"),
         (RemembersNoProducer, "a_follower_remembers_producers", "not recognised"),
-        (ShowsWhatIsNotDurable, "nothing_is_visible_before_it_is_durable", "where only 4 is durable"),
+        (
+            ShowsWhatIsNotDurable,
+            "a_read_up_to_the_durable_end_shows_nothing_above_it",
+            "where only 4 is durable",
+        ),
+        (TellsWaitersFirst, "the_owner_hears_of_a_move_before_those_who_wait", "while the owner knew of 0"),
+        (TellsOfACutLater, "the_owner_hears_of_a_truncation_in_the_same_step", "the owner knows of 12"),
         (NeverWakes, "an_append_wakes_those_who_wait_for_it", "hangs"),
         (NeverWakes, "readers_beside_a_writer_see_every_batch_once", "hangs"),
         (WakesEverybody, "an_append_wakes_those_who_wait_for_it", "offset 5 ended at offset 2"),
@@ -356,6 +428,14 @@ class AppendsWhenClosed(MemoryLog):
         (ReadsAfterTheBatch, "an_offset_inside_a_batch_reads_the_whole_batch", "a read from 1 found"),
         (CutsBatches, "a_limit_below_one_batch_still_reads_it", "found nothing"),
         (IgnoresTheLimit, "a_read_stays_within_its_limit", "found 60 batches"),
+        (ReadsPastItsLimit, "a_read_shows_only_what_lies_below_its_limit", "a read from 0 up to 0 shows"),
+        (RefusesToReadPastItsLimit, "a_read_shows_only_what_lies_below_its_limit", "is refused"),
+        (TellsOfTheLogEnd, "offsets_outside_of_the_log_are_out_of_range", "tells of (7, 15), not (7, 10)"),
+        (
+            EndsAtTheDurableEnd,
+            "a_read_with_the_log_end_as_its_limit_shows_what_is_not_durable_yet",
+            "found nothing, below its limit",
+        ),
         (MiscountsBytes, "batches_are_read_back_in_order_byte_for_byte", "a slice says"),
         (GoesOnTooFar, "a_limit_below_one_batch_still_reads_it", "yet goes on at 5"),
         (StaysSilentBelowTheStart, "offsets_outside_of_the_log_are_out_of_range", "read_nowait at -1"),
@@ -364,7 +444,8 @@ class AppendsWhenClosed(MemoryLog):
         (ReusesBuffers, "batches_are_read_back_in_order_byte_for_byte", "have changed"),
         (LooksAtBatchesOnly, "timestamps_that_go_backwards", "the first record at or after"),
         (BelievesThatTimeOnlyGrows, "timestamps_that_go_backwards", "not None"),
-        (FindsWhatWasTrimmed, "nothing_below_the_start_is_found", "from offset 1, is"),
+        (FindsPastItsLimit, "nothing_from_the_limit_on_is_found", "from offset 0 to 0, is None"),
+        (FindsWhatWasTrimmed, "nothing_below_the_start_is_found", "from offset 1 to"),
         (KeepsTheBatchAtTheCut, "truncating_removes_the_batch_at_the_offset_and_all_after", "still ends at"),
         (KeepsEpochsOverTruncation, "truncating_takes_epochs_back", "the epochs are"),
         (KeepsProducersOverTruncation, "truncating_takes_producers_back", "still taken for"),
@@ -375,6 +456,8 @@ class AppendsWhenClosed(MemoryLog):
         (TrimsPastTheEnd, "trimming_past_the_end_is_out_of_range", "must be refused"),
         (NeverEvicts, "old_batches_leave", "nothing has left"),
         (NeverEvicts, "surplus_bytes_leave", "nothing has left"),
+        (EvictsWhatIsNotFinal, "old_batches_that_are_not_final_stay", "moved the start to 10"),
+        (EvictsWhatIsNotFinal, "surplus_bytes_that_are_not_final_stay", "no record is final"),
         (EvictsEverything, "young_batches_stay", "moved the start to 15"),
         (EvictsEverything, "old_batches_leave", "must be kept"),
         (EvictsEverything, "without_limits_everything_stays", "retention is off"),

@@ -20,7 +20,7 @@ from tailrace.broker.delayed.loading import load_delayed
 from tailrace.broker.delayed.log import DELAYED_TOPIC, DelayedLog
 from tailrace.broker.delayed.moving import Mover, delivered
 from tailrace.broker.delayed.stored import CHOSEN_WHEN_DUE, StoredMessage, write_message
-from tailrace.broker.partition import Partition
+from tailrace.broker.partition import ACKS_ALL, Partition
 from tailrace.broker.publishing import (
     NO_SEQUENCE,
     NewMessage,
@@ -92,8 +92,10 @@ class Delayed:
     async def start(self) -> None:
         """Begin to read the topic, if there is one; messages are moved once that is done."""
         partition = self._log.partition
-        # From here on a message comes by `put`, and not out of the log.
-        end = Offset(0) if partition is None else partition.high_watermark
+        end = Offset(0)
+        if partition is not None:
+            partition.check_led()  # without its log it must not pass for an empty topic
+            end = partition.high_watermark  # from here on a message comes by `put`, and not out of the log
         self._task = self._tasks.start("delayed messages", self._run(end))
 
     async def wait_loaded(self) -> None:
@@ -166,7 +168,7 @@ class Delayed:
         appended = place.append(read_batch(data))
         assert appended.base_offset == offset
         arrival = _Arrival(self, due_ms, offset)
-        place.tell_durable(appended.end_offset, arrival)
+        place.acknowledged(appended.end_offset, ACKS_ALL, arrival)
         await arrival.future
         return f"{self._log.id_prefix}{offset}"
 
@@ -241,7 +243,7 @@ class Delayed:
         sent = place.producers.find_sequence(producer_id, sequence)
         standing = place.producers.standing(producer_id)
         assert standing is not None
-        await place.wait_durable(standing.end_offset if sent is None else Offset(sent.offset + 1))
+        await place.wait_acknowledged(standing.end_offset if sent is None else Offset(sent.offset + 1))
         return "" if sent is None else f"{self._log.id_prefix}{sent.offset}"
 
     def _arrived(self, due_ms: int, offset: int) -> None:

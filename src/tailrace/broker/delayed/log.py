@@ -67,7 +67,7 @@ class DelayedLog:
         """Append records as one batch and return when they are durable."""
         partition = self.known()
         appended = partition.append(read_batch(build_batch(records)))
-        await partition.wait_durable(appended.end_offset)
+        await partition.wait_acknowledged(appended.end_offset)
 
     async def read(self, *, end: Offset) -> AsyncIterator[Sequence[Record]]:
         """Every record below `end`, in portions."""

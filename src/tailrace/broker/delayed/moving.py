@@ -232,7 +232,7 @@ class Mover:
         for target, end in ends.items():
             move = moves[target]
             try:
-                await move.partition.wait_durable(end)
+                await move.partition.wait_acknowledged(end)
             except (BrokerError, StorageError) as error:
                 self._hold_move(target, move, error)
             else:
@@ -280,7 +280,7 @@ class Mover:
         end = partition.end_offset
         if held.end_offset is None:
             return ()
-        await partition.wait_durable(end)  # what is on its way counts as well
+        await partition.wait_acknowledged(end)  # what is on its way counts as well
         prefix = self._log.id_prefix
         ids = {f"{prefix}{offset}": offset for _, offset in islice(held, held.intended)}
         found = await find_delayed_ids(partition, start=held.end_offset, end=end, header=DELAYED_ID, ids=ids)

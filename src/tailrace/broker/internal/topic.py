@@ -63,7 +63,7 @@ class InternalTopic:
     async def append(self, partition: int, records: Sequence[NewRecord]) -> None:
         place = self._partition(partition)
         appended = place.append(read_batch(build_batch(records)))
-        await place.wait_durable(appended.end_offset)
+        await place.wait_acknowledged(appended.end_offset)
 
     async def read(self, partition: int) -> AsyncIterator[Batch]:
         place = self._partition(partition)

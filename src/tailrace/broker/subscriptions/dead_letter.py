@@ -93,7 +93,7 @@ class DeadLetters:
         partition = (await self._ensure(topic)).partitions[0]
         try:
             appended = partition.append(read_batch(build_batch([letter])))
-            await partition.wait_durable(appended.end_offset)
+            await partition.wait_acknowledged(appended.end_offset)
         except StorageError as error:
             if partition.log is not None:
                 raise

@@ -88,10 +88,9 @@ class SubscribedPartition:
         """Where the messages end that it may deliver."""
         if self.feed.limit is not None:
             return self.feed.limit
-        try:
-            return self.partition.high_watermark
-        except BrokerError:  # it is not served here, or not any more
+        if not self.partition.is_held_here:
             return self.machine.cursor.position
+        return self.partition.high_watermark
 
     @property
     def lag(self) -> int:

@@ -22,7 +22,6 @@ from tailrace.broker import Topic
 from tailrace.broker.feed import Feed
 from tailrace.http.config import HttpConfig
 from tailrace.http.live.entry import Entry, record_entry, write_shown
-from tailrace.model import BrokerError
 from tailrace.records import Record
 from tailrace.runtime import Supervisor
 
@@ -103,9 +102,10 @@ class Ring:
         self._moved: dict[int, None] = {}  # partitions that have more, in the order of their shares
         self._run: Run | None = None  # the newest that was asked for
         self._waiting: set[Reader] = set()
-        newest = [partition.high_watermark for partition in topic.partitions]  # all of them, or none
-        for index, position in enumerate(newest):
-            self._watch(index, position)
+        for partition in topic.partitions:  # all of them, or none
+            partition.check_led()
+        for index, partition in enumerate(topic.partitions):
+            self._watch(index, partition.high_watermark)
 
     def __repr__(self) -> str:
         return f"<Ring of {self.topic.name}, {len(self)} entries, {self.bytes} bytes>"
@@ -247,10 +247,10 @@ class Ring:
 
     def _leap(self, index: int, feed: Feed) -> None:
         """Go on with the newest where too much is waiting."""
-        try:
-            newest = self.topic.partitions[index].high_watermark
-        except BrokerError:
+        partition = self.topic.partitions[index]
+        if not partition.is_held_here:
             return  # it is not served here any more, and the feed finds out
+        newest = partition.high_watermark
         behind_max = max(self._config.ring_records_max // len(self._feeds), _BEHIND_RECORDS_MIN)
         if newest - feed.position > behind_max:
             begin, end = feed.position, newest - TURN_RECORDS

@@ -267,10 +267,10 @@ class Tail:
         found: dict[int, int] = {}
         for partition in ring.topic.partitions:
             if self._wants(partition.index):
-                try:
-                    found[partition.index] = partition.high_watermark
-                except BrokerError:  # it is not served here any more
-                    found[partition.index] = ring.position(partition.index)
+                is_served = partition.is_held_here  # or not any more
+                found[partition.index] = (
+                    partition.high_watermark if is_served else ring.position(partition.index)
+                )
         return found
 
     def _ring_passed(self) -> int:

@@ -196,14 +196,14 @@ def _broker_figures(service: HttpService) -> BrokerFigures:
 
 
 def _topic_figures(service: HttpService, topic: Topic) -> TopicFigures:
-    logs = [each.log for each in topic.partitions if each.log is not None]
+    held = [each for each in topic.partitions if each.is_held_here]
     sampler, counters = service.sampler, topic.counters
     sparkline = sampler.topics.column(topic, COLUMNS[0], tick=sampler.tick, count=_SPARKLINE)
     newest = {name: _last(sampler.topics.column(topic, name, tick=sampler.tick, count=1)) for name in COLUMNS}
     return TopicFigures(
         topic=topic.name,
-        records=sum(log.durable_offset - log.start_offset for log in logs),
-        bytes=sum(log.size_bytes for log in logs),
+        records=sum(each.high_watermark - each.start_offset for each in held),
+        bytes=sum(each.size_bytes for each in held),
         records_in_total=counters.records_in,
         records_out_total=counters.records_out,
         sparkline=[*[0.0] * (_SPARKLINE - len(sparkline)), *sparkline],

@@ -150,7 +150,7 @@ async def request_stop(broker: Broker, runs: list[RunRecord], request: StopReque
     value = write_record(request)
     messages = [NewMessage(stop_key(run.id), value) for run in runs]
     published = broker.publisher.publish(partition, messages)
-    await partition.wait_durable(published.end_offset)
+    await partition.wait_acknowledged(published.end_offset)
 
 
 def _fold_batches(data: bytes, fold: RunFold) -> None:

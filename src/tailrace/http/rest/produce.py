@@ -122,7 +122,7 @@ async def _store(call: Call[ProduceQuery, Any], records: Sequence[ParsedRecord])
             timestamp_ms=each.timestamp,
         )
     stored = gathering.append()
-    await service.in_time(stored.wait_durable())
+    await service.in_time(stored.wait_acknowledged())
     broker.counters.produce_ms.append((broker.clock.monotonic() - started) * 1000)
     return stored
 

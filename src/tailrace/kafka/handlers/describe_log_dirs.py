@@ -48,8 +48,8 @@ def _topic(topic: Topic, indexes: Collection[int] | None) -> DescribeLogDirsTopi
     return DescribeLogDirsTopic(
         name=topic.name,
         partitions=[
-            DescribeLogDirsPartition(partition_index=partition.index, partition_size=partition.log.size_bytes)
+            DescribeLogDirsPartition(partition_index=partition.index, partition_size=partition.size_bytes)
             for partition in topic.partitions
-            if partition.log is not None and (indexes is None or partition.index in indexes)
+            if partition.is_held_here and (indexes is None or partition.index in indexes)
         ],
     )

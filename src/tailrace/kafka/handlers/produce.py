@@ -1,4 +1,4 @@
-"""Produce: batches into partitions, sequenced at once, acknowledged when they are durable.
+"""Produce: batches into partitions, sequenced at once, answered when the partition acknowledges them.
 
 v3   record batches of format 2; the first version served (0-2 are advertised: see wire/kafka/api.py)
 v5   the log start offset in the answer
@@ -6,9 +6,9 @@ v8   an error message beside the code
 v9   flexible
 
 A batch is checked by its header and its CRC and is not decoded. One partition's error leaves the others
-alone. acks 1 and -1 both wait for durability; acks 0 is not answered, and an error then closes the
-connection, which is the only way to tell. Transactions do not exist yet: what is part of one gets 48 and is
-not stored. Batches leave the receive buffer by one copy each, and that copy is the log's.
+alone. acks 1 and -1 wait as `Partition.acknowledged` says; acks 0 is not answered, and an error then closes
+the connection, which is the only way to tell. Transactions do not exist yet: what is part of one gets 48 and
+is not stored. Batches leave the receive buffer by one copy each, and that copy is the log's.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from tailrace.broker.partition import ACKS_LEADER
 from tailrace.broker.topic import is_reserved
 from tailrace.kafka.errors import ANSWERABLE, error_name, error_of
 from tailrace.kafka.shape import ProduceShape, shape_of
@@ -65,7 +66,8 @@ def take(
     shape = connection.produce_shape
     if shape is not None and (records := shape.match(version, body)) is not None:
         request = shape
-        results = [(shape.topic, [_answer(broker, shape.topic, shape.index, records, waits, frame_bytes)])]
+        answer = _answer(broker, shape.topic, shape.index, records, waits, frame_bytes, shape.acks)
+        results = [(shape.topic, [answer])]
     else:
         request = read_produce_request(body, version)
         results = _append_all(broker, request, waits, frame_bytes)
@@ -216,7 +218,9 @@ def _append_all(
             answers = [_failure(partition.index, refusal) for partition in topic.partitions]
         else:
             answers = [
-                _answer(broker, topic.name, partition.index, partition.records, waits, frame_bytes)
+                _answer(
+                    broker, topic.name, partition.index, partition.records, waits, frame_bytes, request.acks
+                )
                 for partition in topic.partitions
             ]
         results.append((topic.name, answers))
@@ -230,9 +234,10 @@ def _answer(
     records: memoryview | None,
     waits: list[Wait],
     frame_bytes: int | None,
+    acks: int,
 ) -> ProduceResult:
     try:
-        return _append(broker, topic, index, records, waits, frame_bytes)
+        return _append(broker, topic, index, records, waits, frame_bytes, acks)
     except ANSWERABLE as error:
         return _failure(index, error)
 
@@ -258,6 +263,7 @@ def _append(
     records: memoryview | None,
     waits: list[Wait],
     frame_bytes: int | None,
+    acks: int,
 ) -> ProduceResult:
     if is_reserved(topic):
         raise BrokerError(
@@ -277,7 +283,7 @@ def _append(
         index, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
     )
     wait = Wait(result)
-    partition.tell_durable(appended.end_offset, wait)
+    partition.acknowledged(appended.end_offset, acks or ACKS_LEADER, wait)
     if wait.done():
         wait.conclude()
     else:

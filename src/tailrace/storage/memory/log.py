@@ -1,9 +1,11 @@
 """One partition in memory: the storage port over a ring.
 
 Rules:
-- What is appended is durable and visible at once: `durable_offset` is `end_offset`.
+- What is appended is durable at once: `durable_offset` is `end_offset`.
 - Limits hold after every append and after `evict`. Limits of size and count spare the newest batch, and an
   append spares its own batch whatever its age; only `evict` empties a log by age.
+- A batch that is not final is never evicted. An append that would need its room is refused with LogBusy, so
+  the limits of size and count hold all the same.
 - Age counts from a batch's greatest timestamp, or from its arrival where it carries none. Batches leave from
   the front only, so one that claims to be younger holds back those behind it.
 - `memory_bytes_max` counts batches. A small batch that lies in a much larger buffer is copied out of it, so
@@ -16,7 +18,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tailrace.model import Epoch, Offset, OffsetOutOfRange, PartitionId, StorageError
+from tailrace.model import Epoch, LogBusy, Offset, OffsetOutOfRange, PartitionId, StorageError
 from tailrace.records import Batch
 from tailrace.runtime import Clock
 from tailrace.storage.api import LogConfig, Slice, TimestampedOffset, Waiter, ignore_change
@@ -65,6 +67,7 @@ class MemoryLog:
         "_start",
         "_waiters",
         "epochs",
+        "final_before",
         "on_change",
         "partition_id",
         "producers",
@@ -85,6 +88,7 @@ class MemoryLog:
         self._waiters: list[tuple[Offset, Waiter]] = []
         self._purge_at = _PURGE_AT_MIN  # so many waiters that some of them may have given up
         self.on_change: Callable[[], None] = ignore_change
+        self.final_before: Callable[[], Offset] = self._durable_end
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self._ring)} batches, {self._ring.size} bytes"
@@ -119,40 +123,41 @@ class MemoryLog:
         """Put new settings in force; what they do not allow leaves at once."""
         self._config = config
         self._limits = plan_limits(config)
-        self._evict_surplus()
+        self._evict_surplus(spared=1)
 
     def append(self, batch: Batch, *, leader_epoch: Epoch | None = None) -> Offset:
         self._check_open("append")
         if _is_in_far_larger_buffer(batch):
             batch.data = memoryview(bytearray(batch.data))
+        if leader_epoch is None and batch.base_offset < self._end:
+            raise OffsetOutOfRange(batch.base_offset, start=self._start, end=self._end)
+        self._make_room(batch)
         if leader_epoch is not None:
             batch.assign(self._end, leader_epoch)
-        elif batch.base_offset < self._end:
-            raise OffsetOutOfRange(batch.base_offset, start=self._start, end=self._end)
         base_offset = batch.base_offset
         now_ms = self._clock.steady_ms()
         self._ring.push(batch, batch.max_timestamp if batch.max_timestamp >= 0 else now_ms)
         self._end = batch.next_offset
         self.epochs.apply(batch.leader_epoch, base_offset)
         self.producers.apply(batch)
-        self._evict_surplus()
         self._evict_expired(now_ms, batches_max=_APPEND_EXPIRED_MAX, spared=1)
+        self.on_change()
         if self._waiters:
             self._wake_reached()
-        self.on_change()
         return base_offset
 
-    def read_nowait(self, offset: Offset, *, bytes_max: int) -> Slice:
+    def read_nowait(self, offset: Offset, *, bytes_max: int, up_to: Offset) -> Slice:
         self._check_open("read")
+        up_to = min(up_to, self._end)
         if not self._start <= offset <= self._end:
-            raise OffsetOutOfRange(offset, start=self._start, end=self._end)
-        extents, size, next_offset = self._ring.read(offset, bytes_max)
+            raise OffsetOutOfRange(offset, start=self._start, end=up_to)
+        extents, size, next_offset = self._ring.read(offset, bytes_max, up_to)
         if not extents:
-            next_offset = self._end  # a truncation may have left a gap below the end
+            next_offset = max(offset, up_to)  # a truncation may have left a gap below
         return Slice(Offset(next_offset), extents, size)
 
-    async def read(self, offset: Offset, *, bytes_max: int) -> Slice:
-        return self.read_nowait(offset, bytes_max=bytes_max)
+    async def read(self, offset: Offset, *, bytes_max: int, up_to: Offset) -> Slice:
+        return self.read_nowait(offset, bytes_max=bytes_max, up_to=up_to)
 
     def wait_durable(self, end: Offset) -> asyncio.Future[None]:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -196,9 +201,11 @@ class MemoryLog:
             if count % _SLICE_BATCHES == 0:
                 await asyncio.sleep(0)
 
-    async def find_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
+    async def find_timestamp(self, timestamp_ms: int, *, up_to: Offset) -> TimestampedOffset | None:
         self._check_open("find")
         for index, batch in enumerate(self._ring.batches(), start=1):
+            if batch.next_offset > up_to:
+                return None
             if batch.max_timestamp >= timestamp_ms:
                 found = self._find_inside(batch, timestamp_ms)
                 if found is not None:
@@ -221,11 +228,11 @@ class MemoryLog:
         if not self._closed:
             self._closed = True
             self._ring = Ring()
+            self.on_change()
             for _, waiter in self._waiters:
                 if not waiter.done():
                     waiter.set_exception(self._is_closed("wait"))
             self._waiters.clear()
-            self.on_change()
 
     def _check_open(self, op: str) -> None:
         if self._closed:
@@ -245,20 +252,41 @@ class MemoryLog:
         for batch in self._ring.batches():
             self.producers.apply(batch)
 
-    def _evict_surplus(self) -> None:
+    def _make_room(self, batch: Batch) -> None:
+        """Evict until the limits of size and count allow this batch; LogBusy if what must go is not final."""
+        if not self._evict_surplus(bytes_more=batch.size, messages_more=batch.count):
+            raise LogBusy(
+                f"the ring of {self.partition_id} is full, and batches from {self._start} on are not final; "
+                "try again when they are"
+            )
+
+    def _evict_surplus(self, *, bytes_more: int = 0, messages_more: int = 0, spared: int = 0) -> bool:
+        """Drop batches until the limits of size and count allow so much more, except `spared` of them.
+
+        Returns whether that was possible: batches that are not final stay.
+        """
         ring, limits = self._ring, self._limits
-        while len(ring) > 1 and (
-            0 <= limits.bytes_max < ring.size or 0 <= limits.messages_max < ring.messages
+        while len(ring) > spared and (
+            0 <= limits.bytes_max < ring.size + bytes_more
+            or 0 <= limits.messages_max < ring.messages + messages_more
         ):
+            if ring.front_next_offset > self.final_before():
+                return False
             self._move_start(self._drop_front())
+        return True
 
     def _evict_expired(self, now_ms: int, *, batches_max: int, spared: int) -> bool:
-        """Drop old batches, but for `spared`; whether there may be more of them than `batches_max`."""
+        """Drop old batches that are final, except `spared` of them.
+
+        Returns whether there may be more of them than `batches_max`.
+        """
         ring, age_ms_max = self._ring, self._limits.age_ms_max
         if age_ms_max < 0:
             return False
         for _ in range(batches_max):
             if len(ring) <= spared or now_ms - ring.oldest_ms <= age_ms_max:
+                return False
+            if ring.front_next_offset > self.final_before():
                 return False
             self._move_start(self._drop_front())
         return True
@@ -272,6 +300,9 @@ class MemoryLog:
         if offset > self._start:
             self._start = offset
             self.epochs.trim(offset)
+
+    def _durable_end(self) -> Offset:
+        return self.durable_offset
 
     def _wake_reached(self) -> None:
         still_waiting = []

@@ -89,17 +89,22 @@ class Ring:
         dropped.reverse()
         return dropped
 
-    def read(self, offset: int, bytes_max: int) -> tuple[Sequence[MemoryExtent], int, int]:
+    def read(self, offset: int, bytes_max: int, up_to: int) -> tuple[Sequence[MemoryExtent], int, int]:
         """Extents from the batch that holds `offset`, or the first after it; their size; the offset after.
 
-        At least one batch if there is any, else at most `bytes_max` bytes. With none: (), 0, `offset`.
+        Batches below `up_to`: at least one if there is any, else at most `bytes_max` bytes. With none: (), 0,
+        `offset`.
         """
+        nexts = self._nexts
         row = self._row_of(offset)
-        if row == len(self._nexts):
+        last = len(nexts)
+        if row < last and nexts[-1] > up_to:
+            last = bisect_right(nexts, up_to, row)
+        if row >= last:
             return (), 0, offset
         begin = self._ends[row] - len(self._views[row])
-        stop = max(row + 1, bisect_right(self._ends, begin + bytes_max, row))
-        return self._join(row, stop), self._ends[stop - 1] - begin, self._nexts[stop - 1]
+        stop = max(row + 1, bisect_right(self._ends, begin + bytes_max, row, last))
+        return self._join(row, stop), self._ends[stop - 1] - begin, nexts[stop - 1]
 
     def _row_of(self, offset: int) -> int:
         """Row of the first batch that ends after `offset`."""

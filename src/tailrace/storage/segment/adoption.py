@@ -116,7 +116,7 @@ class Adoption:
                 break
         while place < plan.solid_offset:
             try:
-                piece = await log.read(place, bytes_max=_SCAN_BYTES)
+                piece = await log.read(place, bytes_max=_SCAN_BYTES, up_to=log.durable_offset)
                 data = await piece.load()
             except LogDamaged as error:
                 found.note_damage(place, str(error))

@@ -1,5 +1,7 @@
 """Key compaction, the work: finds the newest record of every key and rewrites segments without the others.
 
+Records supersede earlier ones once they are final (`PartitionLog.final_before`) and in a checkpoint.
+
 Segments may be rewritten that lie below the newest one of the last checkpoint, while no truncation, trim or
 deletion is on its way and no truncation was applied since that checkpoint: what the journal still holds was
 planned for the segments as they are. That is looked at again whenever others had a turn, and once more before
@@ -80,7 +82,7 @@ class Compaction:
         )
         if plan is None:
             return
-        newest, limit = Newest(log.compacted_end), log.checkpoint_end
+        newest, limit = Newest(log.compacted_end), min(log.checkpoint_end, log.final_before())
         if plan.end <= newest.end:  # nothing is new: only tombstones are due
             await self._clean(plan.bases, newest)
             return
@@ -103,8 +105,9 @@ class Compaction:
     async def _facts(self) -> list[SegmentFacts]:
         """Of the segments that may be rewritten, oldest first."""
         log, facts = self._log, []
+        end = min(log.checkpoint_segment, log.final_before())
         for segment, following in pairwise(list(log.segments.values())):
-            if segment.base >= log.checkpoint_segment or not segment.persisted_whole:
+            if segment.base >= end or not segment.persisted_whole:
                 break
             max_timestamp = None
             if log.config.min_compaction_lag_ms > 0 and following.base > log.compacted_end:
@@ -154,12 +157,9 @@ class Compaction:
     async def _take_keys(self, newest: Newest, limit: int) -> None:
         """Take note of one piece of the log, or of so much of it that the map is full."""
         place = Offset(max(newest.end, self._log.start_offset))
-        piece = await self._log.read(place, bytes_max=_READ_BYTES)
+        piece = await self._log.read(place, bytes_max=_READ_BYTES, up_to=Offset(limit))
         for extent in piece.extents:
             for batch in _sound_batches(await extent.load()):
-                if batch.next_offset > limit:
-                    newest.end = limit
-                    return
                 await self._pace.wait_turn()
                 try:
                     await self._pace.run(newest.take(await read_plain(batch)))

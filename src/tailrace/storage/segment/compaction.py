@@ -3,8 +3,8 @@
 Of every key the newest record stays, and earlier ones go from the segments that may be rewritten; offsets
 never change, so gaps remain. `cleaning` does the work by these rules:
 
-- A record is superseded by a later one of its key that a checkpoint holds. One that a crash could still take
-  away supersedes nothing: else both would be gone.
+- A record is superseded by a later one of its key that is final and that a checkpoint holds. One that a crash
+  or a truncation could still take away supersedes nothing: else both would be gone.
 - The newest record of a key, if it has no value, is a *tombstone*. The first compaction that keeps it writes
   a delete horizon into its batch (KIP-534), `delete_retention_ms` ahead; once that is past, the tombstone
   goes. Until then every reader who is not slower than this learns of the deletion.

@@ -75,7 +75,7 @@ class Housekeeper:
     async def _expire(self, log: SegmentLog, now_ms: int) -> None:
         facts = await segment_facts(log, self._directory.cache)
         offset = plan_retention(
-            facts, log.config, now_ms=now_ms, start=log.start_offset, end=log.durable_offset
+            facts, log.config, now_ms=now_ms, start=log.start_offset, final_before=log.final_before()
         )
         if offset is not None and log.accepts_changes:
             logger.info("retention moves the start of %s to %d", log.path, offset)

@@ -1,7 +1,8 @@
 """The log of one partition, over segment files and the journal.
 
-Three ends, in this order: what the files hold (`Segment.length`, moved by the applier), what is durable and
-so visible (`durable_offset`, moved by the committer), what is sequenced (`end_offset`, moved by `append`).
+Three ends, in this order: what the files hold (`Segment.length`, moved by the applier), what is durable
+(`durable_offset`, moved by the committer), what is sequenced (`end_offset`, moved by `append`). The tail in
+memory holds what the files do not hold yet, so reads may go up to any of them.
 A place is fixed when it is sequenced and never changes; a truncation is sequenced like an append and takes
 effect for readers at once, for the files when the applier comes to it.
 """
@@ -79,6 +80,8 @@ class SegmentLog:
         self._waiters: list[tuple[int, int, Waiter]] = []
         self._purge_at = _PURGE_AT_MIN  # so many waiters that some of them may have given up
         self.on_change: Callable[[], None] = ignore_change
+        self.final_before: Callable[[], Offset] = self._durable_end
+        self.truncations = 0  # sequenced so far: a reader that had to wait asks whether one came between
         self._cuts: deque[Offset] = deque()  # truncations sequenced and not yet durable
         self._unapplied_cuts: deque[Offset] = deque()  # and not yet applied
         self.deleting = False
@@ -227,18 +230,18 @@ class SegmentLog:
         self._purge_at = max(_PURGE_AT_MIN, 2 * len(self._waiters))
 
     def advance(self, durable: Offset) -> None:
-        """Everything below `durable` is durable; what a truncation is about to take stays invisible."""
+        """Everything below `durable` is durable, except what a truncation is about to take."""
         if self._cuts:
             durable = min(durable, *self._cuts)
         if durable <= self._durable:
             return
         self._durable = durable
+        self.on_change()
         waiters = self._waiters
         while waiters and waiters[0][0] <= durable:
             waiter = heappop(waiters)[2]
             if not waiter.done():
                 waiter.set_result(None)
-        self.on_change()
 
     def cut_is_durable(self) -> None:
         """The oldest truncation that was sequenced is durable."""
@@ -247,11 +250,11 @@ class SegmentLog:
     def fail(self, error: Exception) -> None:
         """Nothing is appended any more, and nobody's wait comes true."""
         self._refusal = error
+        self.on_change()
         for _, _, waiter in self._waiters:
             if not waiter.done():
                 waiter.set_exception(error)
         self._waiters.clear()
-        self.on_change()
 
     def quarantine(self, offset: int, error: LogDamaged) -> None:
         """Acknowledged bytes are unreadable from `offset` on: reads go on, appends do not."""
@@ -260,14 +263,14 @@ class SegmentLog:
 
     # ---- read
 
-    def read_nowait(self, offset: Offset, *, bytes_max: int) -> Slice | None:
-        return self._reader.read_nowait(offset, bytes_max)
+    def read_nowait(self, offset: Offset, *, bytes_max: int, up_to: Offset) -> Slice | None:
+        return self._reader.read_nowait(offset, bytes_max, up_to)
 
-    async def read(self, offset: Offset, *, bytes_max: int) -> Slice:
-        return await self._reader.read(offset, bytes_max)
+    async def read(self, offset: Offset, *, bytes_max: int, up_to: Offset) -> Slice:
+        return await self._reader.read(offset, bytes_max, up_to)
 
-    async def find_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
-        return await self._reader.find_timestamp(timestamp_ms)
+    async def find_timestamp(self, timestamp_ms: int, *, up_to: Offset) -> TimestampedOffset | None:
+        return await self._reader.find_timestamp(timestamp_ms, up_to)
 
     def check_readable(self) -> None:
         """Raise if it is closed, deleted or fenced; a quarantined log is readable."""
@@ -310,7 +313,7 @@ class SegmentLog:
         place, producers = await self._directory.snapshots.producers_before(self.path, known)
         place = max(place, self._start)
         while place < min(offset, self._durable):
-            piece = await self.read(place, bytes_max=_SCAN_BYTES)
+            piece = await self.read(place, bytes_max=_SCAN_BYTES, up_to=self._durable)
             for batch in iter_batches(await piece.load()):
                 if batch.next_offset <= offset:
                     producers.apply(batch)
@@ -334,10 +337,10 @@ class SegmentLog:
             self.producers = entry.producers.copy()
         self._cuts.append(entry.offset)
         self._unapplied_cuts.append(entry.offset)
+        self.truncations += 1
         self.unapplied += 1
+        self.on_change()  # at once: a watermark above the cut would show what is appended next
         self._fail_waiters(above=entry.offset, up_to=old_end)
-        # Not now: whoever is told may append, and the truncation is not in the queue yet.
-        asyncio.get_running_loop().call_soon(self.on_change)
 
     def _fail_waiters(self, *, above: Offset, up_to: Offset) -> None:
         """Who waits for what was truncated is told; who waits for what is yet to come goes on waiting."""
@@ -373,6 +376,9 @@ class SegmentLog:
             with suppress(LogTruncated):  # then the end is another one, and is waited for instead
                 await self.wait_durable(self._end)
         self.fail(StorageError("use", self.path, "the log is closed"))
+
+    def _durable_end(self) -> Offset:
+        return self._durable
 
     # ---- for the applier and recovery
 

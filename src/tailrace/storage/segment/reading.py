@@ -2,6 +2,9 @@
 
 How a read finds its bytes is written once, as a generator that asks for what it lacks (`_find`); the two
 readers only differ in how they get it. The files are read up to where the tail begins.
+
+A reader that waits for the disk may meet a truncation, after which other batches take the offsets below its
+limit. It then starts again, and ends at the durable end: its limit was said of batches that are gone.
 """
 
 from __future__ import annotations
@@ -46,11 +49,11 @@ class LogReader:
         self._log = log
         self._directory = directory
 
-    def read_nowait(self, offset: Offset, bytes_max: int) -> Slice | None:
-        hot = self._read_tail(offset, bytes_max) or self._read_on(offset, bytes_max)
+    def read_nowait(self, offset: Offset, bytes_max: int, up_to: Offset) -> Slice | None:
+        hot = self._read_tail(offset, bytes_max, up_to) or self._read_on(offset, bytes_max, up_to)
         if hot is not None:
             return hot
-        steps = self._find(offset, bytes_max)
+        steps = self._find(offset, bytes_max, up_to)
         try:
             step = next(steps)
             while isinstance(step, FileExtent) and (found := step.load_nowait()) is not None:
@@ -59,45 +62,50 @@ class LogReader:
             return end.value  # type: ignore[no-any-return]
         return None
 
-    async def read(self, offset: Offset, bytes_max: int) -> Slice:
+    async def read(self, offset: Offset, bytes_max: int, up_to: Offset) -> Slice:
+        log = self._log
         while True:
-            hot = self._read_tail(offset, bytes_max)
+            hot = self._read_tail(offset, bytes_max, up_to)
             if hot is not None:
                 return hot
-            steps = self._find(offset, bytes_max)
+            truncations, found = log.truncations, None
+            steps = self._find(offset, bytes_max, up_to)
             try:
                 step = next(steps)
                 while True:
                     step = steps.send(await self._fulfil(step))
             except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
+                found = end.value
             except SegmentGone:
-                continue  # a trim came first: then the offset is out of range now
+                pass  # a trim came first: then the offset is out of range now
+            if log.truncations != truncations:
+                up_to = min(up_to, log.durable_offset)
+            elif found is not None:
+                return found  # type: ignore[no-any-return]
 
-    def _read_tail(self, offset: Offset, bytes_max: int) -> Slice | None:
+    def _read_tail(self, offset: Offset, bytes_max: int, up_to: Offset) -> Slice | None:
         log = self._log
-        if not log.start_offset <= offset <= log.durable_offset:
-            raise OffsetOutOfRange(offset, start=log.start_offset, end=log.durable_offset)
+        if not log.start_offset <= offset <= log.end_offset:
+            raise OffsetOutOfRange(offset, start=log.start_offset, end=min(up_to, log.end_offset))
         log.check_readable()
-        if offset == log.durable_offset:
+        if offset >= up_to or offset == log.end_offset:
             return Slice(offset, (), 0)
-        first = self._log.tail.first_offset
+        first = log.tail.first_offset
         if first is not None and offset >= first:
-            return self._from_tail(offset, bytes_max)
+            return self._from_tail(offset, bytes_max, up_to)
         return None
 
-    def _from_tail(self, offset: int, bytes_max: int) -> Slice:
-        """The slice at `offset` out of the tail; where it leaves a gap to the end, a reader goes on there."""
-        found = self._log.tail.read(offset, bytes_max=bytes_max, durable=self._log.durable_offset)
-        return found if found.extents else Slice(Offset(max(offset, self._log.durable_offset)), (), 0)
+    def _from_tail(self, offset: int, bytes_max: int, up_to: int) -> Slice:
+        """The slice at `offset` out of the tail; where it leaves a gap to `up_to`, a reader goes on there."""
+        return self._log.tail.read(offset, bytes_max=bytes_max, up_to=min(up_to, self._log.end_offset))
 
-    def _read_on(self, offset: int, bytes_max: int) -> Slice | None:
+    def _read_on(self, offset: int, bytes_max: int, up_to: int) -> Slice | None:
         """The common case of `_find`: a reader goes on where it stopped, in an open segment."""
         bases = list(self._log.segments)
         place = bisect_right(bases, offset)
         if place == 0 or not (segment := self._log.segments[bases[place - 1]]).ready:
             return None
-        limit = self._files_limit()
+        limit = self._files_limit(up_to)
         if place < len(bases):
             limit = min(limit, bases[place])
         plan = plan_read(segment, offset, bytes_max=bytes_max, limit=limit)
@@ -121,9 +129,9 @@ class LogReader:
             raise LogDamaged(f"{step.path} cannot be read: {error.strerror}") from error
         return None
 
-    def _find(self, offset: int, bytes_max: int) -> Generator[Step, memoryview | None, Slice]:
+    def _find(self, offset: int, bytes_max: int, up_to: int) -> Generator[Step, memoryview | None, Slice]:
         """The slice at `offset` out of the segment files, which end where the tail begins."""
-        wanted, limit = offset, self._files_limit()
+        wanted, limit = offset, self._files_limit(up_to)
         before: Segment | None = None
         for segment, following in self._segments_from(offset):
             if not (self._log.unapplied or segment.gone):  # else the files are changing, or have changed
@@ -145,9 +153,9 @@ class LogReader:
                 offset = min(plan.index.offsets[plan.first + 1] + segment.base, end)
                 plan = plan_read(segment, offset, bytes_max=bytes_max, limit=end) if offset < end else None
         # Compaction left nothing between here and the tail, which may begin later by now, or even the end.
-        if self._files_limit() > limit:
-            return (yield from self._find(wanted, bytes_max))
-        return self._from_tail(max(wanted, min(limit, self._log.durable_offset)), bytes_max)
+        if self._files_limit(up_to) > limit:
+            return (yield from self._find(wanted, bytes_max, up_to))
+        return self._from_tail(max(wanted, min(limit, self._log.end_offset)), bytes_max, up_to)
 
     def _walk(
         self, plan: ReadPlan, offset: int, bytes_max: int, limit: int
@@ -164,10 +172,10 @@ class LogReader:
     def _slice(self, plan: ReadPlan) -> Slice:
         return slice_of(plan, self._directory.pool, piece_bytes_max=self._directory.config.slow_read_bytes)
 
-    def _files_limit(self) -> int:
+    def _files_limit(self, up_to: int) -> int:
         """Up to here the files are read: not into what the tail holds, nor what a truncation will take."""
         log = self._log
-        limit = min(log.durable_offset, log.applied_cut)
+        limit = min(up_to, log.end_offset, log.applied_cut)
         first = log.tail.first_offset
         return limit if first is None else min(first, limit)
 
@@ -181,18 +189,23 @@ class LogReader:
         ends = [*bases[1:], OFFSET_MAX]
         return [(self._log.segments[base], end) for base, end in zip(bases, ends, strict=False)]
 
-    async def find_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
+    async def find_timestamp(self, timestamp_ms: int, up_to: Offset) -> TimestampedOffset | None:
+        log = self._log
         while True:
+            truncations = log.truncations
             try:
-                return await self._search_time(timestamp_ms)
+                found = await self._search_time(timestamp_ms, up_to)
             except SegmentGone:
-                continue  # a trim came first: what is left is searched anew
+                continue  # a trim came first: search what is left
+            if log.truncations == truncations:
+                return found
+            up_to = min(up_to, log.durable_offset)
 
-    async def _search_time(self, timestamp_ms: int) -> TimestampedOffset | None:
+    async def _search_time(self, timestamp_ms: int, up_to: Offset) -> TimestampedOffset | None:
         self._log.check_readable()
         in_memory = self._log.tail.first_offset  # now: batches may leave memory while the files are searched
         for segment, _ in self._segments_from(self._log.start_offset):
-            if segment.base >= self._files_limit():
+            if segment.base >= self._files_limit(up_to):
                 break
             while not segment.ready:
                 await self._fulfil(segment)
@@ -201,21 +214,23 @@ class LogReader:
             span = index.span_at_time(timestamp_ms)
             if span < len(index):
                 place = index.offsets[span] + segment.base
-                if place >= self._files_limit():
+                if place >= self._files_limit(up_to):
                     in_memory = place if in_memory is None else min(in_memory, place)
                     break
-                found = await self._scan_for_time(place, timestamp_ms)
+                found = await self._scan_for_time(place, timestamp_ms, up_to)
                 if found is not None:
                     return found
-        return await self._scan_for_time(in_memory, timestamp_ms)
+        return await self._scan_for_time(in_memory, timestamp_ms, up_to)
 
-    async def _scan_for_time(self, offset: int | None, timestamp_ms: int) -> TimestampedOffset | None:
+    async def _scan_for_time(
+        self, offset: int | None, timestamp_ms: int, up_to: Offset
+    ) -> TimestampedOffset | None:
         if offset is None:
             return None
         place = Offset(offset)
-        while (place := max(place, self._log.start_offset)) < self._log.durable_offset:
+        while (place := max(place, self._log.start_offset)) < min(up_to, self._log.end_offset):
             try:
-                piece = await self.read(place, _SCAN_BYTES)
+                piece = await self.read(place, _SCAN_BYTES, up_to)
             except OffsetOutOfRange:
                 continue  # it was trimmed meanwhile: go on where the log begins now
             for batch in iter_batches(await piece.load()):
@@ -223,6 +238,8 @@ class LogReader:
                     found := _first_at(batch, timestamp_ms, self._log.start_offset)
                 ):
                     return found
+            if piece.next_offset <= place:
+                return None  # a truncation took the rest
             place = piece.next_offset
         return None
 
@@ -231,7 +248,7 @@ class LogReader:
         first = self._log.tail.first_offset
         if first is None or offset < first:
             for segment, _ in self._segments_from(offset):
-                if segment.base >= self._files_limit():
+                if segment.base >= self._files_limit(self._log.end_offset):
                     break
                 while not segment.ready:
                     await self._fulfil(segment)
@@ -245,7 +262,7 @@ class LogReader:
     async def _locate_in(self, segment: Segment, offset: Offset) -> tuple[int, int, Offset] | None:
         index, file = segment.index, segment.file
         assert index is not None and file is not None
-        limit = self._files_limit()
+        limit = self._files_limit(self._log.end_offset)
         for span in range(index.span_of(offset), len(index)):
             position, size = index.positions[span], index.positions[span + 1] - index.positions[span]
             extent = FileExtent(

@@ -3,7 +3,8 @@
 A segment is past its time when its greatest timestamp is; one record of the future keeps its segment, and
 so everything after it. Where no record carries a timestamp (-1) the segment's last write counts, or the start
 of the process if that came later. Time comes from a clock that does not jump. When nothing is left but
-expired data the log is trimmed to its end, and the newest segment goes as well.
+expired data the log is trimmed to its end, and the newest segment goes as well. A segment stays while one of
+its records is not final: a truncation may still take that record back.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class SegmentFacts:
 
 
 def plan_retention(
-    segments: Sequence[SegmentFacts], config: LogConfig, *, now_ms: int, start: Offset, end: Offset
+    segments: Sequence[SegmentFacts], config: LogConfig, *, now_ms: int, start: Offset, final_before: Offset
 ) -> Offset | None:
     """The offset to trim to, or None. `segments` are all of them, oldest first."""
     oldest_ms = now_ms - config.retention_ms if config.retention_ms != NO_LIMIT else NO_TIMESTAMP
@@ -47,10 +48,10 @@ def plan_retention(
         # By size a segment goes only if what is left still fills the bound, and never the newest.
         oversize = excess >= segment.bytes > 0 and place < len(segments) - 1
         empty = not segment.bytes and place < len(segments) - 1
-        if not (expired or oversize or empty):
+        if not (expired or oversize or empty) or segment.next_base > final_before:
             break
         excess -= segment.bytes
-        trim_to = Offset(max(trim_to, min(segment.next_base, end)))
+        trim_to = Offset(max(trim_to, segment.next_base))
     return trim_to if trim_to > start else None
 
 

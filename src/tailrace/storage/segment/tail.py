@@ -98,14 +98,14 @@ class Tail:
         self.bytes -= gone
         return gone
 
-    def read(self, offset: int, *, bytes_max: int, durable: int) -> Slice:
-        """Whole batches from the one that holds `offset`, all of them durable."""
+    def read(self, offset: int, *, bytes_max: int, up_to: int) -> Slice:
+        """Whole batches below `up_to` from the one that holds `offset`; an empty slice goes on at `up_to`."""
         extents: list[MemoryExtent] = []
         parts: list[memoryview] = []
         size = joined = 0
         for place in range(self._place(offset), len(self._entries)):
             batch = self._entries[place].batch
-            if batch.next_offset > durable or (size and size + batch.size > bytes_max):
+            if batch.next_offset > up_to or (size and size + batch.size > bytes_max):
                 break
             if parts and joined + batch.size > _JOINED_BYTES_MAX:
                 extents.append(MemoryExtent(parts, joined))
@@ -114,8 +114,9 @@ class Tail:
             joined += batch.size
             size += batch.size
             offset = batch.next_offset
-        if parts:
-            extents.append(MemoryExtent(parts, joined))
+        if not parts:
+            return Slice(Offset(max(offset, up_to)), (), 0)
+        extents.append(MemoryExtent(parts, joined))
         return Slice(Offset(offset), extents, size)
 
     def _place(self, offset: int) -> int:

@@ -1,4 +1,7 @@
-"""A history: lives of one data directory, the random work in each, and how each one ends."""
+"""A history: lives of one data directory, the random work in each, and how each one ends.
+
+Logs are read as clients read them: through a partition, which decides what is visible.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVarTuple, Unpack
 from uuid import UUID
 
-from tailrace.model import BrokerError, Epoch, LogDamaged, Offset, PartitionId, StorageError
+from tailrace.broker.configs import topic_settings
+from tailrace.broker.counters import TopicCounters
+from tailrace.broker.partition import Partition
+from tailrace.broker.ports import PartitionRecord
+from tailrace.model import BrokerError, BrokerId, Epoch, LogDamaged, Offset, PartitionId, StorageError
 from tailrace.records import build_batch, iter_batches, read_batch
 from tailrace.storage import COMMIT, OS, Fsync, LogConfig
 from tailrace.storage.segment import DirectoryConfig, SegmentLog, SegmentStorage
@@ -23,6 +30,7 @@ from tailrace.testing.simulation import Crash, SimulatedClock, SimulatedDisk, Si
 
 _Ts = TypeVarTuple("_Ts")
 
+_NODE = BrokerId(1)
 _JOURNAL_FILE = 16 * 1024
 _LARGE = 900
 _PARTITIONS_MAX = 3
@@ -70,6 +78,7 @@ class History:
         )
         self.counts: collections.Counter[str] = collections.Counter()
         self.loop: SimulatedLoop | None = None
+        self._partitions: dict[SegmentLog, Partition] = {}  # of this life
         self.last_round: list[Entry] = []
         self.flipped = ""
         self._config = self._choose_config()
@@ -178,7 +187,8 @@ class History:
             self.disk, "sim", config=self._config, clock=SimulatedClock(self.loop), rng=self.rng
         )
         await storage.start()
-        found = {log.partition_id: await _content(log) for log in storage.logs()}
+        self._partitions = {log: self._open_partition(log) for log in storage.logs()}
+        found = {log.partition_id: await _content(each) for log, each in self._partitions.items()}
         self.counts["recoveries"] += 1
         self._check_damage(storage)
         self._check_found(found)
@@ -192,6 +202,27 @@ class History:
             raise Wrong(f"strays: {names}")
         self._listen(storage)
         return storage
+
+    def _open_partition(self, log: SegmentLog) -> Partition:
+        """The partition that owns a log, and moves its watermark from now on."""
+        assert self.loop is not None
+        partition = Partition(
+            f"topic-{log.partition_id.topic_id.int}",
+            log.partition_id,
+            PartitionRecord(
+                index=log.partition_id.partition,
+                leader=_NODE,
+                leader_epoch=Epoch(self.disk.life),
+                replicas=(_NODE,),
+                isr=(_NODE,),
+            ),
+            node_id=_NODE,
+            settings=topic_settings({}, {}),
+            clock=SimulatedClock(self.loop),
+            counters=TopicCounters(),
+        )
+        partition.open(log)
+        return partition
 
     def _check_found(self, found: dict[PartitionId, Content]) -> None:
         """Everything acknowledged is there. A flip in the very last round cannot be told from a torn one."""
@@ -340,7 +371,11 @@ class History:
         else:
             self._topics += 1
             partition_id = PartitionId(UUID(int=self._topics), 0)
-        await self._quietly(storage.create, partition_id, self._log_config(partition_id))
+        await self._quietly(self._create_log, storage, partition_id)
+
+    async def _create_log(self, storage: SegmentStorage, partition_id: PartitionId) -> None:
+        log = await storage.create(partition_id, self._log_config(partition_id))
+        self._partitions[log] = self._open_partition(log)
 
     def _log_config(self, partition_id: PartitionId) -> LogConfig:
         return LogConfig(
@@ -414,15 +449,18 @@ class History:
 
     async def _check_served(self, log: SegmentLog) -> None:
         """What is read while others write is what was acknowledged."""
+        partition = self._partitions.get(log)
+        if partition is None:
+            return  # its creation is durable, and not known to its creator yet
         expected = self.oracle.partitions[log.partition_id]
         wanted = next(iter(expected.states()))
         unsettled = expected.acknowledged  # entries from here on may come true while it is read
         if log.uncleanable:
             raise Wrong(f"{log}: compaction set {log.uncleanable} aside as damaged")
-        if wanted is not None and log.durable_offset > wanted.end:
-            raise Wrong(f"{log} shows what is not durable: {wanted.end} is")
+        if wanted is not None and partition.high_watermark > wanted.end:
+            raise Wrong(f"{partition} shows up to {partition.high_watermark}: only {wanted.end} is durable")
         try:
-            content = await _content(log)
+            content = await _content(partition)
         except LogDamaged as error:
             raise Wrong(f"damage where there is none: {error}") from error
         except (BrokerError, StorageError):
@@ -449,14 +487,14 @@ class History:
         self.flipped = path
 
 
-async def _content(log: SegmentLog) -> Content:
-    """Everything that a reader can get out of a log."""
-    start = log.start_offset
-    offset, end, batches = start, log.durable_offset, {}
-    while offset < min(end, log.durable_offset):  # which a truncation may bring back meanwhile
-        piece = await log.read(offset, bytes_max=1500)
-        if piece.next_offset <= offset < log.durable_offset:
-            raise Wrong(f"{log}: a read at {offset} leads nowhere")
+async def _content(partition: Partition) -> Content:
+    """Everything that a reader can get out of a partition."""
+    start = partition.start_offset
+    offset, end, batches = start, partition.high_watermark, {}
+    while offset < min(end, partition.high_watermark):  # which a truncation may bring back meanwhile
+        piece = await partition.read(offset, bytes_max=1500)
+        if piece.next_offset <= offset < partition.high_watermark:
+            raise Wrong(f"{partition}: a read at {offset} leads nowhere")
         for batch in iter_batches(await piece.load()):
             batches[int(batch.base_offset)] = bytes(batch.data)
         offset = piece.next_offset

@@ -194,7 +194,7 @@ async def read_contents(path: Path, config: DirectoryConfig) -> Contents:
 async def read_held(log: SegmentLog, offset: int) -> Held | None:
     """The batch at an offset; None if reading says that it is damaged."""
     try:
-        piece = await log.read(Offset(offset), bytes_max=1)
+        piece = await log.read(Offset(offset), bytes_max=1, up_to=log.durable_offset)
         batches = list(iter_batches(await piece.load()))
     except LogDamaged:
         return None

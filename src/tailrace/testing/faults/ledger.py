@@ -222,7 +222,7 @@ async def read_batches(log: PartitionLog) -> list[Batch]:
     batches: list[Batch] = []
     offset = log.start_offset
     while offset < log.durable_offset:
-        piece = await log.read(offset, bytes_max=_READ_BYTES)
+        piece = await log.read(offset, bytes_max=_READ_BYTES, up_to=log.durable_offset)
         assert piece.next_offset > offset, f"a read at {offset} goes on at {piece.next_offset}"
         batches += iter_batches(await piece.load())
         offset = piece.next_offset

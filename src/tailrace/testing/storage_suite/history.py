@@ -148,20 +148,23 @@ class History:
         self.batches.append(expected)
         return expected
 
-    async def read(self, offset: int, *, bytes_max: int = _BYTES_MAX) -> Slice:
-        """Read as a caller does, at once or else waiting; checks that nothing is shown too early."""
-        found = self.log.read_nowait(Offset(offset), bytes_max=bytes_max)
+    async def read(self, offset: int, *, bytes_max: int = _BYTES_MAX, up_to: int | None = None) -> Slice:
+        """Read as a caller does, at once or else waiting; checks that nothing from `up_to` on is shown.
+
+        Without `up_to` the limit is the durable end.
+        """
+        limit = self.log.durable_offset if up_to is None else Offset(up_to)
+        found = self.log.read_nowait(Offset(offset), bytes_max=bytes_max, up_to=limit)
         if found is None:
-            found = await self.log.read(Offset(offset), bytes_max=bytes_max)
-        durable = self.log.durable_offset
-        assert found.next_offset <= durable, (
-            f"a read from {offset} shows batches up to {found.next_offset}, and only {durable} is durable"
+            found = await self.log.read(Offset(offset), bytes_max=bytes_max, up_to=limit)
+        assert found.next_offset <= max(limit, offset), (
+            f"a read from {offset} up to {limit} shows batches up to {found.next_offset}"
         )
         return found
 
-    async def check_read(self, offset: int, *, bytes_max: int = _BYTES_MAX) -> int:
+    async def check_read(self, offset: int, *, bytes_max: int = _BYTES_MAX, up_to: int | None = None) -> int:
         """Read, and compare what comes with what must; returns the offset to go on at."""
-        found = await self.read(offset, bytes_max=bytes_max)
+        found = await self.read(offset, bytes_max=bytes_max, up_to=up_to)
         await self.check_slice(found, offset, bytes_max=bytes_max)
         return found.next_offset
 
@@ -169,7 +172,7 @@ class History:
         """Whole batches, the right ones, as they were written, and not too many."""
         data = await load_extents(found)
         batches = list(iter_batches(data))
-        assert batches, f"a read from {offset} found nothing, below the durable end"
+        assert batches, f"a read from {offset} found nothing, below its limit"
         assert len(batches) == 1 or len(data) <= bytes_max, (
             f"a read of {bytes_max} bytes from {offset} found {len(batches)} batches, {len(data)} bytes"
         )

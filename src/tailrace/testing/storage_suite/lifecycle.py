@@ -147,9 +147,9 @@ async def _check_refuses(log: PartitionLog, what: str) -> None:
     with refused(StorageError, f"append to {what}"):
         log.append(batch, leader_epoch=Epoch(9))
     with refused(StorageError, f"read_nowait of {what}"):
-        log.read_nowait(log.start_offset, bytes_max=100)
+        log.read_nowait(log.start_offset, bytes_max=100, up_to=log.end_offset)
     with refused(StorageError, f"read of {what}"):
-        await log.read(log.start_offset, bytes_max=100)
+        await log.read(log.start_offset, bytes_max=100, up_to=log.end_offset)
     with refused(StorageError, f"wait_durable on {what}"):
         await log.wait_durable(Offset(log.end_offset + 1))
     with refused(StorageError, f"truncate of {what}"):
@@ -157,4 +157,4 @@ async def _check_refuses(log: PartitionLog, what: str) -> None:
     with refused(StorageError, f"trim of {what}"):
         await log.trim(log.start_offset)
     with refused(StorageError, f"find_timestamp in {what}"):
-        await log.find_timestamp(0)
+        await log.find_timestamp(0, up_to=log.end_offset)

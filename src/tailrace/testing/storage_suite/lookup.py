@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tailrace.model import Offset
 from tailrace.records import Compression
 from tailrace.testing.storage_suite.history import Draft, History
 from tailrace.testing.storage_suite.stage import Cases, Stage
@@ -17,7 +18,7 @@ class LookupCases(Cases):
     def test_an_empty_log_has_no_time(self, tmp_path: Path) -> None:
         async def scenario(stage: Stage) -> None:
             history = await stage.create()
-            found = await history.log.find_timestamp(0)
+            found = await history.log.find_timestamp(0, up_to=history.log.durable_offset)
             assert found is None, f"an empty log has {found}"
 
         self.run(tmp_path, scenario)
@@ -56,6 +57,15 @@ class LookupCases(Cases):
 
         self.run(tmp_path, scenario)
 
+    def test_nothing_from_the_limit_on_is_found(self, tmp_path: Path) -> None:
+        async def scenario(stage: Stage) -> None:
+            history = await stage.create()
+            times = await _fill(history, stage.clock.now_ms())
+            for batch in history.batches:
+                await _check_lookup(history, times, up_to=batch.base_offset)
+
+        self.run(tmp_path, scenario)
+
     def test_append_time_is_every_records_time(self, tmp_path: Path) -> None:
         async def scenario(stage: Stage) -> None:
             history = await stage.create()
@@ -78,14 +88,20 @@ async def _fill(history: History, now_ms: int, *, compression: Compression = Com
     return times
 
 
-async def _check_lookup(history: History, times: list[int]) -> None:
-    """`times` holds the timestamp of every offset from 0 on."""
+async def _check_lookup(history: History, times: list[int], *, up_to: int | None = None) -> None:
+    """`times` holds the timestamp of every offset from 0 on; without `up_to` the durable end is the limit."""
     start = history.log.start_offset
+    limit = history.log.durable_offset if up_to is None else Offset(up_to)
     for target in sorted({0, *times, *(time + 1 for time in times), *(time - 1 for time in times)}):
         wanted = next(
-            ((offset, time) for offset, time in enumerate(times) if time >= target and offset >= start), None
+            (
+                (offset, time)
+                for offset, time in enumerate(times[:limit])
+                if time >= target and offset >= start
+            ),
+            None,
         )
-        found = await history.log.find_timestamp(target)
+        found = await history.log.find_timestamp(target, up_to=limit)
         assert found == wanted, (
-            f"the first record at or after {target}, from offset {start}, is {wanted}: not {found}"
+            f"the first record at or after {target}, from offset {start} to {limit}, is {wanted}: not {found}"
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tailrace.model import Offset, OffsetOutOfRange
 from tailrace.testing.storage_suite.history import History, load_extents
-from tailrace.testing.storage_suite.stage import Cases, Stage, refused
+from tailrace.testing.storage_suite.stage import Cases, Stage
 
 _READERS = 4
 _WRITES = 120
@@ -60,8 +60,9 @@ class ReadCases(Cases):
             history = await stage.create()
             await history.fill(3, 4, 5, 6)
             for offset in range(history.log.durable_offset + 1):
-                waited = await history.log.read(Offset(offset), bytes_max=400)
-                at_once = history.log.read_nowait(Offset(offset), bytes_max=400)
+                end = history.log.durable_offset
+                waited = await history.log.read(Offset(offset), bytes_max=400, up_to=end)
+                at_once = history.log.read_nowait(Offset(offset), bytes_max=400, up_to=end)
                 if at_once is not None:
                     assert await load_extents(at_once) == await load_extents(waited), (
                         f"they differ at {offset}"
@@ -96,11 +97,36 @@ class ReadCases(Cases):
             await history.fill(5, 5, 5)
             await history.trim(7)
             for offset in (-1, 0, 4, 6, 16, 1 << 40):
-                with refused(OffsetOutOfRange, f"read_nowait at {offset} of 7 to 15"):
-                    if history.log.read_nowait(Offset(offset), bytes_max=100) is None:
-                        raise OffsetOutOfRange(Offset(offset), start=Offset(7), end=Offset(15))
-                with refused(OffsetOutOfRange, f"read at {offset} of 7 to 15"):
-                    await history.log.read(Offset(offset), bytes_max=100)
+                for up_to in (Offset(10), Offset(15)):
+                    await _check_out_of_range(history, offset, up_to)
+
+        self.run(tmp_path, scenario)
+
+    def test_a_read_shows_only_what_lies_below_its_limit(self, tmp_path: Path) -> None:
+        async def scenario(stage: Stage) -> None:
+            history = await stage.create()
+            await history.fill(5, 1, 3, 40, 2)
+            limits = [0, *(batch.next_offset for batch in history.batches)]
+            for up_to in limits:
+                for offset in range(up_to):
+                    await history.check_read(offset, up_to=up_to)
+                    await history.check_read(offset, bytes_max=1, up_to=up_to)
+                for offset in range(up_to, history.log.end_offset + 1):
+                    await _check_empty(history, offset, up_to=up_to)
+
+        self.run(tmp_path, scenario)
+
+    def test_a_read_with_the_log_end_as_its_limit_shows_what_is_not_durable_yet(self, tmp_path: Path) -> None:
+        async def scenario(stage: Stage) -> None:
+            history = await stage.create()
+            await history.fill(2, 2)
+            for _ in range(20):
+                history.append(history.draft(3))
+                offset = 0
+                while offset < history.log.end_offset:
+                    offset = await history.check_read(offset, up_to=history.log.end_offset)
+            await history.wait_durable()
+            await history.check()
 
         self.run(tmp_path, scenario)
 
@@ -124,6 +150,35 @@ class ReadCases(Cases):
                 )
 
         self.run(tmp_path, scenario)
+
+
+async def _check_out_of_range(history: History, offset: int, up_to: Offset) -> None:
+    """The offset does not exist, whatever the limit; the error tells what the reader may see."""
+    for name in ("read_nowait", "read"):
+        try:
+            if name == "read":
+                await history.log.read(Offset(offset), bytes_max=100, up_to=up_to)
+            elif history.log.read_nowait(Offset(offset), bytes_max=100, up_to=up_to) is None:
+                continue  # the engine would have to look: `read` tells
+        except OffsetOutOfRange as error:
+            named = (error.start, error.end)
+            assert named == (7, up_to), f"{name} at {offset} up to {up_to} tells of {named}, not (7, {up_to})"
+        else:
+            raise AssertionError(f"{name} at {offset} of 7 to 15 must be refused with OffsetOutOfRange")
+
+
+async def _check_empty(history: History, offset: int, *, up_to: int) -> None:
+    try:
+        found = await history.read(offset, up_to=up_to)
+    except OffsetOutOfRange as error:
+        end = history.log.end_offset
+        raise AssertionError(
+            f"a read at {offset} up to {up_to} is refused, and the log ends at {end}"
+        ) from error
+    assert found.size == 0, f"a read at {offset} up to {up_to} found {found.size} bytes"
+    assert found.next_offset == offset, (
+        f"an empty read at {offset} up to {up_to} goes on at {found.next_offset}"
+    )
 
 
 async def _read_along(history: History, *, bytes_max: int) -> bytes:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from tailrace.model import OffsetOutOfRange
+from tailrace.model import LogBusy, Offset, OffsetOutOfRange
 from tailrace.storage.api import NO_LIMIT, LogConfig
 from tailrace.testing.storage_suite.history import History
 from tailrace.testing.storage_suite.stage import FIRST, Cases, Stage, refused
@@ -63,6 +64,43 @@ class RetentionCases(Cases):
         async def scenario(stage: Stage) -> None:
             history = await stage.create(config=self._config(retention_bytes=4000))
             await _fill(history, 40)
+            await stage.maintain()
+            _check_moved(history, at_most=history.batches[-1].base_offset)
+            await _check_rest(history)
+
+        self.run(tmp_path, scenario)
+
+    def test_old_batches_that_are_not_final_stay(self, tmp_path: Path) -> None:
+        async def scenario(stage: Stage) -> None:
+            history = await stage.create(config=self._config(retention_ms=_HOUR_MS))
+            await _fill(history, 10)
+            history.log.final_before = lambda: Offset(4)
+            stage.clock.advance(2 * _HOUR_MS)
+            await stage.maintain()
+            start = history.log.start_offset
+            assert start <= 4, f"records are final below 4, and retention moved the start to {start}"
+            await history.check()
+            history.log.final_before = lambda: history.log.end_offset
+            await stage.maintain()
+            _check_moved(history, at_most=10)
+
+        self.run(tmp_path, scenario)
+
+    def test_surplus_bytes_that_are_not_final_stay(self, tmp_path: Path) -> None:
+        """An engine that has no room for more may refuse appends, with LogBusy."""
+
+        async def scenario(stage: Stage) -> None:
+            history = await stage.create(config=self._config(retention_bytes=4000))
+            history.log.final_before = lambda: Offset(0)
+            with suppress(LogBusy):
+                await _fill(history, 40)
+            await history.wait_durable()
+            await stage.maintain()
+            start = history.log.start_offset
+            assert start == 0, f"no record is final, and retention moved the start to {start}"
+            await history.check()
+            history.log.final_before = lambda: history.log.end_offset
+            await _fill(history, 20)
             await stage.maintain()
             _check_moved(history, at_most=history.batches[-1].base_offset)
             await _check_rest(history)

@@ -6,11 +6,45 @@ import asyncio
 from pathlib import Path
 
 from tailrace.model import Offset, StorageError
+from tailrace.storage.api import PartitionLog
 from tailrace.testing.storage_suite.stage import Cases, Stage, refused
 
 
 class WaitCases(Cases):
-    """wait_durable: for what was appended, and for what may come."""
+    """wait_durable: for what was appended, and for what may come; and on_change, which comes first."""
+
+    def test_the_owner_hears_of_a_move_before_those_who_wait(self, tmp_path: Path) -> None:
+        async def scenario(stage: Stage) -> None:
+            history = await stage.create()
+            owner = _Owner(history.log)
+            for _ in range(10):
+                end = Offset(history.log.end_offset + 2)
+                waiter = _Waiter(owner)
+                history.log.tell_durable(end, waiter)
+                history.append(history.draft(2))
+                await history.wait_durable()
+                assert waiter.heard is not None, f"a waiter for offset {end} was not told"
+                assert waiter.heard >= end, (
+                    f"a waiter for offset {end} was told while the owner knew of {waiter.heard}"
+                )
+
+        self.run(tmp_path, scenario)
+
+    def test_the_owner_hears_of_a_truncation_in_the_same_step(self, tmp_path: Path) -> None:
+        async def scenario(stage: Stage) -> None:
+            history = await stage.create()
+            await history.fill(3, 3, 3, 3)
+            owner = _Owner(history.log)
+            cutting = asyncio.ensure_future(history.truncate(6))
+            while not cutting.done():
+                await asyncio.sleep(0)
+                durable = history.log.durable_offset
+                assert owner.heard == durable, (
+                    f"the durable end is {durable}, the owner knows of {owner.heard}"
+                )
+            await cutting
+
+        self.run(tmp_path, scenario)
 
     def test_waiting_for_what_is_durable_returns(self, tmp_path: Path) -> None:
         async def scenario(stage: Stage) -> None:
@@ -83,3 +117,32 @@ class WaitCases(Cases):
                 await waiter
 
         self.run(tmp_path, scenario)
+
+
+class _Owner:
+    """What the owner of a log knows of its durable end."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        self._log = log
+        self.heard = log.durable_offset
+        log.on_change = self._hear
+
+    def _hear(self) -> None:
+        self.heard = self._log.durable_offset
+
+
+class _Waiter:
+    """Notes what the owner knew when it was told."""
+
+    def __init__(self, owner: _Owner) -> None:
+        self._owner = owner
+        self.heard: Offset | None = None
+
+    def done(self) -> bool:
+        return self.heard is not None
+
+    def set_result(self, _: None) -> None:
+        self.heard = self._owner.heard
+
+    def set_exception(self, error: Exception) -> None:
+        raise error

@@ -126,7 +126,7 @@ class Stage:
 
     async def records(self, topic: str = "t", index: int = 0) -> list[Record]:
         partition = self.partition(topic, index)
-        await partition.wait_durable(partition.end_offset)
+        await partition.wait_acknowledged(partition.end_offset)
         found: list[Record] = []
         offset = partition.start_offset
         while offset < partition.high_watermark:

@@ -45,7 +45,7 @@ def test_its_own_task_delivers_in_time(play: Play) -> None:
     async def scenario(stage: Stage) -> None:
         await stage.topic()
         await stage.put(b"soon", delay_ms=30)
-        delivered = stage.partition().wait_durable(Offset(1))
+        delivered = stage.partition().wait_acknowledged(Offset(1))
         stage.clock.advance(30)  # the task waits for as long by the machine's clock
         await delivered
         assert await stage.values() == [b"soon"]
@@ -58,7 +58,7 @@ def test_a_message_due_earlier_than_the_others_wakes_the_task(play: Play) -> Non
         await stage.topic()
         await stage.put(b"in a day", delay_ms=86_400_000)
         await stage.put(b"now", delay_ms=1)
-        delivered = stage.partition().wait_durable(Offset(1))
+        delivered = stage.partition().wait_acknowledged(Offset(1))
         stage.clock.advance(1)
         await delivered
         assert await stage.values() == [b"now"]
@@ -270,7 +270,7 @@ def test_a_message_counts_also_if_nobody_waits_for_it_any_more(play: Play) -> No
         putting.cancel()
         await asyncio.wait({putting})
         place = stage.partition(DELAYED_TOPIC)
-        await place.wait_durable(place.end_offset)
+        await place.wait_acknowledged(place.end_offset)
         await stage.advance(5)
         assert await stage.values() == [b"first", b"abandoned"]
 

@@ -118,7 +118,7 @@ def test_others_messages_behind_an_intent_are_not_taken_for_moved(play: Play) ->
         partition = stage.partition()
         foreign = [("_delayed_id", b"another-0-0"), ("_delayed_id", None), ("other", id_.encode())]
         sent = stage.publisher.publish(partition, [NewMessage(b"k", b"foreign", foreign)])
-        await partition.wait_durable(sent.end_offset)
+        await partition.wait_acknowledged(sent.end_offset)
         await stage.restart()
         await stage.move()
         assert await stage.values() == [b"foreign", b"mine"]
@@ -319,7 +319,7 @@ def test_the_task_goes_on_after_the_disk_was_full(play: Play, caplog: pytest.Log
         stage.clock.advance(1)
         stage.delayed.tick()
         await tried.wait()
-        delivered = stage.partition().wait_durable(Offset(1))
+        delivered = stage.partition().wait_acknowledged(Offset(1))
         await asyncio.sleep(0)
         stage.delayed.tick()
         await delivered

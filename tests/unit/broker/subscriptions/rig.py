@@ -67,11 +67,11 @@ class HeldLog(MemoryLog):
     def settle(self) -> None:
         """What was held back becomes durable, and what comes after it."""
         self._durable = None
+        self.on_change()
         told, self._told = self._told, []
         for _, waiter in told:
             if not waiter.done():
                 waiter.set_result(None)
-        self.on_change()
 
     def append(self, batch: Batch, *, leader_epoch: int | None = None) -> Offset:
         if self.refusal is not None:
@@ -84,12 +84,10 @@ class HeldLog(MemoryLog):
         else:
             self._told.append((end, waiter))
 
-    def read_nowait(self, offset: Offset, *, bytes_max: int) -> Slice:
+    def read_nowait(self, offset: Offset, *, bytes_max: int, up_to: Offset) -> Slice:
         if self.damage is not None:
             raise self.damage
-        if self._durable is not None and offset >= self._durable:
-            return Slice(offset, (), 0)
-        return super().read_nowait(offset, bytes_max=bytes_max)
+        return super().read_nowait(offset, bytes_max=bytes_max, up_to=up_to)
 
 
 class HeldStorage(MemoryStorage):
@@ -227,7 +225,7 @@ class Rig:
         published = self.broker.publisher.publish(
             place, [NewMessage(key, value, carried) for value in values]
         )
-        await place.wait_durable(published.end_offset)
+        await place.wait_acknowledged(published.end_offset)
         return published.base_offset
 
     async def publish_keys(self, *pairs: tuple[bytes, bytes]) -> None:

@@ -193,7 +193,7 @@ def test_a_letter_whose_topic_is_deleted_meanwhile_is_written_to_the_next_one(tm
         ann = rig.join(work)
         await rig.publish(b"a")
         await rig.wait_until(lambda: ann.has(1))
-        waited = Partition.wait_durable
+        waited = Partition.wait_acknowledged
         with pytest.MonkeyPatch.context() as patched:
 
             async def wait(partition: Partition, end: Offset) -> None:
@@ -205,7 +205,7 @@ def test_a_letter_whose_topic_is_deleted_meanwhile_is_written_to_the_next_one(tm
                     await log.wait_durable(Offset(end + 1))
                 await waited(partition, end)
 
-            patched.setattr(Partition, "wait_durable", wait)
+            patched.setattr(Partition, "wait_acknowledged", wait)
             ann.nack(0)
             await dead(rig, work, 1)
         assert len(await rig.broker.subscriptions.dead_letters("work", 9)) == 1

@@ -345,7 +345,7 @@ def test_cursors_that_a_crash_left_behind_are_not_taken_for_a_new_one_s(tmp_path
         assert cursors is not None
         for partition in cursors.partitions:
             appended = partition.append(read_batch(build_batch([(rig.clock.now_ms(), key, delta, ())])))
-            await partition.wait_durable(appended.end_offset)
+            await partition.wait_acknowledged(appended.end_offset)
 
     async def second(rig: Rig) -> None:
         await rig.subscribe()

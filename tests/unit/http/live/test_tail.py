@@ -173,7 +173,7 @@ def test_large_records_are_not_dropped_before_anybody_could_take_them() -> None:
             for _ in range(40):
                 rig.publish(b"x" * 200_000)
             partition = rig.broker.leader(TOPIC, 0)
-            await partition.wait_durable(partition.end_offset)
+            await partition.wait_acknowledged(partition.end_offset)
             (ring,) = rig.tails.rings
             assert ring.turn(), "the rest is for the next turns"
             assert ring.dropped == 0
@@ -210,7 +210,7 @@ def test_a_partition_that_is_added_counts_for_one_that_waits_for_a_slow_ring() -
             hold(rig)
             rig.publish(*[b"x"] * 10)
             partition = rig.broker.leader(TOPIC, 0)
-            await partition.wait_durable(partition.end_offset)
+            await partition.wait_acknowledged(partition.end_offset)
             with watch(rig) as tail:
                 await rig.broker.topics.add_partitions(TOPIC, 2)
                 rig.publish(*[b"x"] * 20, partition=1)
@@ -274,7 +274,7 @@ def test_a_mistake_in_the_ring_is_not_met_again(
             (ring,) = rig.tails.rings
             rig.publish(b"y")
             partition = rig.broker.leader(TOPIC, 0)
-            await partition.wait_durable(partition.end_offset)
+            await partition.wait_acknowledged(partition.end_offset)
             assert not ring.turn()
             assert len(partition.waiters) == 0
 

@@ -131,7 +131,7 @@ class World:
         count = BURST if self.random.random() < 0.05 else self.random.randint(1, 40)
         values = [HAY if offset % NEEDLE_EVERY else NEEDLE for offset in range(begin, begin + count)]
         self.rig.publish(*values, partition=partition.index, topic=self.topic.name)
-        await partition.wait_durable(partition.end_offset)
+        await partition.wait_acknowledged(partition.end_offset)
 
     async def turn(self) -> None:
         if self.ring is not None:

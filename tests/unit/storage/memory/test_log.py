@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.model import BrokerError, Epoch, Offset, OffsetOutOfRange, PartitionId, StorageError
+from tailrace.model import BrokerError, Epoch, LogBusy, Offset, OffsetOutOfRange, PartitionId, StorageError
 from tailrace.records import Batch, build_batch, iter_batches, read_batch
 from tailrace.storage import LogConfig, PartitionLog
 from tailrace.storage.api import Extent
@@ -47,7 +47,7 @@ class Writer:
         return batch
 
     def read(self, offset: int, *, bytes_max: int = 1 << 30) -> list[Batch]:
-        found = self.log.read_nowait(Offset(offset), bytes_max=bytes_max)
+        found = self.log.read_nowait(Offset(offset), bytes_max=bytes_max, up_to=self.log.durable_offset)
         return [batch for extent in found.extents for batch in iter_batches(extent.load_nowait() or b"")]
 
     def bases(self) -> list[int]:
@@ -262,7 +262,7 @@ def test_truncating_in_a_gap_ends_the_log_there() -> None:
         writer.log.append(follower_batch(writer, base_offset, count=5))
     run(writer.log.truncate(Offset(7)))
     assert writer.log.end_offset == 7
-    found = writer.log.read_nowait(Offset(6), bytes_max=100)
+    found = writer.log.read_nowait(Offset(6), bytes_max=100, up_to=writer.log.durable_offset)
     assert (found.size, found.next_offset) == (0, 7)
     assert writer.append().base_offset == 7
     assert writer.bases() == [0, 7]
@@ -272,7 +272,7 @@ def test_a_large_batch_is_handed_out_without_a_copy() -> None:
     writer = Writer()
     data = data_of(writer.clock, 1, value_bytes=100_000)
     writer.log.append(read_batch(data), leader_epoch=EPOCH)
-    (extent,) = writer.log.read_nowait(Offset(0), bytes_max=1).extents
+    (extent,) = writer.log.read_nowait(Offset(0), bytes_max=1, up_to=writer.log.durable_offset).extents
     view = extent.load_nowait()
     assert view is not None
     assert view.obj is data
@@ -282,7 +282,7 @@ def test_small_batches_share_an_extent() -> None:
     writer = Writer()
     for value_bytes in (100, 100, 100, 50_000, 100, 100):
         writer.append(value_bytes=value_bytes)
-    found = writer.log.read_nowait(Offset(0), bytes_max=1 << 20)
+    found = writer.log.read_nowait(Offset(0), bytes_max=1 << 20, up_to=writer.log.durable_offset)
     assert len(found.extents) == 3
     assert sum(extent.size for extent in found.extents) == found.size
 
@@ -290,7 +290,7 @@ def test_small_batches_share_an_extent() -> None:
 def test_readers_cannot_write() -> None:
     writer = Writer()
     writer.append()
-    (extent,) = writer.log.read_nowait(Offset(0), bytes_max=1).extents
+    (extent,) = writer.log.read_nowait(Offset(0), bytes_max=1, up_to=writer.log.durable_offset).extents
     view = extent.load_nowait()
     assert view is not None
     assert view.readonly
@@ -301,7 +301,7 @@ def test_a_small_batch_does_not_pin_a_large_buffer() -> None:
     data = data_of(writer.clock, 1)
     frame = bytearray(data) + bytearray(1 << 20)
     writer.log.append(read_batch(frame), leader_epoch=EPOCH)
-    (extent,) = writer.log.read_nowait(Offset(0), bytes_max=1).extents
+    (extent,) = writer.log.read_nowait(Offset(0), bytes_max=1, up_to=writer.log.durable_offset).extents
     view = extent.load_nowait()
     assert view is not None
     assert view.obj is not frame
@@ -312,7 +312,7 @@ def test_a_slice_outlives_eviction_and_closing() -> None:
     writer = Writer(LogConfig(memory_messages_max=2))
     writer.append(value_bytes=50_000)
     writer.append()
-    found = writer.log.read_nowait(Offset(0), bytes_max=1 << 20)
+    found = writer.log.read_nowait(Offset(0), bytes_max=1 << 20, up_to=writer.log.durable_offset)
     for _ in range(5):
         writer.append()
     run(writer.log.close())
@@ -351,7 +351,9 @@ def test_a_lookup_by_time_takes_turns() -> None:
             writer.log.append(read_batch(bytearray(data)), leader_epoch=EPOCH)
         writer.clock.advance(1)
         writer.append()
-        lookup = asyncio.create_task(writer.log.find_timestamp(writer.clock.now_ms()))
+        lookup = asyncio.create_task(
+            writer.log.find_timestamp(writer.clock.now_ms(), up_to=writer.log.durable_offset)
+        )
         await asyncio.sleep(0)
         assert not lookup.done()
         assert await lookup == (5000, writer.clock.now_ms())
@@ -441,7 +443,7 @@ def test_generated_histories_match_a_list(steps: list[tuple[str, int]]) -> None:
             for offset in range(start, end):
                 wanted = [base for base, following in model if following > offset]
                 assert [batch.base_offset for batch in writer.read(offset)] == wanted
-                one = log.read_nowait(Offset(offset), bytes_max=0)
+                one = log.read_nowait(Offset(offset), bytes_max=0, up_to=log.durable_offset)
                 assert len(one.extents) == min(1, len(wanted))
 
     run(scenario())
@@ -449,3 +451,70 @@ def test_generated_histories_match_a_list(steps: list[tuple[str, int]]) -> None:
 
 def count_of(writer: Writer, model: list[tuple[int, int]]) -> int:
     return sum(following - base for base, following in model)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        LogConfig(retention_ms=-1, memory_messages_max=3),
+        LogConfig(retention_ms=-1, memory_bytes_max=3 * len(data_of(FakeClock(), 1))),
+    ],
+    ids=["by count", "by size"],
+)
+def test_a_ring_that_is_full_of_what_is_not_final_takes_no_more(limits: LogConfig) -> None:
+    writer = Writer(limits)
+    final = 0
+    writer.log.final_before = lambda: Offset(final)
+    for _ in range(3):
+        writer.append()
+    with pytest.raises(LogBusy):
+        writer.append()
+    assert (writer.log.start_offset, writer.log.end_offset, len(writer.bases())) == (0, 3, 3)
+    final = 2
+    for _ in range(2):
+        writer.append()
+    assert writer.bases() == [2, 3, 4]
+    with pytest.raises(LogBusy):
+        writer.append()
+    writer.log.configure(LogConfig(retention_ms=-1, memory_messages_max=1))
+    assert writer.bases() == [2, 3, 4]
+    final = 5
+    writer.append()
+    assert writer.bases() == [5]
+
+
+def test_what_is_not_final_does_not_expire() -> None:
+    writer = Writer(LogConfig(memory_ttl_ms=1000))
+    final = 1
+    writer.log.final_before = lambda: Offset(final)
+    for _ in range(3):
+        writer.append()
+    writer.clock.advance(1001)
+    writer.append()
+    assert writer.bases() == [1, 2, 3]
+    run(writer.log.evict())
+    assert writer.bases() == [1, 2, 3]
+    final = 4
+    run(writer.log.evict())
+    assert writer.bases() == [3]
+
+
+def test_a_read_ends_at_its_limit() -> None:
+    writer = Writer()
+    for count in (2, 3, 4):
+        writer.append(count)
+    for offset, up_to, bases, next_offset in (
+        (0, 0, [], 0),
+        (0, 2, [0], 2),
+        (1, 5, [0, 2], 5),
+        (4, 2, [], 4),
+        (9, 5, [], 9),
+        (0, 9, [0, 2, 5], 9),
+    ):
+        found = writer.log.read_nowait(Offset(offset), bytes_max=1 << 20, up_to=Offset(up_to))
+        data = b"".join(extent.load_nowait() or b"" for extent in found.extents)
+        assert [batch.base_offset for batch in iter_batches(data)] == bases
+        assert found.next_offset == next_offset
+    with pytest.raises(OffsetOutOfRange) as refused:
+        writer.log.read_nowait(Offset(10), bytes_max=1, up_to=Offset(5))
+    assert (refused.value.start, refused.value.end) == (0, 5)

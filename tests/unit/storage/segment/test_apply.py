@@ -114,7 +114,7 @@ async def append(log: SegmentLog, count: int, *, epoch: int = 0) -> None:
 
 async def read(log: SegmentLog, offset: int) -> tuple[int, int]:
     """Offset and epoch of the batch at `offset`."""
-    data = await (await log.read(Offset(offset), bytes_max=1)).load()
+    data = await (await log.read(Offset(offset), bytes_max=1, up_to=log.durable_offset)).load()
     found = next(iter_batches(data))
     return found.base_offset, found.leader_epoch
 
@@ -230,7 +230,7 @@ def test_what_a_truncation_took_is_no_damage_to_who_found_it_before() -> None:
 
     async def scenario(disk: HeldDisk, storage: SegmentStorage, log: SegmentLog) -> None:
         await fill(storage, log)
-        found = await log.read(Offset(36), bytes_max=1 << 20)
+        found = await log.read(Offset(36), bytes_max=1 << 20, up_to=log.durable_offset)
         assert await read(log, 3) == (3, 0)
         assert not log.segments[30].ready
         await log.truncate(Offset(37))
@@ -255,7 +255,7 @@ def test_segments_that_a_truncation_is_removing_are_not_missed() -> None:
         await log.truncate(Offset(23))
         await removing.reached.wait()
         opening = disk.hold("open", "10.index")
-        reader = asyncio.create_task(log.read(Offset(21), bytes_max=100))
+        reader = asyncio.create_task(log.read(Offset(21), bytes_max=100, up_to=log.durable_offset))
         await opening.reached.wait()
         removing.release()
         await storage.wait_applied()

@@ -420,7 +420,10 @@ def test_without_room_in_its_segment_a_large_batch_stays_in_the_journal() -> Non
         log.append(batch, leader_epoch=Epoch(0))
         await log.wait_durable(Offset(1))
         assert bytes(batch.data) in stage.journal(synced=True)
-        assert bytes(await (await log.read(Offset(0), bytes_max=1)).load()) == batch.data
+        assert (
+            bytes(await (await log.read(Offset(0), bytes_max=1, up_to=log.durable_offset)).load())
+            == batch.data
+        )
         stage.disk.capacity_bytes = None
         await stage.storage.wait_applied()
         assert stage.disk.content(stage.segment_path(log))[: batch.size] == batch.data

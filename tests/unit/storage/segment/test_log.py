@@ -6,7 +6,7 @@ import asyncio
 import random
 import signal
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import FrameType
 from uuid import UUID
@@ -106,7 +106,7 @@ async def offsets(log: SegmentLog, start: int = 0) -> list[tuple[int, int]]:
     """Offset and epoch of every batch, read one at a time."""
     found, place = [], Offset(start)
     while place < log.durable_offset:
-        piece = await log.read(place, bytes_max=1)
+        piece = await log.read(place, bytes_max=1, up_to=log.durable_offset)
         found += [(int(b.base_offset), int(b.leader_epoch)) for b in iter_batches(await piece.load())]
         assert piece.next_offset > place, f"a read at {place} leads nowhere"
         place = piece.next_offset
@@ -269,7 +269,7 @@ def test_a_closed_log_refuses_and_stays_closed() -> None:
         with pytest.raises(StorageError, match="closed"):
             log.append(batch(), leader_epoch=Epoch(0))
         with pytest.raises(StorageError, match="closed"):
-            await log.read(Offset(0), bytes_max=10)
+            await log.read(Offset(0), bytes_max=10, up_to=log.durable_offset)
         with pytest.raises(StorageError, match="closed"):
             await log.wait_durable(Offset(2))
 
@@ -334,20 +334,61 @@ def test_waiters_that_gave_up_are_forgotten() -> None:
 # ---- reading
 
 
-def test_nothing_is_read_before_it_is_durable() -> None:
+def test_a_limit_decides_whether_what_is_not_durable_is_read() -> None:
     async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
         await append(log, 2)
         log.append(batch(), leader_epoch=Epoch(0))
-        found = log.read_nowait(Offset(2), bytes_max=100)
-        assert found is not None
-        assert (found.size, found.next_offset) == (0, 2)
-        with pytest.raises(OffsetOutOfRange):
-            log.read_nowait(Offset(3), bytes_max=100)
-        whole = log.read_nowait(Offset(0), bytes_max=10_000)
-        assert whole is not None
-        assert whole.next_offset == 2
+        assert (log.durable_offset, log.end_offset) == (2, 3)
+        for offset, up_to, size, next_offset in (
+            (2, 2, 0, 2),
+            (3, 2, 0, 3),
+            (0, 2, 2 * batch().size, 2),
+            (2, 3, batch().size, 3),
+            (0, 3, 3 * batch().size, 3),
+            (3, 3, 0, 3),
+        ):
+            found = log.read_nowait(Offset(offset), bytes_max=10_000, up_to=Offset(up_to))
+            assert found is not None
+            assert (found.size, found.next_offset) == (size, next_offset)
+        with pytest.raises(OffsetOutOfRange) as refused:
+            log.read_nowait(Offset(4), bytes_max=100, up_to=log.durable_offset)
+        assert (refused.value.start, refused.value.end) == (0, 2)
 
     play(scenario)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_cold_read_that_races_with_a_truncation_shows_nothing_that_is_not_durable(seed: int) -> None:
+    """The limit was said of other batches than those that take the offsets below it."""
+
+    async def fill(storage: SegmentStorage, log: SegmentLog) -> None:
+        await append(log, 20)
+        await storage.close()
+
+    async def race(storage: SegmentStorage, log: SegmentLog) -> None:
+        async def cut() -> None:
+            await log.truncate(Offset(8))
+            for _ in range(12):
+                log.append(batch(), leader_epoch=Epoch(1))
+
+        async def read(offset: int) -> None:
+            try:
+                piece = await log.read(Offset(offset), bytes_max=1 << 20, up_to=Offset(20))
+                shown = list(iter_batches(await piece.load()))
+            except (LogTruncated, OffsetOutOfRange):
+                return
+            assert all(each.leader_epoch == 0 or each.next_offset <= log.durable_offset for each in shown)
+
+        async def find() -> None:
+            with suppress(LogTruncated):
+                found = await log.find_timestamp(1, up_to=Offset(20))
+                assert found is None or found.offset < log.durable_offset
+
+        await asyncio.gather(cut(), *(read(offset) for offset in (4, 8, 9, 15)), find())
+
+    disk = play(fill, config=NO_TAIL, log_config=LogConfig(segment_bytes=300), seed=seed)
+    disk.kill()
+    play(race, config=NO_TAIL, disk=disk)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -374,7 +415,7 @@ def test_hot_and_cold_reads_agree(seed: int) -> None:
 
 
 async def raw(log: SegmentLog, offset: int, *, bytes_max: int) -> bytes:
-    return await (await log.read(Offset(offset), bytes_max=bytes_max)).load()
+    return await (await log.read(Offset(offset), bytes_max=bytes_max, up_to=log.durable_offset)).load()
 
 
 def test_a_gap_that_a_truncation_left_at_the_end_leads_to_the_end() -> None:
@@ -387,9 +428,9 @@ def test_a_gap_that_a_truncation_left_at_the_end_leads_to_the_end() -> None:
         for settle in (False, True):
             if settle:
                 await storage.checkpoint()
-            found = await log.read(Offset(5), bytes_max=100)
+            found = await log.read(Offset(5), bytes_max=100, up_to=log.durable_offset)
             assert (found.size, found.next_offset) == (0, 7)
-            assert await asyncio.wait_for(log.find_timestamp(1 << 40), 10) is None
+            assert await asyncio.wait_for(log.find_timestamp(1 << 40, up_to=log.durable_offset), 10) is None
         await append(log, 1)
         assert [o for o, _ in await offsets(log)] == [0, 7]
 
@@ -436,7 +477,7 @@ def test_a_time_is_found_while_batches_leave_memory(seed: int) -> None:
             made = read_batch(build_batch([(timestamp, None, bytes(900), ())]))
             log.append(made, leader_epoch=Epoch(0))
         await log.wait_durable(Offset(18))
-        assert await log.find_timestamp(5) == (12, 5)
+        assert await log.find_timestamp(5, up_to=log.durable_offset) == (12, 5)
 
     config = DirectoryConfig(
         journal_file_bytes=256 * 1024,
@@ -463,7 +504,7 @@ def test_a_cold_read_that_races_with_a_trim_is_answered(seed: int) -> None:
     async def race(storage: SegmentStorage, log: SegmentLog) -> None:
         async def read() -> None:
             try:
-                await (await log.read(Offset(0), bytes_max=10)).load()
+                await (await log.read(Offset(0), bytes_max=10, up_to=log.durable_offset)).load()
             except OffsetOutOfRange:
                 return
 
@@ -490,7 +531,11 @@ def test_a_time_that_is_looked_up_beside_a_trim_is_found_in_what_is_left(seed: i
                 await storage.wait_applied()
 
         (late, early), _ = await asyncio.gather(
-            asyncio.gather(log.find_timestamp(25), log.find_timestamp(0)), trim()
+            asyncio.gather(
+                log.find_timestamp(25, up_to=log.durable_offset),
+                log.find_timestamp(0, up_to=log.durable_offset),
+            ),
+            trim(),
         )
         assert late == (25, 25)
         assert early is not None and early.offset == early.timestamp_ms <= 14
@@ -572,7 +617,7 @@ def test_what_a_truncation_took_is_not_read_before_it_is_applied() -> None:
             await log.wait_durable(Offset(13))
             for start in range(5, 13):
                 assert await offsets(log, start) == [(12, 1)]
-            assert await log.find_timestamp(6) == (12, 12)
+            assert await log.find_timestamp(6, up_to=log.durable_offset) == (12, 12)
 
     play(scenario, config=NO_TAIL, log_config=LogConfig(index_interval_bytes=100))
 
@@ -590,8 +635,8 @@ def test_a_time_is_not_looked_up_among_what_a_truncation_took() -> None:
             for timestamp in (51, 52, 53):
                 log.append(read_batch(build_batch([(timestamp, None, b"", ())])), leader_epoch=Epoch(1))
             await log.wait_durable(Offset(3))
-            assert await log.find_timestamp(40) == (0, 51)
-            assert await log.find_timestamp(60) is None
+            assert await log.find_timestamp(40, up_to=log.durable_offset) == (0, 51)
+            assert await log.find_timestamp(60, up_to=log.durable_offset) is None
 
     play(scenario, config=NO_TAIL, log_config=LogConfig(segment_bytes=600, index_interval_bytes=100))
 
@@ -616,7 +661,7 @@ async def replayed(log: SegmentLog) -> ProducerStates:
     """The producers as the visible batches make them."""
     producers, place = ProducerStates(), log.start_offset
     while place < log.durable_offset:
-        piece = await log.read(place, bytes_max=1 << 20)
+        piece = await log.read(place, bytes_max=1 << 20, up_to=log.durable_offset)
         for each in iter_batches(await piece.load()):
             producers.apply(each)
         place = piece.next_offset

@@ -57,7 +57,7 @@ async def append(log: SegmentLog, count: int, *, epoch: int = 0) -> list[bytes]:
 async def read_all(log: SegmentLog, *, bytes_max: int, start: int = 0) -> list[bytes]:
     found, place = [], Offset(start)
     while place < log.durable_offset:
-        piece = await log.read(place, bytes_max=bytes_max)
+        piece = await log.read(place, bytes_max=bytes_max, up_to=log.durable_offset)
         found += [bytes(batch.data) for batch in iter_batches(await piece.load())]
         assert piece.next_offset > place, f"a read at {place} leads nowhere"
         place = piece.next_offset

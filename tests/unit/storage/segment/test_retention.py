@@ -35,7 +35,7 @@ def plan(
     retention_ms: int = NO_LIMIT,
     retention_bytes: int = NO_LIMIT,
     start: int = 0,
-    end: int | None = None,
+    final_before: int | None = None,
 ) -> int | None:
     """Segments of ten offsets each, 100 bytes long, with these greatest timestamps."""
     facts = [
@@ -48,8 +48,8 @@ def plan(
         for place, max_timestamp in enumerate(times)
     ]
     config = LogConfig(retention_ms=retention_ms, retention_bytes=retention_bytes)
-    last = 10 * len(times) if end is None else end
-    return plan_retention(facts, config, now_ms=NOW_MS, start=Offset(start), end=Offset(last))
+    final = Offset(10 * len(times) if final_before is None else final_before)
+    return plan_retention(facts, config, now_ms=NOW_MS, start=Offset(start), final_before=final)
 
 
 OLD, EDGE, FRESH, FUTURE = NOW_MS - 501, NOW_MS - 500, NOW_MS - 499, NOW_MS + 10**9
@@ -109,11 +109,18 @@ def test_what_compaction_emptied_goes_but_not_the_newest() -> None:
     assert plan([FUTURE, NO_TIMESTAMP, FUTURE], sizes=[100, 0, 100]) is None
 
 
-def test_the_start_never_moves_back_nor_past_the_end() -> None:
+def test_the_start_never_moves_back() -> None:
     assert plan([OLD, FRESH], retention_ms=500, start=10) is None
     assert plan([OLD, FRESH], retention_ms=500, start=15) is None
     assert plan([OLD, FRESH], retention_ms=500, start=5) == 10
-    assert plan([OLD, OLD], retention_ms=500, end=13) == 13
+
+
+def test_a_segment_stays_while_one_of_its_records_is_not_final() -> None:
+    assert plan([OLD, OLD], retention_ms=500, final_before=20) == 20
+    assert plan([OLD, OLD], retention_ms=500, final_before=19) == 10
+    assert plan([OLD, OLD], retention_ms=500, final_before=9) is None
+    assert plan([FRESH] * 4, retention_bytes=100, final_before=19) == 10
+    assert plan([NO_TIMESTAMP] * 3, sizes=[0, 0, 0], final_before=10) == 10
 
 
 # ---- through the engine
@@ -174,7 +181,7 @@ class Rig:
         found: list[int] = []
         place = self.log.start_offset
         while place < self.log.durable_offset:
-            piece = await self.log.read(place, bytes_max=1 << 20)
+            piece = await self.log.read(place, bytes_max=1 << 20, up_to=self.log.durable_offset)
             found += [batch.base_offset for batch in iter_batches(await piece.load())]
             place = piece.next_offset
         return found
@@ -202,7 +209,20 @@ def test_expired_segments_go_and_the_start_moves() -> None:
         assert rig.log.start_offset == rig.segments()[0] == 3
         assert await rig.offsets() == list(range(3, 11))
         with pytest.raises(OffsetOutOfRange):
-            await rig.log.read(Offset(2), bytes_max=1)
+            await rig.log.read(Offset(2), bytes_max=1, up_to=rig.log.durable_offset)
+
+    play(scenario)
+
+
+def test_expired_segments_stay_until_they_are_final() -> None:
+    async def scenario() -> None:
+        rig = await Rig().open()
+        await rig.fill(7)
+        rig.clock.advance(HOUR_MS + 1)
+        for final_before, start in ((2, 0), (4, 3), (6, 6), (7, 7)):
+            rig.log.final_before = lambda final=final_before: Offset(final)
+            await rig.maintain()
+            assert rig.log.start_offset == start
 
     play(scenario)
 

@@ -99,7 +99,7 @@ async def append(log: SegmentLog, count: int = 1, *, size: int = 50) -> None:
 async def count_of(log: SegmentLog) -> int:
     count, place = 0, log.start_offset
     while place < log.durable_offset:
-        piece = await log.read(place, bytes_max=1 << 20)
+        piece = await log.read(place, bytes_max=1 << 20, up_to=log.durable_offset)
         count += len(list(iter_batches(await piece.load())))
         place = piece.next_offset
     return count
@@ -547,7 +547,7 @@ def test_a_failed_sync_ends_the_directory() -> None:
             with pytest.raises(StorageError):
                 call()
         with pytest.raises(StorageError):
-            await log.read(Offset(0), bytes_max=100)
+            await log.read(Offset(0), bytes_max=100, up_to=log.durable_offset)
         for refused in (storage.create(partition(6), LOG), storage.maintain(), storage.delete(partition(1))):
             with pytest.raises(StorageError):
                 await refused
@@ -688,7 +688,7 @@ def test_a_segment_that_the_disk_cannot_read_is_told_of_and_ends_nothing(
         for suffix in ("log", "index"):
             break_segments(monkeypatch, "_read", suffix, errno.EIO)
         with pytest.raises(LogDamaged, match="cannot be read: Input/output error"):
-            await log.read(Offset(0), bytes_max=1)
+            await log.read(Offset(0), bytes_max=1, up_to=log.durable_offset)
         await storage.maintain()
         assert storage.directory.failure is None
         await append(log, 1)

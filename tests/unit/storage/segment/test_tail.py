@@ -38,7 +38,7 @@ def tail_of(entries: list[Append]) -> Tail:
     return tail
 
 
-def expected(entries: list[Append], offset: int, *, bytes_max: int, durable: int) -> list[Batch]:
+def expected(entries: list[Append], offset: int, *, bytes_max: int, up_to: int) -> list[Batch]:
     """What a read must give, found one batch after the other."""
     wanted: list[Batch] = []
     for entry in entries:
@@ -46,7 +46,7 @@ def expected(entries: list[Append], offset: int, *, bytes_max: int, durable: int
         if batch.next_offset <= offset:
             continue
         size = sum(known.size for known in wanted)
-        if batch.next_offset > durable or (wanted and size + batch.size > bytes_max):
+        if batch.next_offset > up_to or (wanted and size + batch.size > bytes_max):
             break
         wanted.append(batch)
     return wanted
@@ -56,11 +56,11 @@ def expected(entries: list[Append], offset: int, *, bytes_max: int, durable: int
 def test_a_read_is_that_of_a_plain_list(made: list[tuple[int, int, int]], data: st.DataObject) -> None:
     entries = entries_of(made)
     tail = tail_of(entries)
-    durable = data.draw(st.sampled_from([entry.batch.next_offset for entry in entries]))
-    offset = data.draw(st.integers(entries[0].batch.base_offset, durable - 1))
+    up_to = data.draw(st.sampled_from([entry.batch.next_offset for entry in entries]))
+    offset = data.draw(st.integers(entries[0].batch.base_offset, up_to - 1))
     bytes_max = data.draw(st.one_of(st.integers(-1, 2000), st.integers(0, 200_000)))
-    wanted = expected(entries, offset, bytes_max=bytes_max, durable=durable)
-    found = tail.read(offset, bytes_max=bytes_max, durable=durable)
+    wanted = expected(entries, offset, bytes_max=bytes_max, up_to=up_to)
+    found = tail.read(offset, bytes_max=bytes_max, up_to=up_to)
     loaded = asyncio.run(found.load())
     assert loaded == b"".join(batch.data for batch in wanted)
     assert len(loaded) == found.size == sum(extent.size for extent in found.extents)
@@ -71,13 +71,13 @@ def test_a_read_is_that_of_a_plain_list(made: list[tuple[int, int, int]], data: 
 
 def test_small_batches_are_joined_and_large_ones_are_not_copied() -> None:
     entries = entries_of([(1, 0, 100), (1, 0, 100), (1, 0, 90_000), (1, 0, 100)])
-    found = tail_of(entries).read(0, bytes_max=1 << 20, durable=4)
+    found = tail_of(entries).read(0, bytes_max=1 << 20, up_to=4)
     assert [len(list(iter_batches(extent.load_nowait() or b""))) for extent in found.extents] == [2, 1, 1]
     assert found.extents[1].load_nowait() is entries[2].batch.data
 
 
 def test_an_extent_loads_the_same_bytes_again() -> None:
-    (extent,) = tail_of(entries_of([(1, 0, 10)] * 3)).read(0, bytes_max=1 << 20, durable=3).extents
+    (extent,) = tail_of(entries_of([(1, 0, 10)] * 3)).read(0, bytes_max=1 << 20, up_to=3).extents
     first = extent.load_nowait()
     extent.release()
     assert first is not None
@@ -134,13 +134,13 @@ def test_an_empty_tail() -> None:
     assert tail.evict(100, 100) == 0
     tail.truncate(0)
     assert tail.entries_from(5) == []
-    found = tail.read(5, bytes_max=100, durable=9)
-    assert (list(found.extents), found.size, found.next_offset) == ([], 0, 5)
+    found = tail.read(5, bytes_max=100, up_to=9)
+    assert (list(found.extents), found.size, found.next_offset) == ([], 0, 9)
 
 
-@pytest.mark.parametrize("durable", [0, 1, 2])
-def test_nothing_is_read_past_the_durable_end(durable: int) -> None:
-    found = tail_of(entries_of([(3, 0, 10)])).read(0, bytes_max=1000, durable=durable)
+@pytest.mark.parametrize("up_to", [0, 1, 2])
+def test_nothing_is_read_past_the_limit(up_to: int) -> None:
+    found = tail_of(entries_of([(3, 0, 10)])).read(0, bytes_max=1000, up_to=up_to)
     assert (list(found.extents), found.size) == ([], 0)
 
 

@@ -119,7 +119,7 @@ class Rig:
         found: list[Batch] = []
         offset = self.log.start_offset
         while offset < self.log.durable_offset:
-            piece = await self.log.read(offset, bytes_max=700)
+            piece = await self.log.read(offset, bytes_max=700, up_to=self.log.durable_offset)
             assert piece.next_offset > offset, f"a read at {offset} does not get on"
             found += iter_batches(await piece.load())
             offset = piece.next_offset
@@ -162,13 +162,15 @@ class Rig:
         """By every offset and every time, in gaps too, the right record is found."""
         batches, found = await self.batches(), await self.found()
         for offset in range(self.log.start_offset, self.log.durable_offset):
-            piece = await self.log.read(Offset(offset), bytes_max=1)
+            piece = await self.log.read(Offset(offset), bytes_max=1, up_to=self.log.durable_offset)
             wanted = next((batch for batch in batches if batch.next_offset > offset), None)
             assert await piece.load() == (bytes(wanted.data) if wanted else b"")
             assert piece.next_offset == (wanted.next_offset if wanted else self.log.durable_offset)
         for timestamp in {stored.timestamp for stored in self.history}:
             later = [(stored.offset, stored.timestamp) for stored in found if stored.timestamp >= timestamp]
-            assert await self.log.find_timestamp(timestamp) == (later[0] if later else None)
+            assert await self.log.find_timestamp(timestamp, up_to=self.log.durable_offset) == (
+                later[0] if later else None
+            )
 
     def sealed(self, found: Iterable[Stored]) -> list[Stored]:
         """Those that lie in segments which compaction may rewrite."""

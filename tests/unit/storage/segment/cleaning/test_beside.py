@@ -26,7 +26,9 @@ def test_a_reader_keeps_the_bytes_that_it_found() -> None:
     async def scenario() -> None:
         rig = await Rig(directory=replace(DIRECTORY, tail_bytes_max=0, index_cache_bytes=0)).open()
         await rig.fill((b"k", b"%d" % n * 100) for n in range(12))
-        slices: list[Slice] = [await rig.log.read(Offset(n), bytes_max=1) for n in range(12)]
+        slices: list[Slice] = [
+            await rig.log.read(Offset(n), bytes_max=1, up_to=rig.log.durable_offset) for n in range(12)
+        ]
         segments = list(rig.log.segments.values())
         before = [Batch(memoryview(await piece.load())).base_offset for piece in slices]
         await rig.compact()
@@ -47,8 +49,8 @@ def test_a_segment_that_the_cache_closed_is_opened_before_its_name_goes() -> Non
 
         async def read_elsewhere(op: str, path: str) -> None:
             if op == "create" and path.endswith(".timeindex.tmp") and not closed:
-                await rig.log.read(Offset(segments[1].base), bytes_max=1)
-                await rig.log.read(Offset(segments[2].base), bytes_max=1)
+                await rig.log.read(Offset(segments[1].base), bytes_max=1, up_to=rig.log.durable_offset)
+                await rig.log.read(Offset(segments[2].base), bytes_max=1, up_to=rig.log.durable_offset)
                 closed.append(not segments[0].ready)
 
         rig.disk.before = read_elsewhere
@@ -67,7 +69,7 @@ def test_a_reader_in_a_gap_misses_nothing_that_leaves_the_tail_meanwhile() -> No
         await rig.compact()
         offsets = await rig.offsets()
         assert 0 < offsets[0] < offsets[-1]
-        reading = asyncio.ensure_future(rig.log.read(Offset(0), bytes_max=1))
+        reading = asyncio.ensure_future(rig.log.read(Offset(0), bytes_max=1, up_to=rig.log.durable_offset))
         await asyncio.sleep(0)
         assert not reading.done()
         assert rig.log.evict_tail(1 << 20) > 0
@@ -213,7 +215,7 @@ def test_a_truncation_in_a_gap_that_compaction_left_begins_a_segment() -> None:
         assert 4 not in rig.log.segments
         await rig.log.truncate(Offset(4))
         assert rig.log.end_offset == 4
-        piece = await rig.log.read(Offset(1), bytes_max=100)
+        piece = await rig.log.read(Offset(1), bytes_max=100, up_to=rig.log.durable_offset)
         assert (piece.next_offset, piece.size) == (4, 0)
         await rig.fill([(b"k", b"again"), (b"j", b"new")])
         assert await rig.offsets() == [4, 5]

@@ -175,3 +175,39 @@ def test_the_header_of_a_remembered_batch_stays_for_its_producer() -> None:
         assert rig.log.producers == before
 
     play(scenario)
+
+
+def test_a_record_that_is_not_final_supersedes_nothing() -> None:
+    async def scenario() -> None:
+        rig = await Rig().open()
+        await rig.fill([(b"k%d" % (n % 3), b"v" * 30) for n in range(30)])
+        for final_before, superseded_below in ((0, 0), (7, 7), (16, 16), (30, 30)):
+            rig.log.final_before = lambda final=final_before: Offset(final)
+            await rig.compact()
+            newest = {key: n for n in range(superseded_below) for key in [n % 3]}
+            kept = [n for n in range(30) if n >= superseded_below or n in newest.values()]
+            sealed = max(rig.log.segments)
+            assert [n for n in await rig.offsets() if n < sealed] == [n for n in kept if n < sealed]
+
+    play(scenario)
+
+
+def test_a_tombstone_that_is_not_final_stays_past_its_time() -> None:
+    async def scenario() -> None:
+        rig = await Rig().open()
+        await rig.fill(
+            [(b"a", b"1"), (b"b", b"1"), (b"a", None), *[(b"c%d" % n, b"v" * 30) for n in range(20)]]
+        )
+        rig.log.final_before = lambda: Offset(2)
+        for _ in range(2):
+            await rig.compact()
+            rig.clock.advance(DELAY_MS + 1)
+        assert (await rig.offsets())[:3] == [0, 1, 2]
+        rig.log.final_before = lambda: rig.log.durable_offset
+        for _ in range(2):
+            await rig.compact()
+            rig.clock.advance(DELAY_MS + 1)
+        await rig.compact()
+        assert (await rig.offsets())[:2] == [1, 3]
+
+    play(scenario)
