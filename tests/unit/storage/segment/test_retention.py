@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from uuid import UUID
 
 import pytest
@@ -220,7 +221,7 @@ def test_expired_segments_stay_until_they_are_final() -> None:
         await rig.fill(7)
         rig.clock.advance(HOUR_MS + 1)
         for final_before, start in ((2, 0), (4, 3), (6, 6), (7, 7)):
-            rig.log.final_before = lambda final=final_before: Offset(final)
+            rig.log.final_before = partial(Offset, final_before)
             await rig.maintain()
             assert rig.log.start_offset == start
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -182,7 +183,7 @@ def test_a_record_that_is_not_final_supersedes_nothing() -> None:
         rig = await Rig().open()
         await rig.fill([(b"k%d" % (n % 3), b"v" * 30) for n in range(30)])
         for final_before, superseded_below in ((0, 0), (7, 7), (16, 16), (30, 30)):
-            rig.log.final_before = lambda final=final_before: Offset(final)
+            rig.log.final_before = partial(Offset, final_before)
             await rig.compact()
             newest = {key: n for n in range(superseded_below) for key in [n % 3]}
             kept = [n for n in range(30) if n >= superseded_below or n in newest.values()]
