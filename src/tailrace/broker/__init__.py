@@ -3,7 +3,7 @@
 `broker`       the gate: what a listener asks first; start and end
 `topics`       the registry: how topics come, change and go; `topic` is one of them
 `placement`    where the partitions of a topic live
-`partition`    one partition: append, wait until durable, read below the high watermark
+`partition`    one partition: append, acknowledge; decides what is visible, and reads below the high watermark
 `waiters`      who wants to be called when a partition moves
 `appending`    records that come without a batch; `publishing` is for messages, with ids and times given here
 `feed`         the records of one partition, one after the other
@@ -16,8 +16,8 @@
 `configs/`     settings of topics and nodes under Kafka's names; `config` is what the broker itself goes by
 `ports`        what is needed of whoever keeps the metadata
 
-Rules: a batch is sequenced without an await (`Partition.append`) and acknowledged when it is durable
-(`acknowledged`). Nothing assumes that this node leads every partition it knows.
+Rules: a batch is sequenced without an await (`Partition.append`) and answered when the partition says so
+(`Partition.acknowledged`). Nothing assumes that this node leads every partition it knows.
 """
 
 from tailrace.broker.broker import Broker, Node

@@ -6,7 +6,7 @@ import asyncio
 import random
 import signal
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
 from uuid import UUID
@@ -27,6 +27,7 @@ from tailrace.model import (
 from tailrace.records import Batch, build_batch, iter_batches, read_batch
 from tailrace.storage import LogConfig, ProducerStates
 from tailrace.storage.segment import DirectoryConfig, SegmentLog, SegmentStorage
+from tailrace.storage.segment.reading import LogReader, Step
 from tailrace.testing.simulation import SimulatedClock, SimulatedDisk, SimulatedLoop
 
 CONFIG = DirectoryConfig(
@@ -357,36 +358,42 @@ def test_a_limit_decides_whether_what_is_not_durable_is_read() -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_a_cold_read_that_races_with_a_truncation_shows_nothing_that_is_not_durable(seed: int) -> None:
+@pytest.mark.parametrize("looks", ["read", "find_timestamp"])
+def test_a_truncation_beside_a_cold_reader_shows_it_nothing_that_is_not_durable(
+    looks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The limit was said of other batches than those that take the offsets below it."""
+    fulfil = LogReader._fulfil
 
     async def fill(storage: SegmentStorage, log: SegmentLog) -> None:
         await append(log, 20)
         await storage.close()
 
     async def race(storage: SegmentStorage, log: SegmentLog) -> None:
-        async def cut() -> None:
-            await log.truncate(Offset(8))
+        async def cut(reader: LogReader, step: Step) -> memoryview | None:
+            """While the reader waits for the disk, other batches take the offsets from 8 on."""
+            monkeypatch.setattr(LogReader, "_fulfil", fulfil)
+            found, is_cut = await fulfil(reader, step), asyncio.Event()
+            log.on_change = is_cut.set
+            cutting.append(asyncio.ensure_future(log.truncate(Offset(8))))
+            await is_cut.wait()
             for _ in range(12):
-                log.append(batch(), leader_epoch=Epoch(1))
+                log.append(batch(offset=5), leader_epoch=Epoch(1))
+            assert (log.durable_offset, log.end_offset) == (8, 20)
+            return found
 
-        async def read(offset: int) -> None:
-            try:
-                piece = await log.read(Offset(offset), bytes_max=1 << 20, up_to=Offset(20))
-                shown = list(iter_batches(await piece.load()))
-            except (LogTruncated, OffsetOutOfRange):
-                return
-            assert all(each.leader_epoch == 0 or each.next_offset <= log.durable_offset for each in shown)
+        cutting: list[asyncio.Future[None]] = []
+        monkeypatch.setattr(LogReader, "_fulfil", cut)
+        if looks == "read":
+            shown = (await log.read(Offset(9), bytes_max=1 << 20, up_to=Offset(20))).next_offset
+        else:
+            found = await log.find_timestamp(5, up_to=Offset(20))
+            shown = Offset(9) if found is None else Offset(found.offset + 1)
+        assert shown <= max(log.durable_offset, 9)
+        await asyncio.gather(*cutting)
+        assert len(cutting) == 1
 
-        async def find() -> None:
-            with suppress(LogTruncated):
-                found = await log.find_timestamp(1, up_to=Offset(20))
-                assert found is None or found.offset < log.durable_offset
-
-        await asyncio.gather(cut(), *(read(offset) for offset in (4, 8, 9, 15)), find())
-
-    disk = play(fill, config=NO_TAIL, log_config=LogConfig(segment_bytes=300), seed=seed)
+    disk = play(fill, config=NO_TAIL, log_config=LogConfig(segment_bytes=1500))  # one of two is cold
     disk.kill()
     play(race, config=NO_TAIL, disk=disk)
 
