@@ -1,6 +1,8 @@
 """The broker: topics, partitions, producers, groups. Free of wire types and sockets; listeners stand on it.
 
-`broker`       the gate: what a listener asks first; start and end
+`gate`         what a listener is given: finds the object that a session asks for, or refuses it
+`broker`       the parts of a node's broker; start and end
+`cluster_view` the cluster as clients are told of it
 `topics`       the registry: how topics come, change and go; `topic` is one of them
 `placement`    where the partitions of a topic live
 `partition`    one partition: append, acknowledge; decides what is visible, and reads below the high watermark
@@ -20,7 +22,8 @@ Rules: a batch is sequenced without an await (`Partition.append`) and answered w
 (`Partition.acknowledged`). Nothing assumes that this node leads every partition it knows.
 """
 
-from tailrace.broker.broker import Broker, Node
+from tailrace.broker.broker import Broker
+from tailrace.broker.cluster_view import ClusterView, Node
 from tailrace.broker.config import BrokerConfig
 from tailrace.broker.counters import Counters, TopicCounters
 from tailrace.broker.partition import UP_TO_HIGH_WATERMARK, Appended, Partition
@@ -35,6 +38,7 @@ __all__ = [
     "Appended",
     "Broker",
     "BrokerConfig",
+    "ClusterView",
     "Counters",
     "MetadataImage",
     "MetadataStore",

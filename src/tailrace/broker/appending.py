@@ -10,8 +10,8 @@ This is how records arrive that no Kafka client has put into batches: by REST, a
   refuses (it is full, or busy) may do so between two of them.
 - What one partition gets becomes one batch, or several where the topic does not take one of that size.
 
-Only `writable_topic` and `Stored.wait_acknowledged` wait. Records that are sent twice are stored twice: they
-have no producer id.
+Only `Stored.wait_acknowledged` waits. A record that is sent twice is stored twice: these records have
+no producer id.
 """
 
 from __future__ import annotations
@@ -23,25 +23,17 @@ from typing import TYPE_CHECKING
 
 from tailrace.broker.configs import TopicSettings
 from tailrace.broker.partition import Partition
-from tailrace.broker.topic import Topic, is_reserved
-from tailrace.model import NO_PRODUCER, BrokerError, ErrorCode, Offset
+from tailrace.broker.topic import Topic
+from tailrace.model import NO_PRODUCER, BrokerError, ErrorCode, Offset, TopicPartition
 from tailrace.records import BatchBuilder, NewRecord, build_batch, read_batch
 
 if TYPE_CHECKING:
-    from tailrace.broker.broker import Broker
+    from tailrace.broker.gate import Access
+    from tailrace.broker.publishing import Publisher  # which has its batches built here
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 SEQUENCE_MAX = (1 << 31) - 1  # followed by 0
-
-
-async def writable_topic(broker: Broker, name: str) -> Topic:
-    """The topic, made if need be and allowed, as for a Kafka producer."""
-    if is_reserved(name):
-        raise BrokerError(
-            f"{name} is the broker's own: clients may read it", code=ErrorCode.INVALID_TOPIC_EXCEPTION
-        )
-    return broker.topics.get(name) or await broker.topics.auto_create(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +48,14 @@ class Span:
 class Gathering:
     """Records for one topic, until they are appended."""
 
-    __slots__ = ("_broker", "_groups", "_now_ms", "_places", "_topic", "_turn")
+    __slots__ = ("_access", "_groups", "_now_ms", "_places", "_publisher", "_topic", "_turn")
 
-    def __init__(self, broker: Broker, topic: Topic) -> None:
-        self._broker = broker
+    def __init__(self, access: Access, topic: Topic, publisher: Publisher) -> None:
+        """`topic` is one that `access` gave out for writing."""
+        self._access = access
         self._topic = topic
-        self._now_ms = broker.clock.now_ms()
+        self._publisher = publisher
+        self._now_ms = publisher.now_ms()
         self._groups: dict[int, list[NewRecord]] = {}
         self._places: list[tuple[int, int]] = []  # of every record: partition, number in its group
         self._turn: int | None = None  # where records go that neither say nor have a key
@@ -93,7 +87,7 @@ class Gathering:
             raise BrokerError("there is no record to store", code=ErrorCode.INVALID_REQUEST)
         built = []
         for index, records in self._groups.items():
-            partition = self._broker.leader(self._topic.name, index)
+            partition = self._access.writable(TopicPartition(self._topic.name, index))
             stamp_ms = self._now_ms if partition.settings.append_time else None
             built.append((partition, stamp_ms, build_batches(records, partition.settings, stamp_ms=stamp_ms)))
         stored = Stored(self._places)
@@ -105,9 +99,9 @@ class Gathering:
 
     def _choose(self, key: bytes | None) -> int:
         if key is not None:
-            return self._broker.publisher.choose(self._topic, key)
+            return self._publisher.choose(self._topic, key)
         if self._turn is None:
-            self._turn = self._broker.publisher.choose(self._topic, None)
+            self._turn = self._publisher.choose(self._topic, None)
         return self._turn
 
 

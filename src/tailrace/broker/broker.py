@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from uuid import UUID
 
+from tailrace.broker.cluster_view import ClusterView, Node
 from tailrace.broker.config import BrokerConfig
 from tailrace.broker.counters import Counters
 from tailrace.broker.delayed import Delayed
+from tailrace.broker.gate import Gate
 from tailrace.broker.groups import OFFSETS_TOPIC, GroupCoordinator
 from tailrace.broker.internal.topic import InternalTopic
 from tailrace.broker.partition import Partition
@@ -22,9 +23,10 @@ from tailrace.broker.ports import MetadataStore
 from tailrace.broker.producer_ids import ProducerIds
 from tailrace.broker.publishing import Publisher
 from tailrace.broker.subscriptions import CURSORS_TOPIC, Subscriptions
-from tailrace.broker.topic import unknown_partition, unknown_topic
 from tailrace.broker.topics import Topics
-from tailrace.model import BrokerId, StorageError
+from tailrace.model import BrokerId, StorageError, TopicPartition
+from tailrace.model.operation import Operation
+from tailrace.model.session import INTERNAL
 from tailrace.runtime import Clock, Supervisor
 from tailrace.storage.api import StorageEngine
 
@@ -32,16 +34,6 @@ logger = logging.getLogger(__name__)
 
 _CURSORS_PARTITIONS = 4
 _DELAYED_BYTES_MAX = 64 << 20  # of messages that wait, where storage is memory
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """A node of the cluster, as clients are told of it; no host means: the address they connected to."""
-
-    node_id: BrokerId
-    host: str = ""
-    port: int = 0
-    rack: str | None = None
 
 
 class Broker:
@@ -57,14 +49,11 @@ class Broker:
         config: BrokerConfig,
         clock: Clock,
     ) -> None:
-        self.node_id = node_id
-        self.nodes = nodes
-        self.controller_id = min(nodes)
+        self.cluster = ClusterView(node_id=node_id, nodes=nodes, config=config)
         self.config = config
         self.clock = clock
         self.storage = storage
         self.counters = Counters()
-        self.cluster_id = ""  # known once started
         self.topics = Topics(
             node_id=node_id,
             nodes=list(nodes),
@@ -81,7 +70,7 @@ class Broker:
             config=config.groups,
             on_failure=self._fail,
         )
-        self.publisher = Publisher(self.topics, config=config, clock=clock)
+        self.publisher = Publisher(clock=clock)
         self.subscriptions = Subscriptions(
             InternalTopic(self.topics, name=CURSORS_TOPIC, partitions=_CURSORS_PARTITIONS),
             self.topics,
@@ -101,14 +90,16 @@ class Broker:
         self._tasks = Supervisor(self._fail)
         self._deletions: set[asyncio.Task[None]] = set()  # of topics, under way
         self._failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        self.gate = Gate(self)
 
     def __repr__(self) -> str:
-        return f"<Broker {self.node_id} of cluster {self.cluster_id or '?'}, {len(self.topics)} topics>"
+        cluster = self.cluster
+        return f"<Broker {cluster.node_id} of cluster {cluster.cluster_id or '?'}, {len(self.topics)} topics>"
 
     async def start(self) -> None:
         """Serve what the metadata knows, in a new epoch."""
-        image = await self._metadata.begin(self.node_id)
-        self.cluster_id = image.cluster_id
+        image = await self._metadata.begin(self.cluster.node_id)
+        self.cluster.cluster_id = image.cluster_id
         await self.topics.load(image.topics)
         await self.groups.start(topics={topic.name for topic in self.topics})
         self.subscriptions.start()
@@ -129,25 +120,34 @@ class Broker:
             for partition in topic.partitions:
                 partition.close()
 
-    @property
-    def failure(self) -> Exception | None:
-        """What ended this broker, if something did."""
-        return self._failure.result() if self._failure.done() else None
-
     async def wait_failed(self) -> Exception:
         """Return what ended this broker, once something did."""
         return await asyncio.shield(self._failure)
 
+    # What listeners that do not use the gate yet still ask for.
+
+    @property
+    def node_id(self) -> BrokerId:
+        return self.cluster.node_id
+
+    @property
+    def nodes(self) -> Mapping[BrokerId, Node]:
+        return self.cluster.nodes
+
+    @property
+    def controller_id(self) -> BrokerId:
+        return self.cluster.controller_id
+
+    @property
+    def cluster_id(self) -> str:
+        return self.cluster.cluster_id
+
+    @property
+    def failure(self) -> Exception | None:
+        return self.cluster.failure
+
     def leader(self, topic: str, partition: int) -> Partition:
-        """The partition, if this node leads it and holds its log."""
-        known = self.topics.get(topic)
-        if known is None:
-            raise unknown_topic(topic)
-        if not 0 <= partition < len(known.partitions):
-            raise unknown_partition(known, partition)
-        found = known.partitions[partition]
-        found.check_led()
-        return found
+        return self.gate.access(INTERNAL).partition(TopicPartition(topic, partition), Operation.DESCRIBE)
 
     async def delete_topic(self, name: str, *, topic_id: UUID | None = None) -> None:
         """Remove a topic, the offsets that groups committed for it, and its subscriptions.
@@ -188,4 +188,6 @@ class Broker:
     def _fail(self, error: BaseException) -> None:
         if not self._failure.done():
             logger.critical("broker failed: %s", error, exc_info=error)
-            self._failure.set_result(error if isinstance(error, Exception) else RuntimeError(str(error)))
+            failure = error if isinstance(error, Exception) else RuntimeError(str(error))
+            self.cluster.failure = failure
+            self._failure.set_result(failure)

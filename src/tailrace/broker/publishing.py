@@ -11,7 +11,7 @@
   and then none of the call is stored. A log that refuses (it is full, or busy) may do so between two batches:
   whoever sends all of it again, under an id, has none of it twice.
 
-Nothing here waits but `topic`: the caller waits for `Published.end_offset` to be durable.
+Nothing here waits: the caller waits for `Published.end_offset` to be durable.
 """
 
 from __future__ import annotations
@@ -21,11 +21,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 from tailrace.broker.appending import SEQUENCE_MAX, build_batches, check_keys, too_large
-from tailrace.broker.config import BrokerConfig
 from tailrace.broker.configs import TopicSettings
 from tailrace.broker.partition import Partition
-from tailrace.broker.topic import NewTopic, Topic, check_name, unknown_topic
-from tailrace.broker.topics import Topics
+from tailrace.broker.topic import NewTopic, Topic
 from tailrace.model import NO_PRODUCER, BrokerError, ErrorCode, Offset
 from tailrace.records import BatchBuilder, NewRecord, build_batch, iter_batches, read_batch
 from tailrace.runtime import Clock
@@ -39,6 +37,11 @@ _PRODUCER_ID_MAX = (1 << 63) - 1
 _BEHIND_MAX = 1 << 30  # further "behind" than half of all sequences is ahead
 _AHEAD_MS_MAX = 3_600_000
 _ID_DIGITS = 12
+
+
+def published_topic(name: str) -> NewTopic:
+    """The topic that comes to be by being published to: one partition, and the time of arrival."""
+    return NewTopic(name=name, partitions=1, configs={"message.timestamp.type": "LogAppendTime"})
 
 
 class NewMessage(NamedTuple):
@@ -85,24 +88,15 @@ class Published:
 class Publisher:
     """Takes messages for partitions of this node."""
 
-    __slots__ = ("_clock", "_config", "_topics", "_turn")
+    __slots__ = ("_clock", "_turn")
 
-    def __init__(self, topics: Topics, *, config: BrokerConfig, clock: Clock) -> None:
-        self._topics = topics
-        self._config = config
+    def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
         self._turn = 0
 
-    async def topic(self, name: str) -> Topic:
-        """The topic, made if need be and allowed: with one partition, and with the time of arrival."""
-        found = self._topics.get(name)
-        if found is None:
-            found = await self._create(name)
-        if found.internal:
-            raise BrokerError(
-                f"{name} is internal: nobody but the broker writes it", code=ErrorCode.INVALID_TOPIC_EXCEPTION
-            )
-        return found
+    def now_ms(self) -> int:
+        """The time of a message that arrives now."""
+        return self._clock.now_ms()
 
     def choose(self, topic: Topic, key: bytes | None) -> int:
         """The partition for a message: by key as Kafka's own producer chooses, else in turn."""
@@ -143,19 +137,6 @@ class Publisher:
         return self._append(partition, messages, producer_id=producer_id, sequence=sequence)
 
     # ---- inside
-
-    async def _create(self, name: str) -> Topic:
-        check_name(name)
-        if not self._config.auto_create_topics or name.startswith("__"):
-            raise unknown_topic(name)
-        configs = {"message.timestamp.type": "LogAppendTime"}
-        try:
-            return await self._topics.create(NewTopic(name=name, partitions=1, configs=configs))
-        except BrokerError as error:
-            found = self._topics.get(name)
-            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or found is None:
-                raise
-            return found  # somebody else was first
 
     def _append(
         self,

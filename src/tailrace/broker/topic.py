@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from tailrace.broker.configs import TopicSettings
 from tailrace.broker.counters import TopicCounters
@@ -14,6 +15,7 @@ from tailrace.broker.ports import TopicRecord
 from tailrace.model import BrokerError, ErrorCode
 
 _LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_RESERVED = frozenset({"__consumer_offsets", "__transaction_state"})
 _OWN_PREFIX = "__tailrace_"
 
 CLIENT_WRITTEN = frozenset({"__tailrace_pipelines"})
@@ -77,15 +79,23 @@ def check_name(name: str) -> None:
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a topic of this name is the broker's own, or would be."""
-    return name == "__consumer_offsets" or (name.startswith(_OWN_PREFIX) and name not in CLIENT_WRITTEN)
+    """Whether a topic of this name belongs to the broker, which alone creates and writes it."""
+    return name in _RESERVED or (name.startswith(_OWN_PREFIX) and name not in CLIENT_WRITTEN)
 
 
 def check_not_reserved(name: str) -> None:
-    """Whether a topic of this name may be made by somebody else than the broker."""
+    """Raise INVALID_REQUEST for a topic that a client may not create."""
     if is_reserved(name):
         raise BrokerError(
-            f"{name} is the broker's own: it is made when it is needed", code=ErrorCode.INVALID_REQUEST
+            f"{name} belongs to the broker, which creates it when it needs it", code=ErrorCode.INVALID_REQUEST
+        )
+
+
+def check_client_writable(name: str) -> None:
+    """Raise INVALID_TOPIC_EXCEPTION for a topic that a client may not write, on whichever listener."""
+    if is_reserved(name):
+        raise BrokerError(
+            f"{name} belongs to the broker: clients may read it", code=ErrorCode.INVALID_TOPIC_EXCEPTION
         )
 
 
@@ -115,6 +125,10 @@ def check_records_deletable(topic: Topic) -> None:
 
 def unknown_topic(name: str) -> BrokerError:
     return BrokerError(f"topic {name!r} does not exist", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def unknown_topic_id(topic_id: UUID) -> BrokerError:
+    return BrokerError(f"no topic has the id {topic_id}", code=ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 def unknown_partition(topic: Topic, index: int) -> BrokerError:

@@ -33,6 +33,7 @@ from tailrace.broker.topic import (
     check_name,
     check_not_reserved,
     unknown_topic,
+    unknown_topic_id,
 )
 from tailrace.broker.waiters import Waiters
 from tailrace.model import BrokerError, BrokerId, Epoch, ErrorCode, PartitionId, StorageError
@@ -94,12 +95,21 @@ class Topics:
         """Make a topic; with `validate_only` the one that would be made."""
         return await self._change(self._create(new, validate_only=validate_only))
 
-    async def auto_create(self, name: str) -> Topic:
-        """The topic, made if need be and allowed."""
-        check_name(name)
-        if not self._config.auto_create_topics or name.startswith("__"):
-            raise unknown_topic(name)
-        return await self._change(self._get_or_create(name))
+    async def ensure(self, new: NewTopic) -> Topic:
+        """The topic of this name, created as `new` if there is none."""
+        known = self._by_name.get(new.name)
+        return await self._change(self._get_or_create(new)) if known is None else known
+
+    async def auto_create(self, new: NewTopic) -> Topic:
+        """The same for a client that only used the name; UNKNOWN_TOPIC_OR_PARTITION if that creates nothing.
+
+        A node may be set to create no topics by name. Names that begin with __ are never created this way:
+        a typing error must not make a topic that looks like the broker's own.
+        """
+        check_name(new.name)
+        if not self._config.auto_create_topics or new.name.startswith("__"):
+            raise unknown_topic(new.name)
+        return await self.ensure(new)
 
     async def delete(self, name: str, *, topic_id: UUID | None = None) -> None:
         """Remove a topic, only the one of this id if one is given; who reads or writes it is told."""
@@ -215,12 +225,13 @@ class Topics:
         logger.info("topic created: %s %s, %d partitions", new.name, topic.id, len(topic.partitions))
         return topic
 
-    async def _get_or_create(self, name: str) -> Topic:
-        return self._by_name.get(name) or await self._create(NewTopic(name=name))
+    async def _get_or_create(self, new: NewTopic) -> Topic:
+        known = self._by_name.get(new.name)
+        return await self._create(new) if known is None else known
 
     async def _delete(self, name: str, topic_id: UUID | None) -> None:
         if topic_id is not None and topic_id not in self._by_id:  # whoever else has the name by now
-            raise BrokerError(f"no topic has the id {topic_id}", code=ErrorCode.UNKNOWN_TOPIC_ID)
+            raise unknown_topic_id(topic_id)
         topic = self._known(name)
         if topic.internal and name not in CLIENT_WRITTEN:
             raise BrokerError(f"{name} is internal and stays", code=ErrorCode.INVALID_TOPIC_EXCEPTION)

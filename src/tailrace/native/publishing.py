@@ -18,8 +18,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tailrace.broker.partition import ACKS_ALL
-from tailrace.broker.publishing import NewMessage, Published, check_message, id_prefix
+from tailrace.broker.publishing import NewMessage, Published, check_message, id_prefix, published_topic
 from tailrace.model import NO_PRODUCER, BrokerError, ErrorCode
+from tailrace.model.session import INTERNAL
 from tailrace.native.errors import ANSWERABLE, write_refusal
 from tailrace.native.property import LONG_MAX, Properties, number_of, partition_of, refusal, text_of
 from tailrace.wire.native import (
@@ -280,7 +281,8 @@ class Publishing:
         """Make the topic, then go on as if it had been there."""
         protocol = self._protocol
         try:
-            self._put(await protocol.in_time(protocol.broker.publisher.topic(name)), request)
+            access = protocol.broker.gate.access(INTERNAL)
+            self._put(await protocol.in_time(access.writable_topic(published_topic(name))), request)
         except BaseException as error:
             protocol.outlet.give(request.bytes)
             protocol.count(PUBLISH_BATCH if request.count else PUBLISH, error)
@@ -310,7 +312,7 @@ class Publishing:
 
     async def _delay(self, name: str, request: PublishRequest, due_ms: int) -> bytes:
         broker = self._protocol.broker
-        await broker.publisher.topic(name)
+        await broker.gate.access(INTERNAL).writable_topic(published_topic(name))
         message_id = await broker.delayed.put(
             name,
             request.partition,

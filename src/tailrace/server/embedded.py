@@ -189,7 +189,7 @@ class AsyncBroker:
         node = Node(self._config, owns_loop=self._owns_loop)
         await node.start()
         self._node = node
-        self._local = LocalAccess(node.broker)
+        self._local = LocalAccess(node.broker.gate)
         self._loop = asyncio.get_running_loop()
 
     async def close(self) -> None:

@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from tailrace.broker import Broker, NewTopic, Partition
-from tailrace.broker.appending import Gathering, writable_topic
+from tailrace.broker.appending import Gathering
+from tailrace.broker.gate import Gate
+from tailrace.broker.partition import Partition
 from tailrace.broker.reading import visible_records
-from tailrace.model import BrokerError, ErrorCode, Offset
+from tailrace.broker.topic import NewTopic
+from tailrace.model import BrokerError, ErrorCode, Offset, TopicPartition
+from tailrace.model.operation import Operation
+from tailrace.model.session import EMBEDDED
 
 READ_BYTES = 1 << 20
 
@@ -53,8 +57,9 @@ class Span(NamedTuple):
 class LocalAccess:
     """One broker, used from its own loop."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, gate: Gate) -> None:
+        self._access = gate.access(EMBEDDED)
+        self._publisher = gate.publisher
 
     async def produce(
         self,
@@ -67,7 +72,8 @@ class LocalAccess:
         timestamp: int | None,
     ) -> Produced:
         """Append one record and return when it is acknowledged."""
-        gathering = Gathering(self._broker, await writable_topic(self._broker, topic))
+        known = await self._access.writable_topic(NewTopic(name=topic))
+        gathering = Gathering(self._access, known, self._publisher)
         pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
         for name, data in pairs:
             check_bytes(f"header {name!r}", data)
@@ -80,24 +86,22 @@ class LocalAccess:
         from tailrace.server.kind import as_text  # only for those who set something
 
         texts = {key: as_text(given) for key, given in configs.items()}
-        await self._broker.topics.create(NewTopic(name=name, partitions=partitions, configs=texts))
+        await self._access.create_topic(NewTopic(name=name, partitions=partitions, configs=texts))
 
     def plan_read(self, topic: str, *, partition: int | None, offset: int | None) -> list[Span]:
         """What to read; OffsetOutOfRange is told by the read itself."""
-        known = self._broker.topics.get(topic)
-        if known is None:
-            raise BrokerError(f"topic {topic!r} does not exist", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        known = self._access.topic(topic, Operation.READ)
         indexes = range(len(known.partitions)) if partition is None else [partition]
         spans = []
         for index in indexes:
-            found: Partition = self._broker.leader(topic, index)
+            found = self._access.readable(TopicPartition(topic, index))
             start = found.start_offset if offset is None else offset
             spans.append(Span(found, start, found.high_watermark))
         return spans
 
     async def read_piece(self, topic: str, span: Span, offset: int) -> tuple[bytes, int]:
         """Whole batches from `offset` on, and where to go on."""
-        if self._broker.leader(topic, span.partition.index) is not span.partition:
+        if self._access.readable(span.partition.name) is not span.partition:
             raise BrokerError(
                 f"topic {topic!r} was deleted and made anew while it was read",
                 code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tailrace.broker import Appended, Broker, BrokerConfig, NewTopic, Node, Partition, Topic
-from tailrace.broker.appending import SEQUENCE_MAX, Gathering, Span, build_batches, writable_topic
+from tailrace.broker.appending import SEQUENCE_MAX, Gathering, Span, build_batches
 from tailrace.cluster import SqliteMetadata
 from tailrace.model import BrokerError, BrokerId, ErrorCode, LogBusy, Offset
+from tailrace.model.session import EMBEDDED
 from tailrace.records import Batch, NewRecord, Record, iter_batches, read_batch
 from tailrace.storage.memory import MemoryStorage
 from tailrace.testing import FakeClock
@@ -70,7 +71,7 @@ async def records_of(topic: Topic, partition: int = 0) -> list[Record]:
 def test_every_record_is_told_its_place_in_the_order_of_sending() -> None:
     async def scenario(broker: Broker) -> None:
         topic = await topic_of(broker, partitions=3)
-        gathering = Gathering(broker, topic)
+        gathering = gathering_of(broker, topic)
         for number, partition in enumerate([2, 0, 2, 1, 2]):
             gathering.add(None, b"%d" % number, partition=partition)
         assert len(gathering) == 5
@@ -90,7 +91,7 @@ def test_a_key_says_the_partition_and_what_has_none_stays_together() -> None:
         keys = [b"a", b"", b"customer-7"]
         turns = []
         for _ in range(5):
-            gathering = Gathering(broker, topic)
+            gathering = gathering_of(broker, topic)
             for key in [*keys, None, None, None]:
                 gathering.add(key, b"v")
             indexes = [partition for partition, _ in gathering.append().offsets()]
@@ -105,7 +106,7 @@ def test_a_key_says_the_partition_and_what_has_none_stays_together() -> None:
 def test_a_record_is_stored_as_it_was_given() -> None:
     async def scenario(broker: Broker) -> None:
         topic = await topic_of(broker)
-        gathering = Gathering(broker, topic)
+        gathering = gathering_of(broker, topic)
         at = broker.clock.now_ms() - 5
         gathering.add(b"k", None, headers=[("h", b"1"), ("h", None)], timestamp_ms=at)
         gathering.add(None, b"")
@@ -120,7 +121,7 @@ def test_a_record_is_stored_as_it_was_given() -> None:
 def test_where_the_topic_stamps_its_records_theirs_is_the_brokers_time() -> None:
     async def scenario(broker: Broker) -> None:
         topic = await topic_of(broker, message_timestamp_type="LogAppendTime")
-        gathering = Gathering(broker, topic)
+        gathering = gathering_of(broker, topic)
         gathering.add(None, b"v", timestamp_ms=7)
         gathering.append()
         (batch,) = await batches_of(topic)
@@ -133,7 +134,7 @@ def test_where_the_topic_stamps_its_records_theirs_is_the_brokers_time() -> None
 def test_what_is_too_much_for_a_batch_becomes_several_that_follow_each_other() -> None:
     async def scenario(broker: Broker) -> None:
         topic = await topic_of(broker, max_message_bytes="1000")
-        gathering = Gathering(broker, topic)
+        gathering = gathering_of(broker, topic)
         for number in range(50):
             gathering.add(None, b"%d" % number * 30)
         stored = gathering.append()
@@ -147,6 +148,10 @@ def test_what_is_too_much_for_a_batch_becomes_several_that_follow_each_other() -
     play(scenario)
 
 
+def gathering_of(broker: Broker, topic: Topic) -> Gathering:
+    return Gathering(broker.gate.access(EMBEDDED), topic, broker.publisher)
+
+
 def refusal(gathering: Gathering) -> ErrorCode:
     with pytest.raises(BrokerError) as told:
         gathering.append()
@@ -156,7 +161,7 @@ def refusal(gathering: Gathering) -> ErrorCode:
 def test_one_record_that_is_too_large_costs_all_and_none_is_stored() -> None:
     async def scenario(broker: Broker) -> None:
         topic = await topic_of(broker, partitions=2, max_message_bytes="1000")
-        gathering = Gathering(broker, topic)
+        gathering = gathering_of(broker, topic)
         gathering.add(None, b"fine", partition=0)
         gathering.add(None, bytes(1000), partition=1)
         assert refusal(gathering) == ErrorCode.MESSAGE_TOO_LARGE
@@ -168,7 +173,7 @@ def test_one_record_that_is_too_large_costs_all_and_none_is_stored() -> None:
 def test_a_compacted_topic_wants_keys() -> None:
     async def scenario(broker: Broker) -> None:
         topic = await topic_of(broker, cleanup_policy="compact")
-        gathering = Gathering(broker, topic)
+        gathering = gathering_of(broker, topic)
         gathering.add(b"k", b"v")
         gathering.add(None, b"v")
         assert refusal(gathering) == ErrorCode.INVALID_RECORD
@@ -180,14 +185,14 @@ def test_a_compacted_topic_wants_keys() -> None:
 def test_what_cannot_be_is_refused() -> None:
     async def scenario(broker: Broker) -> None:
         topic = await topic_of(broker)
-        assert refusal(Gathering(broker, topic)) == ErrorCode.INVALID_REQUEST
-        gathering = Gathering(broker, topic)
+        assert refusal(gathering_of(broker, topic)) == ErrorCode.INVALID_REQUEST
+        gathering = gathering_of(broker, topic)
         gathering.add(None, b"v", partition=1)
         assert refusal(gathering) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        gathering = Gathering(broker, topic)
+        gathering = gathering_of(broker, topic)
         gathering.add(None, b"v", timestamp_ms=1 << 63)
         assert refusal(gathering) == ErrorCode.INVALID_RECORD
-        gathering = Gathering(broker, topic)
+        gathering = gathering_of(broker, topic)
         gathering.add(None, b"v", headers=[("h", b"")] * 65_537)
         assert refusal(gathering) == ErrorCode.INVALID_RECORD
         assert topic.partitions[0].high_watermark == 0
@@ -203,7 +208,7 @@ def test_a_log_that_is_busy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
             raise LogBusy("much waits")
 
         monkeypatch.setattr(Partition, "append", refuse)
-        gathering = Gathering(broker, topic)
+        gathering = gathering_of(broker, topic)
         gathering.add(None, b"v")
         assert refusal(gathering) == ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
@@ -212,15 +217,15 @@ def test_a_log_that_is_busy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_topic_is_made_as_for_a_kafka_producer() -> None:
     async def scenario(broker: Broker) -> None:
-        topic = await writable_topic(broker, "new")
+        topic = await broker.gate.access(EMBEDDED).writable_topic(NewTopic(name="new"))
         assert len(topic.partitions) == 3
         assert not topic.settings.append_time
-        assert await writable_topic(broker, "new") is topic
-        for name in ("__consumer_offsets", "__tailrace_cursors"):
-            with pytest.raises(BrokerError, match="broker's own"):
-                await writable_topic(broker, name)
+        assert await broker.gate.access(EMBEDDED).writable_topic(NewTopic(name="new")) is topic
+        for name in ("__consumer_offsets", "__transaction_state", "__tailrace_cursors"):
+            with pytest.raises(BrokerError, match="belongs to the broker"):
+                await broker.gate.access(EMBEDDED).writable_topic(NewTopic(name=name))
         with pytest.raises(BrokerError, match="legal topic name"):
-            await writable_topic(broker, "no/slash")
+            await broker.gate.access(EMBEDDED).writable_topic(NewTopic(name="no/slash"))
 
     play(scenario, num_partitions="3")
 
@@ -228,7 +233,7 @@ def test_a_topic_is_made_as_for_a_kafka_producer() -> None:
 def test_no_topic_is_made_where_that_is_forbidden() -> None:
     async def scenario(broker: Broker) -> None:
         with pytest.raises(BrokerError) as told:
-            await writable_topic(broker, "new")
+            await broker.gate.access(EMBEDDED).writable_topic(NewTopic(name="new"))
         assert told.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     play(scenario, auto_create_topics_enable="false")

@@ -17,6 +17,7 @@ from tailrace.broker.publishing import (
     Publisher,
     check_message,
     id_prefix,
+    published_topic,
 )
 from tailrace.cluster import SqliteMetadata
 from tailrace.model import BrokerError, BrokerId, ErrorCode, Offset
@@ -33,7 +34,7 @@ CREATE_TIME = {"message.timestamp.type": "CreateTime"}
 
 
 def publisher_of(rig: Rig) -> Publisher:
-    return Publisher(rig.topics, config=rig.config, clock=rig.clock)
+    return Publisher(clock=rig.clock)
 
 
 def messages(*values: bytes) -> list[NewMessage]:
@@ -71,17 +72,17 @@ def refused(call: Callable[[], object]) -> BrokerError:
 
 def test_a_topic_that_is_missing_is_made_with_one_partition_and_arrival_times(play: Play) -> None:
     async def scenario(rig: Rig) -> None:
-        made = await publisher_of(rig).topic("orders")
+        made = await rig.topics.auto_create(published_topic("orders"))
         assert (len(made.partitions), made.settings.append_time) == (1, True)
-        assert await publisher_of(rig).topic("orders") is made
+        assert await rig.topics.auto_create(published_topic("orders")) is made
 
     play(scenario, values={"num.partitions": "7"})
 
 
 def test_two_who_need_a_topic_at_once_get_the_same(play: Play) -> None:
     async def scenario(rig: Rig) -> None:
-        publisher = publisher_of(rig)
-        first, second = await asyncio.gather(publisher.topic("t"), publisher.topic("t"))
+        create = rig.topics.auto_create
+        first, second = await asyncio.gather(create(published_topic("t")), create(published_topic("t")))
         assert first is second
 
     play(scenario)
@@ -94,17 +95,15 @@ def test_two_who_need_a_topic_at_once_get_the_same(play: Play) -> None:
         ("__mine", {}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ("a b", {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
         ("", {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
-        ("__internal", {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
     ],
-    ids=["not allowed", "reserved", "illegal", "empty", "internal"],
+    ids=["not allowed", "reserved", "illegal", "empty"],
 )
 def test_topics_that_nobody_publishes_to(
     play: Play, name: str, values: dict[str, str], code: ErrorCode
 ) -> None:
     async def scenario(rig: Rig) -> None:
-        await rig.topics.create(NewTopic(name="__internal", partitions=1, internal=True))
         with pytest.raises(BrokerError) as caught:
-            await publisher_of(rig).topic(name)
+            await rig.topics.auto_create(published_topic(name))
         assert caught.value.code == code
 
     play(scenario, values=values)
@@ -131,7 +130,7 @@ def test_ids_are_made_of_topic_partition_and_offset() -> None:
 def test_the_messages_of_a_call_are_one_batch_in_their_order(play: Play) -> None:
     async def scenario(rig: Rig) -> None:
         publisher = publisher_of(rig)
-        partition = (await publisher.topic("t")).partitions[0]
+        partition = (await rig.topics.auto_create(published_topic("t"))).partitions[0]
         sent = [
             NewMessage(b"k", b"v", [("colour", b"red"), ("none", None)]),
             NewMessage(None, b"", ()),
@@ -153,7 +152,7 @@ def test_the_messages_of_a_call_are_one_batch_in_their_order(play: Play) -> None
 def test_no_message_is_nothing_to_publish(play: Play) -> None:
     async def scenario(rig: Rig) -> None:
         publisher = publisher_of(rig)
-        partition = (await publisher.topic("t")).partitions[0]
+        partition = (await rig.topics.auto_create(published_topic("t"))).partitions[0]
         publisher.publish(partition, numbered(0, 1), producer_id=1, sequence=0)
         assert refused(lambda: publisher.publish(partition, [])).code == ErrorCode.INVALID_REQUEST
         again = refused(lambda: publisher.publish(partition, [], producer_id=1, sequence=0))
@@ -219,7 +218,7 @@ def test_a_message_without_a_key_keeps_its_whole_call_out_of_a_compacted_topic(p
 def test_a_partition_that_is_not_served_is_not_published_to(play: Play) -> None:
     async def scenario(rig: Rig) -> None:
         publisher = publisher_of(rig)
-        partition = (await publisher.topic("t")).partitions[0]
+        partition = (await rig.topics.auto_create(published_topic("t"))).partitions[0]
         partition.close()
         for producer_id in (-1, 4):
             error = refused(
@@ -271,7 +270,7 @@ def test_a_batch_built_with_its_time_is_not_stamped_again(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(rig: Rig) -> None:
-        partition = (await publisher_of(rig).topic("t")).partitions[0]
+        partition = (await rig.topics.auto_create(published_topic("t"))).partitions[0]
         now_ms = rig.clock.now_ms()
         batch = read_batch(build_batch([(7, b"k", b"v", ())]))
         assert partition.append(batch, append_time_ms=now_ms - 9).log_append_time_ms == now_ms - 9
@@ -299,7 +298,7 @@ def published(result: Published) -> tuple[int, int, int]:
 def test_what_is_sent_again_in_other_portions_is_stored_once(play: Play, start: int) -> None:
     async def scenario(rig: Rig) -> None:
         publisher = publisher_of(rig)
-        partition = (await publisher.topic("t")).partitions[0]
+        partition = (await rig.topics.auto_create(published_topic("t"))).partitions[0]
 
         def send(first: int, last: int) -> Published:
             sequence = (start + first) & LAST_SEQUENCE
@@ -320,7 +319,7 @@ def test_what_is_sent_again_in_other_portions_is_stored_once(play: Play, start: 
 def test_offsets_of_what_was_sent_again_are_told_as_long_as_they_are_known(play: Play) -> None:
     async def scenario(rig: Rig) -> None:
         publisher = publisher_of(rig)
-        partition = (await publisher.topic("t")).partitions[0]
+        partition = (await rig.topics.auto_create(published_topic("t"))).partitions[0]
         publisher.publish(partition, messages(b"somebody else's"))
         times = []
         for number in range(8):
@@ -345,7 +344,7 @@ def test_offsets_of_what_was_sent_again_are_told_as_long_as_they_are_known(play:
 def test_a_hole_is_refused(play: Play, ahead: int) -> None:
     async def scenario(rig: Rig) -> None:
         publisher = publisher_of(rig)
-        partition = (await publisher.topic("t")).partitions[0]
+        partition = (await rig.topics.auto_create(published_topic("t"))).partitions[0]
         publisher.publish(partition, numbered(0, 2), producer_id=9, sequence=0)
         error = refused(
             lambda: publisher.publish(partition, messages(b"x"), producer_id=9, sequence=3 + ahead)
@@ -376,7 +375,7 @@ def test_producers_and_partitions_count_apart(play: Play) -> None:
 def test_numbers_that_cannot_be_are_refused(play: Play, producer_id: int, sequence: int) -> None:
     async def scenario(rig: Rig) -> None:
         publisher = publisher_of(rig)
-        partition = (await publisher.topic("t")).partitions[0]
+        partition = (await rig.topics.auto_create(published_topic("t"))).partitions[0]
         error = refused(
             lambda: publisher.publish(partition, messages(b"x"), producer_id=producer_id, sequence=sequence)
         )
@@ -389,7 +388,7 @@ def test_numbers_that_cannot_be_are_refused(play: Play, producer_id: int, sequen
 def test_an_id_that_a_kafka_producer_carries_on_is_not_taken(play: Play) -> None:
     async def scenario(rig: Rig) -> None:
         publisher = publisher_of(rig)
-        partition = (await publisher.topic("t")).partitions[0]
+        partition = (await rig.topics.auto_create(published_topic("t"))).partitions[0]
         partition.append(
             read_batch(build_batch([(1, b"k", b"v", ())], producer_id=9, producer_epoch=3, base_sequence=0))
         )
@@ -419,7 +418,7 @@ async def opened_files(path: Path, clock: Clock) -> AsyncIterator[tuple[Topics, 
     )
     try:
         await topics.load((await metadata.begin(BrokerId(1))).topics)
-        yield topics, Publisher(topics, config=config, clock=clock)
+        yield topics, Publisher(clock=clock)
     finally:
         await topics.close()
         await storage.close()
@@ -444,11 +443,11 @@ def test_times_do_not_go_back_over_a_restart(tmp_path: Path, configs: dict[str, 
                     name="t", partitions=1, configs={"message.timestamp.type": "LogAppendTime"} | configs
                 )
             )
-            partition = (await publisher.topic("t")).partitions[0]
+            partition = (await topics.ensure(published_topic("t"))).partitions[0]
             await partition.wait_acknowledged(publisher.publish(partition, messages(b"a")).end_offset)
         clock.set_back(60_000)
-        async with opened_files(tmp_path, clock) as (_, publisher):
-            partition = (await publisher.topic("t")).partitions[0]
+        async with opened_files(tmp_path, clock) as (topics, publisher):
+            partition = (await topics.ensure(published_topic("t"))).partitions[0]
             assert publisher.publish(partition, messages(b"b")).timestamp_ms == start
 
     run(scenario)
@@ -456,12 +455,12 @@ def test_times_do_not_go_back_over_a_restart(tmp_path: Path, configs: dict[str, 
 
 def test_what_a_producer_sent_is_known_after_a_restart(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with opened_files(tmp_path, FakeClock()) as (_, publisher):
-            partition = (await publisher.topic("t")).partitions[0]
+        async with opened_files(tmp_path, FakeClock()) as (topics, publisher):
+            partition = (await topics.ensure(published_topic("t"))).partitions[0]
             sent = publisher.publish(partition, numbered(0, 3), producer_id=9, sequence=0)
             await partition.wait_acknowledged(sent.end_offset)
-        async with opened_files(tmp_path, FakeClock()) as (_, publisher):
-            partition = (await publisher.topic("t")).partitions[0]
+        async with opened_files(tmp_path, FakeClock()) as (topics, publisher):
+            partition = (await topics.ensure(published_topic("t"))).partitions[0]
             again = publisher.publish(partition, numbered(2, 5), producer_id=9, sequence=2)
             assert [again.offset_of(index) for index in range(4)] == [2, 3, 4, 5]
             assert await values_of(partition) == [b"%d" % number for number in range(6)]
@@ -471,8 +470,8 @@ def test_what_a_producer_sent_is_known_after_a_restart(tmp_path: Path) -> None:
 
 def test_a_published_message_is_acknowledged_when_it_is_durable(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with opened_files(tmp_path, FakeClock()) as (_, publisher):
-            partition = (await publisher.topic("t")).partitions[0]
+        async with opened_files(tmp_path, FakeClock()) as (topics, publisher):
+            partition = (await topics.ensure(published_topic("t"))).partitions[0]
             sent = publisher.publish(partition, messages(b"a"), producer_id=9, sequence=0)
             assert partition.high_watermark == 0
             again = publisher.publish(partition, messages(b"a"), producer_id=9, sequence=0)

@@ -52,7 +52,7 @@ def test_every_change_is_noticed_by_its_version(play: Play) -> None:
 def test_an_illegal_name_is_refused(play: Play, name: str) -> None:
     async def scenario(rig: Rig) -> None:
         assert await refused(rig.topics.create(NewTopic(name=name))) == ErrorCode.INVALID_TOPIC_EXCEPTION
-        assert await refused(rig.topics.auto_create(name)) == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert await refused(rig.topics.auto_create(NewTopic(name=name))) == ErrorCode.INVALID_TOPIC_EXCEPTION
 
     play(scenario)
 
@@ -95,7 +95,7 @@ def test_validating_creates_nothing(play: Play) -> None:
 
 def test_a_name_is_created_once_however_many_ask(play: Play) -> None:
     async def scenario(rig: Rig) -> None:
-        topics = await asyncio.gather(*(rig.topics.auto_create("t") for _ in range(10)))
+        topics = await asyncio.gather(*(rig.topics.auto_create(NewTopic(name="t")) for _ in range(10)))
         assert len({topic.id for topic in topics}) == 1
         assert await refused(rig.topics.create(NewTopic(name="t"))) == ErrorCode.TOPIC_ALREADY_EXISTS
 
@@ -105,7 +105,9 @@ def test_a_name_is_created_once_however_many_ask(play: Play) -> None:
 @pytest.mark.parametrize(("setting", "name"), [("false", "t"), ("true", "__internal")])
 def test_what_may_not_create_itself_is_unknown(play: Play, setting: str, name: str) -> None:
     async def scenario(rig: Rig) -> None:
-        assert await refused(rig.topics.auto_create(name)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert (
+            await refused(rig.topics.auto_create(NewTopic(name=name))) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
 
     play(scenario, values={"auto.create.topics.enable": setting})
 

@@ -214,10 +214,6 @@ class Delayed:
         topic = self._topics.get(name)
         if topic is None:
             raise unknown_topic(name)
-        if topic.internal:
-            raise BrokerError(
-                f"{name} is internal: nobody but the broker writes it", code=ErrorCode.INVALID_TOPIC_EXCEPTION
-            )
         if partition is not None and not 0 <= partition < len(topic.partitions):
             raise unknown_partition(topic, partition)
         kept = message._replace(headers=without_delay(message.headers))

@@ -12,7 +12,7 @@ from tailrace.broker.partition import Partition
 from tailrace.broker.publishing import id_prefix
 from tailrace.broker.topic import NewTopic
 from tailrace.broker.topics import Topics
-from tailrace.model import BrokerError, ErrorCode, Offset
+from tailrace.model import Offset
 from tailrace.records import NewRecord, Record, build_batch, iter_batches, read_batch
 
 DELAYED_TOPIC = "__tailrace_delayed"
@@ -54,14 +54,8 @@ class DelayedLog:
         return partition
 
     async def ensure(self) -> Partition:
-        if self.partition is None:
-            new = NewTopic(name=DELAYED_TOPIC, partitions=1, configs=_CONFIGS, internal=True)
-            try:
-                await self._topics.create(new)
-            except BrokerError as error:
-                if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # somebody else was first
-                    raise
-        return self.known()
+        new = NewTopic(name=DELAYED_TOPIC, partitions=1, configs=_CONFIGS, internal=True)
+        return (await self._topics.ensure(new)).partitions[0]
 
     async def append(self, records: Sequence[NewRecord]) -> None:
         """Append records as one batch and return when they are durable."""

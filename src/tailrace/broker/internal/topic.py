@@ -46,19 +46,13 @@ class InternalTopic:
         )
 
     async def ensure(self) -> None:
-        if self._topic() is not None:
-            return
         new = NewTopic(
             name=self.name,
             partitions=self._partitions_wanted,
             configs={"cleanup.policy": "compact", "segment.bytes": str(self._segment_bytes)},
             internal=True,
         )
-        try:
-            await self._topics.create(new)
-        except BrokerError as error:
-            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # somebody else was first
-                raise
+        await self._topics.ensure(new)
 
     async def append(self, partition: int, records: Sequence[NewRecord]) -> None:
         place = self._partition(partition)

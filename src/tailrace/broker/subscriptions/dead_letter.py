@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from tailrace.broker.partition import Partition
 from tailrace.broker.subscriptions.delivery import Source
-from tailrace.broker.topic import NewTopic, Topic
+from tailrace.broker.topic import NewTopic
 from tailrace.broker.topics import Topics
 from tailrace.model import BrokerError, ErrorCode, StorageError
 from tailrace.records import NewRecord, Record, build_batch, read_batch
@@ -90,7 +90,7 @@ class DeadLetters:
 
     async def put(self, topic: str, letter: NewRecord) -> None:
         """Append one; returns when it is durable. BrokerError if it is not: try again."""
-        partition = (await self._ensure(topic)).partitions[0]
+        partition = (await self._topics.ensure(NewTopic(name=topic, partitions=1))).partitions[0]
         try:
             appended = partition.append(read_batch(build_batch([letter])))
             await partition.wait_acknowledged(appended.end_offset)
@@ -101,15 +101,3 @@ class DeadLetters:
                 f"topic {topic} was deleted while a dead letter was written to it",
                 code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             ) from error
-
-    async def _ensure(self, name: str) -> Topic:
-        known = self._topics.get(name)
-        if known is not None:
-            return known
-        try:
-            return await self._topics.create(NewTopic(name=name, partitions=1))
-        except BrokerError as error:
-            known = self._topics.get(name)
-            if error.code == ErrorCode.TOPIC_ALREADY_EXISTS and known is not None:  # somebody was first
-                return known
-            raise

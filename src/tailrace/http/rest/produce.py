@@ -27,11 +27,13 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from tailrace.broker.appending import Gathering, Stored, writable_topic
+from tailrace.broker.appending import Gathering, Stored
+from tailrace.broker.topic import NewTopic
 from tailrace.http.app import LongAnswer, failure_of, media_type
 from tailrace.http.body import read_lines, read_whole
 from tailrace.http.error import Code, HttpError, answer_to, invalid
 from tailrace.http.operation import NDJSON, Call
+from tailrace.model.session import INTERNAL
 from tailrace.wire.json.record_json import BadRecord, ParsedRecord, RecordInput, parse_record, read_input
 
 BINARY = "application/octet-stream"
@@ -110,9 +112,10 @@ async def _store(call: Call[ProduceQuery, Any], records: Sequence[ParsedRecord])
     """Append records and return when they are durable."""
     service, broker, query = call.service, call.broker, call.query
     usual_key = None if query.key is None else query.key.encode("utf-8", "replace")
-    topic = await service.in_time(writable_topic(broker, call.params["topic"]))
+    access = broker.gate.access(INTERNAL)
+    topic = await service.in_time(access.writable_topic(NewTopic(name=call.params["topic"])))
     started = broker.clock.monotonic()
-    gathering = Gathering(broker, topic)
+    gathering = Gathering(access, topic, broker.publisher)
     for each in records:
         gathering.add(
             usual_key if each.key is None else each.key,

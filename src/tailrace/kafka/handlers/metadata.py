@@ -18,7 +18,7 @@ from collections.abc import Coroutine
 from typing import Any
 from uuid import UUID
 
-from tailrace.broker import Partition, Topic, check_name
+from tailrace.broker import NewTopic, Partition, Topic, check_name
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
 from tailrace.kafka.resources import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
@@ -77,7 +77,7 @@ async def _create_and_answer(call: Call, request: MetadataRequest, missing: list
     errors: dict[str, ErrorCode] = {}
     for name in missing:
         try:
-            await call.broker.topics.auto_create(name)
+            await call.broker.topics.auto_create(NewTopic(name=name))
         except ANSWERABLE as error:
             errors[name], _ = error_of(error)
     return encode(_response(call, request, errors), call.version)

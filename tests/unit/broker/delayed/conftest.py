@@ -62,7 +62,7 @@ class Stage:
             on_failure=self.failures.append,
         )
         await self.topics.load((await self._metadata.begin(NODE)).topics)
-        self.publisher = Publisher(self.topics, config=config, clock=self.clock)
+        self.publisher = Publisher(clock=self.clock)
         self.new_delayed()
         self.delayed._mover.is_stopping = not self.has_task  # it reads the topic, and that is all
         await self.delayed.start()

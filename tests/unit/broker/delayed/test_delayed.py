@@ -161,7 +161,6 @@ def test_a_clock_set_ahead_delivers_early_and_one_set_back_late(play: Play) -> N
         ("none", None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ("t", 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ("t", -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        (DELAYED_TOPIC, None, ErrorCode.INVALID_TOPIC_EXCEPTION),
     ],
 )
 def test_a_target_that_cannot_be_is_refused(

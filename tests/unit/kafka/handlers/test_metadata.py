@@ -144,7 +144,7 @@ def test_a_leader_that_is_away_is_said_to_be() -> None:
     async def scenario(stage: Stage) -> None:
         await stage.topic("a")
         call = Call(stage.broker, version=11, client_id=None, connection=CONNECTION)
-        stage.broker.nodes = {2: stage.broker.nodes[1]}  # type: ignore[dict-item, index]
+        stage.broker.cluster.nodes = {2: stage.broker.nodes[1]}  # type: ignore[dict-item, index]
         response = decode(MetadataResponse, 11, metadata.answer(call, memoryview(encode(named("a"), 11))))  # type: ignore[arg-type]
         (partition,) = response.topics[0].partitions
         assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)

@@ -1,0 +1,384 @@
+"""The gate: the one way from a listener to the broker's objects.
+
+    Gate.access(session) -> Access          once per connection (HTTP: per request)
+    Access.readable(tp), .topic(name, operation), ...   finds the object, or raises the one error for it
+
+`Access` answers four questions, each in one place: does the object exist, may a client touch it (reserved
+names), may this session do that to it (`Authorize`), and does this node lead it. What it returns may be used
+for one request; the next request asks again. That is cheap: partitions that were admitted are kept per access
+until a topic changes (`Topics.version`), so the hot path is one comparison and one look-up.
+
+Nothing behind the gate knows sessions. Nothing in front of it has the broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from tailrace.broker.cluster_view import ClusterView, Node
+from tailrace.broker.groups.api import GroupListing
+from tailrace.broker.groups.handle import GroupHandle
+from tailrace.broker.groups.topic import OFFSETS_TOPIC
+from tailrace.broker.partition import Partition
+from tailrace.broker.placement import Assignment
+from tailrace.broker.publishing import NO_SEQUENCE, NewMessage
+from tailrace.broker.subscriptions.definition import Start, SubscriptionConfig
+from tailrace.broker.subscriptions.subscription import Subscription
+from tailrace.broker.topic import (
+    NewTopic,
+    Topic,
+    check_client_writable,
+    check_name,
+    unknown_partition,
+    unknown_topic,
+    unknown_topic_id,
+)
+from tailrace.broker.waiters import Callback
+from tailrace.model import NO_PRODUCER, BrokerError, ErrorCode, TopicPartition
+from tailrace.model.operation import CLUSTER, Operation, Resource, ResourceKind
+from tailrace.model.session import Session
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+
+Authorize = Callable[[Session, Operation, Resource], bool]
+"""Whether a session may do something to a resource. Answers at once, without I/O."""
+
+_ADMITTED_MAX = 4096  # partitions that one access keeps; a client that uses more has them looked up again
+
+_REFUSALS = {
+    ResourceKind.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceKind.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceKind.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceKind.SUBSCRIPTION: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+}
+
+
+def allow_everything(session: Session, operation: Operation, resource: Resource) -> bool:  # noqa: ARG001
+    """The rule of a broker without access control."""
+    return True
+
+
+class Gate:
+    """What the listeners of one node are given of its broker.
+
+    Beside access it has what is nobody's property: the clock, the counters of the node, and the publisher,
+    which works on the partitions that an access gave out.
+    """
+
+    __slots__ = ("_authorize", "_broker", "clock", "counters", "publisher")
+
+    def __init__(self, broker: Broker, *, authorize: Authorize = allow_everything) -> None:
+        self.clock = broker.clock
+        self.counters = broker.counters
+        self.publisher = broker.publisher
+        self._broker = broker
+        self._authorize = authorize
+
+    def __repr__(self) -> str:
+        return f"<Gate of {self._broker}>"
+
+    def access(self, session: Session) -> Access:
+        """What this session may use."""
+        return Access(self._broker, session, self._authorize)
+
+
+class Access:
+    """The broker's objects, as one session may use them."""
+
+    __slots__ = (
+        "_authorize",
+        "_cluster",
+        "_delayed",
+        "_delete_topic",
+        "_groups",
+        "_next_producer_id",
+        "_readable",
+        "_subscriptions",
+        "_topics",
+        "_version",
+        "_writable",
+        "_writable_topics",
+        "session",
+    )
+
+    def __init__(self, broker: Broker, session: Session, authorize: Authorize) -> None:
+        self.session = session
+        self._authorize = authorize
+        self._topics = broker.topics
+        self._groups = broker.groups
+        self._subscriptions = broker.subscriptions
+        self._delayed = broker.delayed
+        self._cluster = broker.cluster
+        self._delete_topic = broker.delete_topic
+        self._next_producer_id = broker.next_producer_id
+        self._version = broker.topics.version
+        self._readable: dict[TopicPartition, Partition] = {}
+        self._writable: dict[TopicPartition, Partition] = {}
+        self._writable_topics: dict[str, Topic] = {}
+
+    def __repr__(self) -> str:
+        return f"<Access of {self.session}>"
+
+    @property
+    def generation(self) -> tuple[int, Session]:
+        """Changes when an answer about topics may: replies may be kept under it."""
+        return self._topics.version, self.session
+
+    # ---- partitions
+
+    def readable(self, tp: TopicPartition) -> Partition:
+        """The partition, for reading its records."""
+        if self._version != self._topics.version:
+            self._forget()
+        found = self._readable.get(tp)
+        return self._admit(tp, Operation.READ, self._readable) if found is None else found
+
+    def writable(self, tp: TopicPartition) -> Partition:
+        """The partition, for appending to it."""
+        if self._version != self._topics.version:
+            self._forget()
+        found = self._writable.get(tp)
+        if found is not None:
+            return found
+        check_client_writable(tp.topic)
+        return self._admit(tp, Operation.WRITE, self._writable)
+
+    def partition(self, tp: TopicPartition, operation: Operation) -> Partition:
+        """The partition, for what is asked now and then."""
+        topic = self.topic(tp.topic, operation)
+        if not 0 <= tp.partition < len(topic.partitions):
+            raise unknown_partition(topic, tp.partition)
+        found = topic.partitions[tp.partition]
+        found.check_led()
+        return found
+
+    # ---- topics
+
+    def topic(self, name: str, operation: Operation) -> Topic:
+        """The topic; UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION where no topic could exist."""
+        self._check(operation, Resource(ResourceKind.TOPIC, name))
+        found = self._topics.get(name)
+        if found is None:
+            check_name(name)
+            raise unknown_topic(name)
+        return found
+
+    def topic_by_id(self, topic_id: UUID, operation: Operation) -> Topic:
+        """The topic of this id; UNKNOWN_TOPIC_ID."""
+        found = self._topics.by_id(topic_id)
+        if found is None:
+            raise unknown_topic_id(topic_id)
+        self._check(operation, Resource(ResourceKind.TOPIC, found.name))
+        return found
+
+    def topics(self, operation: Operation) -> list[Topic]:
+        """Every topic that this session may do this to, by name."""
+        return [
+            topic
+            for topic in self._topics
+            if self._allows(operation, Resource(ResourceKind.TOPIC, topic.name))
+        ]
+
+    def writable_topic_nowait(self, name: str) -> Topic | None:
+        """The topic, for appending to its partitions; None if it does not exist."""
+        if self._version != self._topics.version:
+            self._forget()
+        found = self._writable_topics.get(name)
+        if found is None:
+            check_client_writable(name)
+            self._check(Operation.WRITE, Resource(ResourceKind.TOPIC, name))
+            found = self._topics.get(name)
+            if found is not None:
+                self._writable_topics[name] = found
+        return found
+
+    async def writable_topic(self, new: NewTopic) -> Topic:
+        """The topic of this name, for appending to its partitions; created as `new` if it does not exist.
+
+        UNKNOWN_TOPIC_OR_PARTITION where the node does not create topics by being asked for them.
+        """
+        found = self.writable_topic_nowait(new.name)
+        return await self.auto_create_topic(new) if found is None else found
+
+    async def auto_create_topic(self, new: NewTopic) -> Topic:
+        """The topic of this name, created as `new` if it does not exist and the node does that."""
+        found = self._topics.get(new.name)
+        if found is not None:
+            return found
+        self._check_creation(new.name)
+        return await self._topics.auto_create(new)
+
+    async def ensure_topic(self, new: NewTopic) -> Topic:
+        """The topic of this name, created as `new` if it does not exist."""
+        found = self._topics.get(new.name)
+        if found is not None:
+            self._check(Operation.DESCRIBE, Resource(ResourceKind.TOPIC, new.name))
+            return found
+        self._check_creation(new.name)
+        return await self._topics.ensure(new)
+
+    async def create_topic(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
+        """Create a topic; with `validate_only` the one that would be created."""
+        self._check_creation(new.name)
+        return await self._topics.create(new, validate_only=validate_only)
+
+    async def delete_topic(self, name: str, *, topic_id: UUID | None = None) -> None:
+        """Remove a topic, only the one of this id if one is given."""
+        self._check(Operation.DELETE, Resource(ResourceKind.TOPIC, name))
+        await self._delete_topic(name, topic_id=topic_id)
+
+    async def add_partitions(
+        self, name: str, total: int, *, assignments: Assignment | None = None, validate_only: bool = False
+    ) -> None:
+        """Grow a topic to `total` partitions."""
+        self._check(Operation.ALTER, Resource(ResourceKind.TOPIC, name))
+        await self._topics.add_partitions(name, total, assignments=assignments, validate_only=validate_only)
+
+    async def alter_topic(
+        self,
+        name: str,
+        plan: Callable[[Mapping[str, str]], Mapping[str, str]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Give a topic the settings that `plan` makes of its present ones."""
+        self._check(Operation.ALTER_CONFIGS, Resource(ResourceKind.TOPIC, name))
+        await self._topics.alter_configs(name, plan, validate_only=validate_only)
+
+    def watch_topics(self, callback: Callback) -> None:
+        """Have `callback` called after every change of a topic, until `unwatch_topics`."""
+        self._topics.waiters.add(callback)
+
+    def unwatch_topics(self, callback: Callback) -> None:
+        self._topics.waiters.discard(callback)
+
+    # ---- producers and delayed messages
+
+    async def next_producer_id(self) -> int:
+        """An id that no producer had before."""
+        self._check(Operation.IDEMPOTENT_WRITE, CLUSTER)
+        return await self._next_producer_id()
+
+    def due_ms(self, message: NewMessage, now_ms: int) -> int | None:
+        """When a message is due, if that lies ahead; INVALID_REQUEST for nonsense."""
+        return self._delayed.is_delayed(message, now_ms)
+
+    async def delay(
+        self,
+        topic: Topic,
+        partition: int | None,
+        message: NewMessage,
+        due_ms: int,
+        *,
+        producer_id: int = NO_PRODUCER,
+        sequence: int = NO_SEQUENCE,
+    ) -> str:
+        """Keep a message until it is due; returns its id once it is durable. `topic` is a writable one."""
+        return await self._delayed.put(
+            topic.name, partition, message, due_ms, producer_id=producer_id, sequence=sequence
+        )
+
+    # ---- groups
+
+    def group(self, group_id: str, operation: Operation) -> GroupHandle:
+        """The group, whether or not it exists yet."""
+        self._check(operation, Resource(ResourceKind.GROUP, group_id))
+        return GroupHandle(self._groups, group_id)
+
+    def groups(self, operation: Operation, *, states: Sequence[str] = ()) -> list[GroupListing]:
+        """The groups of this node that this session may do this to; with `states`, those in one of them."""
+        return [
+            group
+            for group in self._groups.list_groups(states=states)
+            if self._allows(operation, Resource(ResourceKind.GROUP, group.group_id))
+        ]
+
+    async def group_coordinator(self, group_id: str) -> Node:
+        """The node that coordinates a group; COORDINATOR_NOT_AVAILABLE while no node does."""
+        index = await self.group(group_id, Operation.DESCRIBE).find_partition()
+        topic = self._topics.get(OFFSETS_TOPIC)
+        node = None if topic is None else self._cluster.nodes.get(topic.partitions[index].leader)
+        if node is None:
+            raise BrokerError(
+                f"{OFFSETS_TOPIC}-{index} has no leader now", code=ErrorCode.COORDINATOR_NOT_AVAILABLE
+            )
+        return node
+
+    # ---- subscriptions
+
+    def subscription(self, name: str, operation: Operation) -> Subscription:
+        """The subscription; RESOURCE_NOT_FOUND."""
+        self._check(operation, Resource(ResourceKind.SUBSCRIPTION, name))
+        return self._subscriptions.known(name)
+
+    def find_subscription(self, name: str, operation: Operation) -> Subscription | None:
+        """The subscription, if it exists."""
+        self._check(operation, Resource(ResourceKind.SUBSCRIPTION, name))
+        return self._subscriptions.get(name)
+
+    def subscriptions(self, operation: Operation) -> list[Subscription]:
+        """Every subscription that this session may do this to, by name."""
+        return [
+            each
+            for each in self._subscriptions
+            if self._allows(operation, Resource(ResourceKind.SUBSCRIPTION, each.config.name))
+        ]
+
+    async def create_subscription(self, config: SubscriptionConfig, start: Start) -> Subscription:
+        """Create a subscription, or find it with the same settings; it exists once it is durable."""
+        self._check(Operation.CREATE, Resource(ResourceKind.SUBSCRIPTION, config.name))
+        self._check(Operation.READ, Resource(ResourceKind.TOPIC, config.topic))
+        return await self._subscriptions.create(config, start)
+
+    async def delete_subscription(self, name: str) -> None:
+        """End a subscription and forget its cursors; its dead letters stay."""
+        self._check(Operation.DELETE, Resource(ResourceKind.SUBSCRIPTION, name))
+        await self._subscriptions.delete(name)
+
+    async def dead_letters(self, name: str, count: int) -> list[dict[str, Any]]:
+        """The oldest dead letters of a subscription that were not redriven yet."""
+        self._check(Operation.READ, Resource(ResourceKind.SUBSCRIPTION, name))
+        return await self._subscriptions.dead_letters(name, count)
+
+    # ---- the cluster
+
+    def cluster(self, operation: Operation) -> ClusterView:
+        """The cluster as this node sees it."""
+        self._check(operation, CLUSTER)
+        return self._cluster
+
+    # ---- inside
+
+    def _admit(
+        self, tp: TopicPartition, operation: Operation, admitted: dict[TopicPartition, Partition]
+    ) -> Partition:
+        found = self.partition(tp, operation)
+        if len(admitted) >= _ADMITTED_MAX:
+            admitted.clear()
+        admitted[tp] = found
+        return found
+
+    def _forget(self) -> None:
+        self._version = self._topics.version
+        self._readable.clear()
+        self._writable.clear()
+        self._writable_topics.clear()
+
+    def _check_creation(self, name: str) -> None:
+        topic = Resource(ResourceKind.TOPIC, name)
+        if not self._allows(Operation.CREATE, topic):
+            self._check(Operation.CREATE, CLUSTER)
+
+    def _allows(self, operation: Operation, resource: Resource) -> bool:
+        return self._authorize(self.session, operation, resource)
+
+    def _check(self, operation: Operation, resource: Resource) -> None:
+        """Authorization: the one place where a session is refused."""
+        if not self._authorize(self.session, operation, resource):
+            raise BrokerError(
+                f"{self.session.principal} may not {operation.name.lower()} {resource}",
+                code=_REFUSALS[resource.kind],
+            )

@@ -1,0 +1,82 @@
+"""One consumer group, as the gate hands it out: every request about it, and about no other group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tailrace.broker.groups.api import (
+    CommitRequest,
+    CommittedOffset,
+    GroupDescription,
+    JoinRequest,
+    JoinResult,
+    LeaveResult,
+    LeavingMember,
+    SyncRequest,
+    SyncResult,
+)
+from tailrace.broker.groups.coordinator import GroupCoordinator
+from tailrace.model import ErrorCode, TopicPartition
+
+
+class GroupHandle:
+    """The group of one id, whether or not it exists yet."""
+
+    __slots__ = ("_coordinator", "id")
+
+    def __init__(self, coordinator: GroupCoordinator, group_id: str) -> None:
+        self._coordinator = coordinator
+        self.id = group_id
+
+    def __repr__(self) -> str:
+        return f"<GroupHandle {self.id}>"
+
+    async def join(self, request: JoinRequest) -> JoinResult:
+        """Become a member, or join again; waits until the rebalance is over."""
+        assert request.group_id == self.id
+        return await self._coordinator.join(request)
+
+    async def sync(self, request: SyncRequest) -> SyncResult:
+        """Get this member's share; waits until the leader has brought it."""
+        assert request.group_id == self.id
+        return await self._coordinator.sync(request)
+
+    def heartbeat(self, *, generation_id: int, member_id: str, group_instance_id: str | None = None) -> None:
+        """A member lives. REBALANCE_IN_PROGRESS asks it to join again."""
+        self._coordinator.heartbeat(
+            self.id,
+            generation_id=generation_id,
+            member_id=member_id,
+            group_instance_id=group_instance_id,
+        )
+
+    async def leave(self, members: Sequence[LeavingMember]) -> list[LeaveResult]:
+        """Take members out at once."""
+        return await self._coordinator.leave(self.id, members)
+
+    async def commit_offsets(self, request: CommitRequest) -> dict[TopicPartition, ErrorCode]:
+        """Keep positions; answers when they are durable."""
+        assert request.group_id == self.id
+        return await self._coordinator.commit_offsets(request)
+
+    def fetch_offsets(
+        self, partitions: Iterable[TopicPartition] | None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """The kept positions of these partitions, or of all that have one; else NOT_COMMITTED."""
+        return self._coordinator.fetch_offsets(self.id, partitions)
+
+    async def delete_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
+        """Forget positions; GROUP_SUBSCRIBED_TO_TOPIC for those that members read."""
+        return await self._coordinator.delete_offsets(self.id, partitions)
+
+    def describe(self) -> GroupDescription:
+        """The group as an administrator sees it; an unknown one is Dead."""
+        return self._coordinator.describe(self.id)
+
+    async def delete(self) -> ErrorCode:
+        """Remove the group and its positions; NON_EMPTY_GROUP while it has members."""
+        return (await self._coordinator.delete([self.id]))[self.id]
+
+    async def find_partition(self) -> int:
+        """The partition of the offsets topic whose leader coordinates this group."""
+        return await self._coordinator.find_partition(self.id)

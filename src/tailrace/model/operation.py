@@ -1,0 +1,47 @@
+"""What a session may do to what: the operations and resources of Kafka's access control lists (KIP-11).
+
+The numbers are Kafka's own, because clients send and receive them. A subscription is a resource of ours: its
+number lies far above Kafka's.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+
+class Operation(enum.IntEnum):
+    """What a request does to a resource."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+class ResourceKind(enum.IntEnum):
+    """What can be protected."""
+
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    SUBSCRIPTION = 100
+
+
+class Resource(NamedTuple):
+    """One thing that can be protected; the cluster has a fixed name."""
+
+    kind: ResourceKind
+    name: str
+
+    def __str__(self) -> str:
+        return self.name if self.kind is ResourceKind.CLUSTER else f"{self.kind.name.lower()} {self.name!r}"
+
+
+CLUSTER = Resource(ResourceKind.CLUSTER, "kafka-cluster")
