@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from tailrace.broker.cluster_view import ClusterView, Node
+from tailrace.broker.configs import ConfigEntry, describe_topic
 from tailrace.broker.groups.api import GroupListing
 from tailrace.broker.groups.handle import GroupHandle
 from tailrace.broker.groups.topic import OFFSETS_TOPIC
@@ -95,6 +96,7 @@ class Access:
         "_delete_topic",
         "_groups",
         "_next_producer_id",
+        "_read_subscriptions",
         "_readable",
         "_subscriptions",
         "_topics",
@@ -118,6 +120,7 @@ class Access:
         self._readable: dict[TopicPartition, Partition] = {}
         self._writable: dict[TopicPartition, Partition] = {}
         self._writable_topics: dict[str, Topic] = {}
+        self._read_subscriptions: dict[str, Subscription] = {}
 
     def __repr__(self) -> str:
         return f"<Access of {self.session}>"
@@ -220,6 +223,10 @@ class Access:
         self._check_creation(new.name)
         return await self._topics.ensure(new)
 
+    def topic_settings(self, topic: Topic) -> list[ConfigEntry]:
+        """Every setting of a topic that was given out, with where its value comes from."""
+        return describe_topic(topic.configs, self._cluster.settings)
+
     async def create_topic(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
         """Create a topic; with `validate_only` the one that would be created."""
         self._check_creation(new.name)
@@ -311,6 +318,8 @@ class Access:
 
     def subscription(self, name: str, operation: Operation) -> Subscription:
         """The subscription; RESOURCE_NOT_FOUND."""
+        if operation is Operation.READ:
+            return self._readable_subscription(name)
         self._check(operation, Resource(ResourceKind.SUBSCRIPTION, name))
         return self._subscriptions.known(name)
 
@@ -361,11 +370,22 @@ class Access:
         admitted[tp] = found
         return found
 
+    def _readable_subscription(self, name: str) -> Subscription:
+        """Kept like a partition: this is asked for every acknowledgement."""
+        if self._version != self._topics.version:
+            self._forget()
+        found = self._read_subscriptions.get(name)
+        if found is None or found.closed:
+            self._check(Operation.READ, Resource(ResourceKind.SUBSCRIPTION, name))
+            found = self._read_subscriptions[name] = self._subscriptions.known(name)
+        return found
+
     def _forget(self) -> None:
         self._version = self._topics.version
         self._readable.clear()
         self._writable.clear()
         self._writable_topics.clear()
+        self._read_subscriptions.clear()
 
     def _check_creation(self, name: str) -> None:
         topic = Resource(ResourceKind.TOPIC, name)

@@ -62,6 +62,7 @@ class Partition:
         "id",
         "index",
         "last_stable_offset",
+        "name",
         "published_ms",
         "record",
         "settings",
@@ -83,6 +84,7 @@ class Partition:
         self.topic = topic
         self.id = partition_id
         self.index = record.index
+        self.name = TopicPartition(topic, record.index)
         self.record = record
         self.settings = settings
         self.waiters = Waiters()
@@ -103,10 +105,6 @@ class Partition:
         return f"<Partition {self.topic}-{self.index} {role}, {self._log or 'no log here'}>"
 
     # ---- what it is
-
-    @property
-    def name(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.index)
 
     @property
     def leader(self) -> BrokerId:

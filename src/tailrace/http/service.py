@@ -16,6 +16,7 @@ from tailrace.http.error import Code, HttpError
 from tailrace.metrics.free_space import FreeSpace
 from tailrace.metrics.observed import Observed
 from tailrace.metrics.sampler import Sampler
+from tailrace.model.session import Session
 from tailrace.net import ListenerCounters
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ class NodeFacts:
     kafka: str = ""  # HOST:PORT of each listener; "": there is none
     native: str = ""
     listeners: Mapping[str, ListenerCounters] = field(default_factory=dict)  # of the other listeners, by name
-    native_shell: Callable[[MessageSocket], NativeShell] | None = None  # a native session by WebSocket
+    native_shell: Callable[[MessageSocket, Session], NativeShell] | None = (
+        None  # a native session by WebSocket
+    )
 
 
 class HttpService:

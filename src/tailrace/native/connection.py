@@ -16,6 +16,7 @@ import logging
 from typing import TYPE_CHECKING, cast
 
 from tailrace.model import ErrorCode, ProtocolError
+from tailrace.model.session import Session
 from tailrace.native.config import INTERVALS_TO_DEATH
 from tailrace.native.protocol import NativeProtocol
 from tailrace.net import FrameSplitter
@@ -112,6 +113,7 @@ class Connection(FramedConnection):
         self._transport = cast(asyncio.Transport, transport)
         most = self._config.out_buffer_bytes_max
         self._transport.set_write_buffer_limits(high=most, low=most // 4)
+        self.protocol.identify(Session(host=self.facts.peer_host, listener=self.listener))
         if not self._on_made(self):
             self._is_over = True
             self._holds |= CLOSING

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from tailrace.wire.native import MessageType, write_data, write_data_prefix, write_frame
 
 if TYPE_CHECKING:
-    from tailrace.broker.subscriptions import Delivery, Member, Notice, Source, Subscription
+    from tailrace.broker.subscriptions.delivery import Delivery, Notice, Source
+    from tailrace.broker.subscriptions.member import Member
+    from tailrace.broker.subscriptions.subscription import Subscription
     from tailrace.native.protocol import NativeProtocol
 
 _NOTICE = int(MessageType.NOTICE)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tailrace.broker import Broker
+from tailrace.broker.gate import Gate
+from tailrace.model.session import Session
 from tailrace.native.config import NativeConfig
 from tailrace.native.connection import Connection
 from tailrace.native.service import NativeService
@@ -15,7 +16,7 @@ class NativeListener(RequestListener[NativeService, Connection]):
 
     def __init__(
         self,
-        broker: Broker,
+        gate: Gate,
         *,
         host: str = "127.0.0.1",
         port: int = 9999,
@@ -24,7 +25,7 @@ class NativeListener(RequestListener[NativeService, Connection]):
     ) -> None:
         """`budget` is the node's, where several listeners share one."""
         config = config or NativeConfig()
-        service = NativeService(broker, config, budget)
+        service = NativeService(gate, config, budget)
         super().__init__(
             service,
             AcceptorConfig(
@@ -40,6 +41,6 @@ class NativeListener(RequestListener[NativeService, Connection]):
             lambda made, lost: Connection(service, on_made=made, on_lost=lost),
         )
 
-    def shell(self, socket: MessageSocket) -> WebSocketShell:
-        """A shell for a WebSocket that another listener has accepted."""
-        return WebSocketShell(self.service, socket)
+    def shell(self, socket: MessageSocket, session: Session) -> WebSocketShell:
+        """A shell for a WebSocket that another listener has accepted, for the session that it knows."""
+        return WebSocketShell(self.service, socket, session)

@@ -9,7 +9,8 @@ from tailrace.native.delivery import Receiver
 from tailrace.native.pulling import Puller
 
 if TYPE_CHECKING:
-    from tailrace.broker.subscriptions import Member, Subscription
+    from tailrace.broker.subscriptions.member import Member
+    from tailrace.broker.subscriptions.subscription import Subscription
     from tailrace.native.protocol import NativeProtocol
 
 

@@ -24,7 +24,8 @@ from tailrace.native.publishing import PUBLISH, PUBLISH_BATCH, Publishing
 from tailrace.wire.native import Frame, MessageType, write_frame
 
 if TYPE_CHECKING:
-    from tailrace.broker import Broker
+    from tailrace.broker.gate import Access
+    from tailrace.model.session import Session
     from tailrace.native.service import NativeService
     from tailrace.native.waits import Wait
 
@@ -74,7 +75,7 @@ class NativeProtocol:
         "_taken_at",
         "_told",
         "_waiting",
-        "broker",
+        "access",
         "client_id",
         "config",
         "is_closed",
@@ -88,7 +89,6 @@ class NativeProtocol:
 
     def __init__(self, service: NativeService, outlet: Outlet) -> None:
         self.service = service
-        self.broker: Broker = service.broker
         self.config = service.config
         self.outlet = outlet
         self.client_id = ""
@@ -121,11 +121,15 @@ class NativeProtocol:
 
     # ---- for the shell
 
+    def identify(self, session: Session) -> None:
+        """Requests from now on are of this session."""
+        self.access: Access = self.service.gate.access(session)
+
     def take(self, frame: Frame, size: int) -> None:
         """Serve one request. Its `size` bytes of the node's budget are given back when it is answered."""
         self._kind = kind = frame.type
         if not self._taken_at:
-            self._taken_at = self.broker.clock.monotonic()
+            self._taken_at = self.service.clock.monotonic()
         if kind in (PUBLISH, PUBLISH_BATCH):
             self._publishing.take(frame, size)
             return
@@ -160,7 +164,7 @@ class NativeProtocol:
             return
         told, self._told = self._told, []
         out: list[bytes] = []
-        requests, now = self.service.requests, self.broker.clock.monotonic()
+        requests, now = self.service.requests, self.service.clock.monotonic()
         for wait in told:
             self._waiting.pop(wait, None)
             self.unanswered -= wait.requests
@@ -229,13 +233,13 @@ class NativeProtocol:
 
     def count(self, kind: int, error: BaseException | None = None) -> None:
         """A request of this kind, which came just now, is answered."""
-        now = self.broker.clock.monotonic()
+        now = self.service.clock.monotonic()
         self.service.requests.note(kind, now - (self._taken_at or now), error=error)
 
     def wait_for(self, wait: Wait) -> None:
         """The replies of these requests come when they are durable, or when they should have been."""
         wait.deadline = self.service.loop.time() + self.config.request_timeout_s
-        wait.taken_at = self._taken_at or self.broker.clock.monotonic()
+        wait.taken_at = self._taken_at or self.service.clock.monotonic()
         self._waiting[wait] = None
 
     def told(self, wait: Wait) -> None:
@@ -288,7 +292,7 @@ class NativeProtocol:
     async def _run(
         self, kind: int, sequence: int, work: Coroutine[Any, Any, bytes], *, holds: bool, size: int
     ) -> None:
-        clock, requests = self.broker.clock, self.service.requests
+        clock, requests = self.service.clock, self.service.requests
         began = clock.monotonic()
         try:
             reply = await self.in_time(work)

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.broker.partition import ACKS_ALL
 from tailrace.broker.publishing import NewMessage, Published, check_message, id_prefix, published_topic
-from tailrace.model import NO_PRODUCER, BrokerError, ErrorCode
-from tailrace.model.session import INTERNAL
+from tailrace.model import NO_PRODUCER, BrokerError, ErrorCode, TopicPartition
 from tailrace.native.errors import ANSWERABLE, write_refusal
 from tailrace.native.property import LONG_MAX, Properties, number_of, partition_of, refusal, text_of
 from tailrace.wire.native import (
@@ -34,8 +33,8 @@ from tailrace.wire.native import (
 )
 
 if TYPE_CHECKING:
-    from tailrace.broker import Topic
     from tailrace.broker.partition import Partition
+    from tailrace.broker.topic import Topic
     from tailrace.native.counting import RequestCounts
     from tailrace.native.protocol import NativeProtocol
 
@@ -130,7 +129,7 @@ class Group:
         """Have it stored; durability, or the reason why there is none, is told later or at once."""
         messages, self.messages = self.messages, []
         try:
-            self._published = published = self._protocol.broker.publisher.publish(
+            self._published = published = self._protocol.service.publisher.publish(
                 self.partition, messages, producer_id=self.producer_id, sequence=self.first_sequence
             )
             self.partition.acknowledged(published.end_offset, ACKS_ALL, self)
@@ -191,17 +190,16 @@ class Group:
             requests.trace_published(
                 requests.trace, singles=singles, batches=self._batches, seconds=seconds, error=self._error
             )
-        self._protocol.broker.counters.produce_ms.append(seconds * 1000)
+        self._protocol.service.gate.counters.produce_ms.append(seconds * 1000)
 
 
 class Publishing:
     """What one client publishes."""
 
-    __slots__ = ("_groups", "_protocol", "_topics")
+    __slots__ = ("_groups", "_protocol")
 
     def __init__(self, protocol: NativeProtocol) -> None:
         self._protocol = protocol
-        self._topics = protocol.broker.topics
         self._groups: dict[Partition, Group] = {}
 
     def take(self, frame: Frame, size: int) -> None:
@@ -211,10 +209,10 @@ class Publishing:
             name = frame.properties.get("_topic") or text_of(frame.properties, "_topic")
             request = _read_one(frame, size) if frame.type == PUBLISH else _read_batch(frame, size)
             due_ms = self._due_ms(frame, request)
-            topic = self._topics.get(name)
+            topic = protocol.access.writable_topic_nowait(name)
             if due_ms is not None:
                 protocol.run("delay", request.sequence, self._delay(name, request, due_ms), size=size)
-            elif topic is None or topic.internal:
+            elif topic is None:
                 self._wait_for_topic(name, request)
             else:
                 self._put(topic, request)
@@ -242,10 +240,11 @@ class Publishing:
 
     def _put(self, topic: Topic, request: PublishRequest) -> None:
         """Add a request to the group of its partition; the group of another producer is stored first."""
-        index = request.partition
-        if index is None:
-            index = self._choose(topic, request.messages)
-        partition = self._protocol.broker.leader(topic.name, index)
+        if request.partition is None:
+            place = self._choose(topic, request.messages)
+        else:
+            place = TopicPartition(topic.name, request.partition)
+        partition = self._protocol.access.writable(place)
         settings = partition.settings
         if settings.compact or request.bytes + _BATCH_BYTES > settings.message_bytes_max:
             for message in request.messages:
@@ -261,17 +260,17 @@ class Publishing:
         group.add(request)
         self._protocol.asked(request.bytes)
 
-    def _choose(self, topic: Topic, messages: Sequence[NewMessage]) -> int:
+    def _choose(self, topic: Topic, messages: Sequence[NewMessage]) -> TopicPartition:
         if len(topic.partitions) == 1:
-            return 0
-        choose = self._protocol.broker.publisher.choose
+            return topic.partitions[0].name
+        choose = self._protocol.service.publisher.choose
         chosen = choose(topic, messages[0].key)
         if any(each.key != messages[0].key and choose(topic, each.key) != chosen for each in messages):
             raise refusal(
                 f"the keys of this batch belong to several partitions of {topic.name}. Send _partition, or a "
                 "batch for each"
             )
-        return chosen
+        return topic.partitions[chosen].name
 
     def _wait_for_topic(self, name: str, request: PublishRequest) -> None:
         self._protocol.hold()
@@ -281,8 +280,8 @@ class Publishing:
         """Make the topic, then go on as if it had been there."""
         protocol = self._protocol
         try:
-            access = protocol.broker.gate.access(INTERNAL)
-            self._put(await protocol.in_time(access.writable_topic(published_topic(name))), request)
+            topic = await protocol.in_time(protocol.access.writable_topic(published_topic(name)))
+            self._put(topic, request)
         except BaseException as error:
             protocol.outlet.give(request.bytes)
             protocol.count(PUBLISH_BATCH if request.count else PUBLISH, error)
@@ -304,17 +303,16 @@ class Publishing:
         asked = [(name, properties[name].encode()) for name in _DELAYS if name in properties]
         if asked:  # with _headers they are not stored, and hold all the same
             message = message._replace(headers=asked)
-        now_ms = protocol.broker.clock.now_ms()
-        due_ms = protocol.broker.delayed.is_delayed(message, now_ms)
+        now_ms = protocol.service.clock.now_ms()
+        due_ms = protocol.access.due_ms(message, now_ms)
         if due_ms is None and request.producer_id != NO_PRODUCER and _says_when(message):
             return now_ms  # sent again perhaps, and early enough the first time: its number is known there
         return due_ms
 
     async def _delay(self, name: str, request: PublishRequest, due_ms: int) -> bytes:
-        broker = self._protocol.broker
-        await broker.gate.access(INTERNAL).writable_topic(published_topic(name))
-        message_id = await broker.delayed.put(
-            name,
+        protocol = self._protocol
+        message_id = await protocol.access.delay(
+            await protocol.access.writable_topic(published_topic(name)),
             request.partition,
             request.messages[0],
             due_ms,
@@ -323,7 +321,7 @@ class Publishing:
         )
         properties = {"_partition": "-1", "_offset": "-1", **({"_id": message_id} if message_id else {})}
         return write_frame(
-            _ACK, sequence=request.sequence, timestamp=broker.clock.now_ms(), properties=properties
+            _ACK, sequence=request.sequence, timestamp=protocol.service.clock.now_ms(), properties=properties
         )
 
 

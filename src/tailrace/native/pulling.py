@@ -13,7 +13,9 @@ from tailrace.native.delivery import DataWriter, write_notice
 from tailrace.wire.native import MessageType, write_frame
 
 if TYPE_CHECKING:
-    from tailrace.broker.subscriptions import Delivery, Member, Notice, Subscription
+    from tailrace.broker.subscriptions.delivery import Delivery, Notice
+    from tailrace.broker.subscriptions.member import Member
+    from tailrace.broker.subscriptions.subscription import Subscription
     from tailrace.native.protocol import NativeProtocol
 
 _ACK = int(MessageType.ACK)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from tailrace.broker import Broker
+from tailrace.broker.gate import Gate
 from tailrace.native.config import NativeConfig
 from tailrace.native.counting import RequestCounts
 from tailrace.net import RequestBudget, RequestService
 
 
 class NativeService(RequestService):
-    """One listener's broker, bounds and running requests."""
+    """One listener's gate, bounds and running requests."""
 
-    def __init__(self, broker: Broker, config: NativeConfig, budget: RequestBudget | None = None) -> None:
+    def __init__(self, gate: Gate, config: NativeConfig, budget: RequestBudget | None = None) -> None:
         super().__init__(
             budget
             or RequestBudget(
@@ -20,6 +20,8 @@ class NativeService(RequestService):
                 small_bytes=config.small_request_bytes,
             )
         )
-        self.broker = broker
+        self.gate = gate
+        self.clock = gate.clock
+        self.publisher = gate.publisher
         self.config = config
         self.requests = RequestCounts(self.counters)

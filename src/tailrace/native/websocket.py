@@ -34,6 +34,7 @@ from tailrace.wire.native.json_frame import BadJsonFrame, read_json_frame, write
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tailrace.model.session import Session
     from tailrace.native.service import NativeService
 
 logger = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ class _End(NamedTuple):
 class WebSocketShell:
     """One WebSocket; its protocol's outlet."""
 
-    def __init__(self, service: NativeService, socket: MessageSocket) -> None:
+    def __init__(self, service: NativeService, socket: MessageSocket, session: Session) -> None:
         self._service = service
         self._config = service.config
         self._socket = socket
@@ -91,6 +92,7 @@ class WebSocketShell:
         self._end: _End | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self.protocol = NativeProtocol(service, self)
+        self.protocol.identify(session)
 
     def __repr__(self) -> str:
         return f"<WebSocketShell {self.peer}, {self._outbox_bytes} bytes to send, {self.protocol}>"

@@ -202,7 +202,7 @@ class Node:
         )
         self._opened.push_async_callback(self._kafka.close)
         self._native = NativeListener(
-            broker, host=config.host, port=config.native_port, config=native_config(config)
+            broker.gate, host=config.host, port=config.native_port, config=native_config(config)
         )
         self._opened.push_async_callback(self._native.close)
         try:

@@ -294,7 +294,7 @@ def play(
         )
         await broker.start()
         await broker.subscriptions.wait_loaded()
-        listener = NativeListener(broker, port=0, config=config)
+        listener = NativeListener(broker.gate, port=0, config=config)
         await listener.start()
         rig = Rig(broker, listener)
         try:

@@ -157,7 +157,7 @@ def test_two_who_make_a_topic_at_once_both_succeed() -> None:
     [
         ({}, ErrorCode.INVALID_REQUEST, "_topic"),
         ({"_topic": "a b"}, ErrorCode.INVALID_TOPIC_EXCEPTION, "a b"),
-        ({"_topic": "__mine"}, ErrorCode.INVALID_TOPIC_EXCEPTION, "__mine"),
+        ({"_topic": "__transaction_state"}, ErrorCode.INVALID_REQUEST, "__transaction_state"),
         ({"_topic": "t", "_partitions": "0"}, ErrorCode.INVALID_REQUEST, "_partitions"),
         ({"_topic": "t", "_partitions": "999999"}, ErrorCode.INVALID_PARTITIONS, "999999"),
         ({"_topic": "t", "colour": "red"}, ErrorCode.INVALID_CONFIG, "colour"),
@@ -620,12 +620,12 @@ def test_connections_past_the_bound_are_closed_at_once() -> None:
 def test_a_listener_says_where_it_is_and_shares_a_budget() -> None:
     async def scenario(rig: Rig) -> None:
         budget = RequestBudget(1 << 20)
-        listener = NativeListener(rig.broker, port=0, budget=budget)
+        listener = NativeListener(rig.broker.gate, port=0, budget=budget)
         await listener.start()
         assert listener.budget is budget
         assert f"127.0.0.1:{listener.port} 0 connections" in repr(listener)
         with pytest.raises(ConfigError, match="--native-port"):
-            await NativeListener(rig.broker, port=listener.port).start()
+            await NativeListener(rig.broker.gate, port=listener.port).start()
         await listener.close()
         await listener.close()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.unit.native.rig import TOPIC, Client, Refused, Rig, both_loops, play, refused
 
+from tailrace.broker.topic import NewTopic
 from tailrace.model import ErrorCode, StorageError
 from tailrace.native import NativeConfig
 from tailrace.wire.native import Frame, MessageType, write_entries, write_frame, write_properties
@@ -367,7 +368,7 @@ def test_one_message_without_a_key_leaves_its_neighbours_alone() -> None:
         ({}, ErrorCode.INVALID_REQUEST, "_topic"),
         ({"_topic": ""}, ErrorCode.INVALID_REQUEST, "_topic"),
         ({"_topic": "a b"}, ErrorCode.INVALID_TOPIC_EXCEPTION, "a b"),
-        ({"_topic": "__consumer_offsets"}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ""),
+        ({"_topic": "__consumer_offsets"}, ErrorCode.INVALID_TOPIC_EXCEPTION, "belongs to the broker"),
         ({"_topic": TOPIC, "_partition": "7"}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "7"),
         ({"_topic": TOPIC, "_partition": "-1"}, ErrorCode.INVALID_REQUEST, "_partition"),
         ({"_topic": TOPIC, "_partition": "٣"}, ErrorCode.INVALID_REQUEST, "_partition"),
@@ -448,3 +449,15 @@ def test_what_was_answered_is_there_after_a_restart(tmp_path: Path) -> None:
         assert (await client.publish(b"x")).properties["_offset"] == "50"
 
     play(before, after, directory=tmp_path)
+
+
+def test_what_pipelines_tell_of_themselves_can_be_published_as_on_every_listener() -> None:
+    async def scenario(rig: Rig) -> None:
+        name = "__tailrace_pipelines"
+        new = NewTopic(name=name, partitions=1, configs={"cleanup.policy": "compact"})
+        await rig.broker.topics.create(new)
+        client = await rig.connect()
+        reply = await client.ask(PUBLISH, b"{}", _topic=name, _key="run")
+        assert reply.properties["_offset"] == "0"
+
+    play(scenario)

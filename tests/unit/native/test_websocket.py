@@ -11,6 +11,7 @@ import pytest
 from tests.unit.native.rig import TOPIC, HeldLog, Rig, play, settling
 
 from tailrace.broker.publishing import Publisher
+from tailrace.model.session import Session
 from tailrace.native import NativeConfig
 from tailrace.native.websocket import WebSocketShell
 from tailrace.wire.native import Frame, FrameReader, MessageType, read_error, write_frame
@@ -49,7 +50,7 @@ class WebClient:
 
     def __init__(self, rig: Rig) -> None:
         self.socket = FakeSocket()
-        self.shell = WebSocketShell(rig.listener.service, self.socket)
+        self.shell = WebSocketShell(rig.listener.service, self.socket, Session(listener="http"))
         self.serving = asyncio.create_task(self.shell.serve())
         self.sequences = itertools.count(1)
         self._reader = FrameReader(1 << 26)

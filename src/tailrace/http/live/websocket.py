@@ -22,6 +22,7 @@ from tailrace.http.live.ring import Run
 from tailrace.http.live.start import TailQuery, open_tail
 from tailrace.http.live.tail import Portion, Tail, TailEnded, TailFailed
 from tailrace.http.service import HttpService
+from tailrace.model.session import Session
 
 _DONE = 1000
 _GOING_AWAY = 1001
@@ -197,7 +198,7 @@ async def _serve_native(service: HttpService, websocket: WebSocket) -> None:
         return
     with stream:
         await websocket.accept()
-        shell = open_shell(AsgiSocket(websocket))
+        shell = open_shell(AsgiSocket(websocket), Session(listener="http"))
         stopping = asyncio.create_task(service.wait_stopping(), name="end of a native WebSocket")
         stopping.add_done_callback(lambda task: None if task.cancelled() else shell.close_soon())
         try:

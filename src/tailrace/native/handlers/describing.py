@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tailrace.broker import Topic
-from tailrace.broker.subscriptions import describe as describe_subscription
-from tailrace.broker.subscriptions import summarize
-from tailrace.broker.topic import unknown_topic
+from tailrace.broker.subscriptions.description import describe as describe_subscription
+from tailrace.broker.subscriptions.description import summarize
 from tailrace.model import BrokerError, ErrorCode
+from tailrace.model.operation import Operation
 from tailrace.native.property import number_of, refusal, shown, text_of
 from tailrace.wire.native import Frame, MessageType, write_frame
 
@@ -44,28 +43,27 @@ def describe(protocol: NativeProtocol, frame: Frame) -> None:
 
 
 def _describe(protocol: NativeProtocol, frame: Frame, what: str) -> Any:
-    broker = protocol.broker
+    access = protocol.access
     if what == "topics":
         return [
             {"name": each.name, "id": str(each.id), "partitions": len(each.partitions)}
-            for each in broker.topics
+            for each in access.topics(Operation.DESCRIBE)
             if not each.internal
         ]
     if what == "topic":
         return _topic(protocol, text_of(frame.properties, "_name"))
     if what == "subscriptions":
-        return [summarize(each) for each in broker.subscriptions]
+        return [summarize(each) for each in access.subscriptions(Operation.DESCRIBE)]
     if what == "subscription":
-        return describe_subscription(broker.subscriptions.known(text_of(frame.properties, "_name")))
+        name = text_of(frame.properties, "_name")
+        return describe_subscription(access.subscription(name, Operation.DESCRIBE))
     raise refusal(
         f'_what = "{shown(what)}" is not one of topics, topic, subscriptions, subscription, dead_letters'
     )
 
 
 def _topic(protocol: NativeProtocol, name: str) -> dict[str, Any]:
-    topic: Topic | None = protocol.broker.topics.get(name)
-    if topic is None:
-        raise unknown_topic(name[:249])
+    topic = protocol.access.topic(name[:249], Operation.DESCRIBE)
     return {
         "name": topic.name,
         "id": str(topic.id),
@@ -84,7 +82,7 @@ def _partition(partition: Partition) -> dict[str, Any]:
 
 
 async def _dead_letters(protocol: NativeProtocol, sequence: int, name: str, count: int) -> bytes:
-    letters = await protocol.broker.subscriptions.dead_letters(name, count)
+    letters = await protocol.access.dead_letters(name, count)
     return write_frame(_ACK, sequence=sequence, body=_encode(protocol, letters))
 
 

@@ -55,7 +55,7 @@ def auth(protocol: NativeProtocol, frame: Frame) -> None:  # noqa: ARG001
 
 
 async def _with_producer(protocol: NativeProtocol, sequence: int) -> bytes:
-    return _write(protocol, sequence, {"_producer": str(await protocol.broker.next_producer_id())})
+    return _write(protocol, sequence, {"_producer": str(await protocol.access.next_producer_id())})
 
 
 def _write(protocol: NativeProtocol, sequence: int, more: dict[str, str] | None = None) -> bytes:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tailrace.broker.subscriptions import Start, Subscription, SubscriptionConfig
+from tailrace.broker.subscriptions.definition import Start, SubscriptionConfig
+from tailrace.broker.subscriptions.subscription import Subscription
+from tailrace.model.operation import Operation
 from tailrace.native.handlers.subscription import definition_of, subscription_of
 from tailrace.native.property import Properties, number_of, refusal, settings_of, text_of
 from tailrace.wire.native import Frame, MessageType, write_frame
@@ -58,14 +60,14 @@ def pull(protocol: NativeProtocol, frame: Frame) -> None:
 
 def _exists_as_asked(protocol: NativeProtocol, properties: Properties) -> bool:
     """Whether the subscription is there, of this topic, and nothing else was said of it."""
-    found = protocol.broker.subscriptions.get(text_of(properties, "_subscription"))
+    found = protocol.access.find_subscription(text_of(properties, "_subscription"), Operation.READ)
     return found is not None and found.config.topic == properties["_topic"] and not settings_of(properties)
 
 
 async def _create_and_join(
     protocol: NativeProtocol, sequence: int, config: SubscriptionConfig, start: Start, credit: int
 ) -> bytes:
-    subscription = await protocol.broker.subscriptions.create(config, start)
+    subscription = await protocol.access.create_subscription(config, start)
     if not protocol.is_closed:
         protocol.membership.receive(subscription, credit=credit)
     return write_frame(_ACK, sequence=sequence, properties=_joined(subscription))

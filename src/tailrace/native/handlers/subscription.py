@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tailrace.broker.subscriptions import Start, Subscription, SubscriptionConfig
+from tailrace.broker.subscriptions.definition import Start, SubscriptionConfig
+from tailrace.broker.subscriptions.subscription import Subscription
+from tailrace.model.operation import Operation
 from tailrace.native.property import LONG_MAX, Properties, number_of, partition_of, settings_of, text_of
 from tailrace.wire.native import Frame, MessageType, write_frame
 
@@ -24,19 +26,19 @@ def create(protocol: NativeProtocol, frame: Frame) -> None:
 
 
 def delete(protocol: NativeProtocol, frame: Frame) -> None:
-    name = subscription_of(protocol, frame.properties).config.name
+    name = subscription_of(protocol, frame.properties, Operation.DELETE).config.name
     protocol.run("delete subscription", frame.sequence, _delete(protocol, frame.sequence, name))
 
 
 def seek(protocol: NativeProtocol, frame: Frame) -> None:
-    subscription = subscription_of(protocol, frame.properties)
+    subscription = subscription_of(protocol, frame.properties, Operation.ALTER)
     start = Start.parse(text_of(frame.properties, "_to"))
     partition = partition_of(frame.properties)
     protocol.run("seek", frame.sequence, _seek(frame.sequence, subscription, start, partition))
 
 
 def redrive(protocol: NativeProtocol, frame: Frame) -> None:
-    subscription = subscription_of(protocol, frame.properties)
+    subscription = subscription_of(protocol, frame.properties, Operation.ALTER)
     count = None
     if "_count" in frame.properties:
         count = number_of(frame.properties, "_count", least=1, most=LONG_MAX)
@@ -50,18 +52,20 @@ def definition_of(properties: Properties) -> tuple[SubscriptionConfig, Start]:
     return config, Start.parse(properties.get("_start", "earliest"))
 
 
-def subscription_of(protocol: NativeProtocol, properties: Properties) -> Subscription:
-    """The subscription that a request names, which must exist."""
-    return protocol.broker.subscriptions.known(text_of(properties, "_subscription"))
+def subscription_of(
+    protocol: NativeProtocol, properties: Properties, operation: Operation = Operation.READ
+) -> Subscription:
+    """The subscription that a request names, which must exist; READ is taking and settling its messages."""
+    return protocol.access.subscription(text_of(properties, "_subscription"), operation)
 
 
 async def _create(protocol: NativeProtocol, frame: Frame, config: SubscriptionConfig, start: Start) -> bytes:
-    await protocol.broker.subscriptions.create(config, start)
+    await protocol.access.create_subscription(config, start)
     return write_frame(_ACK, sequence=frame.sequence)
 
 
 async def _delete(protocol: NativeProtocol, sequence: int, name: str) -> bytes:
-    await protocol.broker.subscriptions.delete(name)
+    await protocol.access.delete_subscription(name)
     return write_frame(_ACK, sequence=sequence)
 
 

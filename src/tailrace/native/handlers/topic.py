@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tailrace.broker import NewTopic, Topic
-from tailrace.broker.configs import check_topic_configs, describe_topic
+from tailrace.broker.configs import check_topic_configs
+from tailrace.broker.topic import NewTopic, Topic
 from tailrace.model import BrokerError, ErrorCode
 from tailrace.native.property import PARTITION_MAX, number_of, settings_of, text_of
 from tailrace.wire.native import Frame, MessageType, write_frame
@@ -25,11 +25,6 @@ _TIMESTAMP_TYPE = "message.timestamp.type"
 def create(protocol: NativeProtocol, frame: Frame) -> None:
     properties = frame.properties
     name = text_of(properties, "_topic")
-    if name.startswith("__"):
-        raise BrokerError(
-            f"{name[:249]!r}: names with __ in front are the broker's own",
-            code=ErrorCode.INVALID_TOPIC_EXCEPTION,
-        )
     asked = number_of(properties, "_partitions", least=1, most=PARTITION_MAX, default=0)
     configs = settings_of(properties)
     check_topic_configs(configs)
@@ -41,16 +36,9 @@ def create(protocol: NativeProtocol, frame: Frame) -> None:
 async def _create(
     protocol: NativeProtocol, sequence: int, name: str, partitions: int, configs: Mapping[str, str]
 ) -> bytes:
-    topics = protocol.broker.topics
-    topic = topics.get(name)
-    if topic is None:
-        all_configs = {_TIMESTAMP_TYPE: "LogAppendTime", **configs}
-        try:
-            topic = await topics.create(NewTopic(name=name, partitions=partitions or 1, configs=all_configs))
-        except BrokerError as error:
-            topic = topics.get(name)
-            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or topic is None:
-                raise  # else somebody was quicker
+    all_configs = {_TIMESTAMP_TYPE: "LogAppendTime", **configs}
+    new = NewTopic(name=name, partitions=partitions or 1, configs=all_configs)
+    topic = await protocol.access.ensure_topic(new)
     _check_same(protocol, topic, partitions, configs)
     properties = {"_topic_id": str(topic.id), "_partitions": str(len(topic.partitions))}
     return write_frame(_ACK, sequence=sequence, properties=properties)
@@ -61,8 +49,7 @@ def _check_same(protocol: NativeProtocol, topic: Topic, partitions: int, configs
     if partitions not in (0, existing):
         raise _exists(topic, f"{existing} partitions, not {partitions}")
     if configs:
-        entries = describe_topic(topic.configs, protocol.broker.config.values)
-        values = {entry.name: entry.value for entry in entries}
+        values = {entry.name: entry.value for entry in protocol.access.topic_settings(topic)}
         for name, value in configs.items():
             if values.get(name) != value:
                 raise _exists(topic, f"{name} = {values.get(name)}, not {value[:100]}")

@@ -193,7 +193,7 @@ class Rig:
 async def served(config: HttpConfig | None, native: NativeConfig | None) -> AsyncIterator[Rig]:
     node = Node(ServerConfig(engine="memory", kafka_port=0, native_port=0, http_port=None), owns_loop=False)
     await node.start()
-    native_listener = NativeListener(node.broker, port=0, config=native)
+    native_listener = NativeListener(node.broker.gate, port=0, config=native)
     await native_listener.start()
     native_service = native_listener.service
     facts = NodeFacts(
@@ -201,7 +201,7 @@ async def served(config: HttpConfig | None, native: NativeConfig | None) -> Asyn
         engine="memory",
         fsync="os",
         data_dir="",
-        native_shell=lambda socket: WebSocketShell(native_service, socket),
+        native_shell=lambda socket, session: WebSocketShell(native_service, socket, session),
     )
     service = HttpService(node.broker, config or HttpConfig(), facts)
     listener = HttpListener(HttpApp(service, OPERATIONS, routes(service)), port=0)
