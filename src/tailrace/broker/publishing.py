@@ -32,7 +32,7 @@ from tailrace.wire.kafka.partitioner import partition_of_key
 NO_SEQUENCE = -1
 NO_OFFSET = -1
 
-_EPOCH = 0  # a native producer has one life per id
+NATIVE_EPOCH = 0  # a native producer has one life per id
 _PRODUCER_ID_MAX = (1 << 63) - 1
 _BEHIND_MAX = 1 << 30  # further "behind" than half of all sequences is ahead
 _AHEAD_MS_MAX = 3_600_000
@@ -154,7 +154,7 @@ class Publisher:
         records: list[NewRecord] = [(time_ms, key, value, headers) for key, value, headers in messages]
         stamp_ms = time_ms if settings.append_time else None
         base_offset = NO_OFFSET
-        epoch = -1 if producer_id == NO_PRODUCER else _EPOCH
+        epoch = -1 if producer_id == NO_PRODUCER else NATIVE_EPOCH
         for data in build_batches(  # all of them before the first is stored
             records, settings, stamp_ms=stamp_ms, producer_id=producer_id, epoch=epoch, sequence=sequence
         ):
@@ -218,7 +218,7 @@ def count_known(partition: Partition, *, producer_id: int, sequence: int) -> int
     standing = partition.producers.standing(producer_id)
     if standing is None or standing.next_sequence < 0:
         return 0
-    if standing.epoch != _EPOCH:
+    if standing.epoch != NATIVE_EPOCH:
         raise BrokerError(
             f"producer {producer_id} is not one of this listener: it is in epoch {standing.epoch}. "
             "Ask for an id of your own",

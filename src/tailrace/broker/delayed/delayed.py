@@ -32,13 +32,11 @@ from tailrace.broker.publishing import (
 from tailrace.broker.topic import unknown_partition, unknown_topic
 from tailrace.broker.topics import Topics
 from tailrace.model import NO_PRODUCER, BrokerError, ErrorCode, Offset, PartitionId
-from tailrace.records import build_batch, read_batch
 from tailrace.runtime import Clock, Supervisor
 from tailrace.runtime.tasks import wait_at_most
 
 _logger = logging.getLogger(__name__)
 
-_EPOCH = 0
 _WAIT_MS_MAX = 60_000  # so that a clock that somebody sets is noticed
 _RETRY_MS = 1000
 _CLOSE_TIMEOUT_S = 5.0
@@ -159,16 +157,11 @@ class Delayed:
         # No await from here to the append: the message is stored under the offset that it gets.
         offset = place.end_offset
         stored = StoredMessage(due_ms, target, message)
-        data = build_batch(
-            [write_message(offset, stored, time_ms=self._clock.now_ms())],
-            producer_id=producer_id,
-            producer_epoch=_EPOCH if producer_id != NO_PRODUCER else -1,
-            base_sequence=sequence if producer_id != NO_PRODUCER else NO_SEQUENCE,
-        )
-        appended = place.append(read_batch(data))
-        assert appended.base_offset == offset
+        record = write_message(offset, stored, time_ms=self._clock.now_ms())
+        end = self._log.put(record, producer_id=producer_id, base_sequence=sequence)
+        assert end == offset + 1
         arrival = _Arrival(self, due_ms, offset)
-        place.acknowledged(appended.end_offset, ACKS_ALL, arrival)
+        place.acknowledged(end, ACKS_ALL, arrival)
         await arrival.future
         return f"{self._log.id_prefix}{offset}"
 

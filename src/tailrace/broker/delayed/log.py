@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 from tailrace.broker.partition import Partition
-from tailrace.broker.publishing import id_prefix
+from tailrace.broker.publishing import NATIVE_EPOCH, id_prefix
+from tailrace.broker.sequence import sequence
 from tailrace.broker.topic import NewTopic
 from tailrace.broker.topics import Topics
-from tailrace.model import Offset
-from tailrace.records import NewRecord, Record, build_batch, iter_batches, read_batch
+from tailrace.model import NO_PRODUCER, Offset
+from tailrace.records import NewRecord, Record, iter_batches
 
 DELAYED_TOPIC = "__tailrace_delayed"
 
@@ -60,8 +61,14 @@ class DelayedLog:
     async def append(self, records: Sequence[NewRecord]) -> None:
         """Append records as one batch and return when they are durable."""
         partition = self.known()
-        appended = partition.append(read_batch(build_batch(records)))
-        await partition.wait_acknowledged(appended.end_offset)
+        await partition.wait_acknowledged(sequence(partition, records))
+
+    def put(self, record: NewRecord, *, producer_id: int, base_sequence: int) -> Offset:
+        """Append one message, numbered by its producer if it has one; returns the offset past it."""
+        epoch = -1 if producer_id == NO_PRODUCER else NATIVE_EPOCH
+        return sequence(
+            self.known(), [record], producer_id=producer_id, producer_epoch=epoch, base_sequence=base_sequence
+        )
 
     async def read(self, *, end: Offset) -> AsyncIterator[Sequence[Record]]:
         """Every record below `end`, in portions."""

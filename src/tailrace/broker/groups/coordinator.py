@@ -58,9 +58,15 @@ class GroupCoordinator:
         self.config = config or GroupConfig()
         self._clock = clock
         self._new_id = new_id
-        self._tasks = Supervisor(on_failure or _log_failure)
+        on_failure = on_failure or _log_failure
+        self._tasks = Supervisor(on_failure)
         self._directory = Directory(
-            log, clock=clock, config=self.config, tasks=self._tasks, attend=self._perform
+            log,
+            clock=clock,
+            config=self.config,
+            tasks=self._tasks,
+            attend=self._perform,
+            on_failure=on_failure,
         )
         self._positions = Positions(self._directory, clock=clock, config=self.config)
         self._alarm: Alarm[Resident | None] = Alarm(clock, self.tick)  # None: look for what has expired
@@ -109,6 +115,8 @@ class GroupCoordinator:
             _, late = await asyncio.wait(arrivals, timeout=self.config.commit_timeout_ms / 1000)
             for arrival in late:
                 arrival.cancel()
+        for home in homes:
+            home.writer.close()
         await self._tasks.stop()
 
     def tick(self) -> None:

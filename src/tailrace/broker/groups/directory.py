@@ -37,12 +37,14 @@ class Directory:
         config: GroupConfig,
         tasks: Supervisor,
         attend: Callable[[Resident], None],
+        on_failure: Callable[[BaseException], None],
     ) -> None:
         self._log = log
         self._clock = clock
         self._config = config
         self._tasks = tasks
         self._attend = attend
+        self._on_failure = on_failure
         self._homes: dict[int, Home] = {}
         self._closed = False
 
@@ -177,7 +179,7 @@ class Directory:
             partition,
             topic=OFFSETS_TOPIC,
             errors=OFFSETS_ERRORS,
-            tasks=self._tasks,
+            on_failure=self._on_failure,
             append_bytes_max=self._config.append_bytes_max,
             queued_bytes_max=self._config.queued_bytes_max,
         )

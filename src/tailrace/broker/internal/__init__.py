@@ -5,7 +5,7 @@ whoever asked for the change is told when its record is durable.
 
 `log`        the port: an internal topic, partition by partition
 `topic`      `InternalTopic`: the same, over the topics of the broker (imported from there: it needs them all)
-`writer`     `StateWriter`: appends to one partition, in order, many changes to one batch
+`writer`     `StateWriter`: what one turn of the loop changes in one partition becomes one batch
 `placement`  which partition a name lives in
 `fields`     the field types that keys and values are made of
 `alarm`      one timer for everything that has a time
@@ -15,7 +15,7 @@ from tailrace.broker.internal.alarm import Alarm
 from tailrace.broker.internal.fields import FieldReader, FieldWriter, MalformedFields
 from tailrace.broker.internal.log import InternalLog
 from tailrace.broker.internal.placement import java_hash, partition_for
-from tailrace.broker.internal.writer import Done, ErrorMap, StateWriter
+from tailrace.broker.internal.writer import Done, ErrorMap, Source, StateWriter
 
 __all__ = [
     "Alarm",
@@ -25,6 +25,7 @@ __all__ = [
     "FieldWriter",
     "InternalLog",
     "MalformedFields",
+    "Source",
     "StateWriter",
     "java_hash",
     "partition_for",

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
+from tailrace.model import Offset
 from tailrace.records import Batch, NewRecord
+from tailrace.storage.api import Waiter
 
 
 class InternalLog(Protocol):
@@ -21,12 +23,11 @@ class InternalLog(Protocol):
     async def ensure(self) -> None:
         """Create the topic unless it exists; BrokerError where that is not possible (yet)."""
 
-    async def append(self, partition: int, records: Sequence[NewRecord]) -> None:
-        """Append one batch and return when it is durable; BrokerError or StorageError.
+    def sequence(self, partition: int, records: Sequence[NewRecord]) -> Offset:
+        """Append one batch now; returns the offset past it. After an error nothing is appended."""
 
-        After an error the batch may still turn up in the log (a wait that was given up): callers must not
-        conclude that it never will.
-        """
+    def acknowledged(self, partition: int, end: Offset, waiter: Waiter) -> None:
+        """Tell the waiter when everything below `end` is durable, or never will be; at once if it is."""
 
     def read(self, partition: int) -> AsyncIterator[Batch]:
         """Every batch from the start of the partition up to the high watermark at the time of the call."""

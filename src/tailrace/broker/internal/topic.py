@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from tailrace.broker.partition import Partition
+from tailrace.broker.partition import ACKS_ALL, Partition
+from tailrace.broker.sequence import sequence
 from tailrace.broker.topic import NewTopic, Topic
 from tailrace.broker.topics import Topics
-from tailrace.model import BrokerError, ErrorCode
-from tailrace.records import Batch, NewRecord, build_batch, iter_batches, read_batch
+from tailrace.model import BrokerError, ErrorCode, Offset
+from tailrace.records import Batch, NewRecord, iter_batches
+from tailrace.storage.api import Waiter
 
 _READ_BYTES = 1 << 20
 _SEGMENT_BYTES = 64 << 20  # small, so that compaction has something to do
@@ -54,10 +56,11 @@ class InternalTopic:
         )
         await self._topics.ensure(new)
 
-    async def append(self, partition: int, records: Sequence[NewRecord]) -> None:
-        place = self._partition(partition)
-        appended = place.append(read_batch(build_batch(records)))
-        await place.wait_acknowledged(appended.end_offset)
+    def sequence(self, partition: int, records: Sequence[NewRecord]) -> Offset:
+        return sequence(self._partition(partition), records)
+
+    def acknowledged(self, partition: int, end: Offset, waiter: Waiter) -> None:
+        self._partition(partition).acknowledged(end, ACKS_ALL, waiter)
 
     async def read(self, partition: int) -> AsyncIterator[Batch]:
         place = self._partition(partition)

@@ -1,22 +1,29 @@
-"""Appends to one partition of an internal topic, in order, many changes to one batch.
+"""Writes the state of one partition of an internal topic: one turn of the loop, one batch.
 
-While one append is on its way, what comes meanwhile is gathered, and goes together with the next: the slower
-the disk, the larger the batches. `done` is called once per `put`, in the order of the puts, with NONE when
-all of its records are durable, else with the error that a client is to be told (`ErrorMap`).
+    put, write_soon --> gathered --(end of the turn)--> sequenced as one batch --> in flight --> durable: done
+
+No batch waits for the durability of the one before it: the log keeps them in order, and one commit round
+makes all of them durable. `done` is called once per change, in the order of the changes, with NONE when its
+records are durable, else with the error that a client is to be told (`ErrorMap`). A change without records is
+done when everything before it is.
+
+A source is asked for its changes at the end of the turn. So the cursors of a subscription that settles a
+thousand messages in one turn are written once.
+
+What is gathered and in flight has a bound. Over it a `put` is refused, and sources are asked later.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from tailrace.broker.internal.log import InternalLog
 from tailrace.model import BrokerError, ErrorCode, StorageError
 from tailrace.records import NewRecord
-from tailrace.runtime import Supervisor
 
 _logger = logging.getLogger(__name__)
 
@@ -27,21 +34,29 @@ _RECORD_OVERHEAD_BYTES = 48  # lengths, deltas, and what an object costs while i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorMap:
-    """What goes wrong with the log, in the words of whoever keeps his state there."""
+    """Errors of the log, as the clients of this state are told them."""
 
     codes: Mapping[ErrorCode, ErrorCode]  # of the log -> for the client
-    otherwise: ErrorCode  # whatever is not among them, and where too much waits: the client may come back
+    otherwise: ErrorCode  # for all others, and where too much waits: the client may come back
     stopped: ErrorCode  # this node does not write here any more
 
 
+class Source(Protocol):
+    """Has changes of its own, which it hands over when it is asked."""
+
+    def take(self) -> tuple[Sequence[NewRecord], Done] | None:
+        """The records that tell what changed since the last call; None if there is nothing to do."""
+
+
 class _Put:
-    """What one caller handed over; it may have been cut into several pieces."""
+    """One change; its records may be cut into several pieces."""
 
-    __slots__ = ("done", "error", "pieces_left")
+    __slots__ = ("done", "error", "pieces_left", "records")
 
-    def __init__(self, done: Done, pieces: int) -> None:
+    def __init__(self, records: Sequence[NewRecord], done: Done) -> None:
+        self.records = records
         self.done = done
-        self.pieces_left = pieces
+        self.pieces_left = 1
         self.error = ErrorCode.NONE
 
 
@@ -54,8 +69,31 @@ class _Piece:
         self.size = sum(map(_size_of, records))
 
 
+class _Flight:
+    """A batch that is sequenced and not yet durable (`storage.api.Waiter`)."""
+
+    __slots__ = ("_is_told", "_writer", "pieces", "size")
+
+    def __init__(self, writer: StateWriter, pieces: list[_Piece], size: int) -> None:
+        self._writer = writer
+        self.pieces = pieces
+        self.size = size
+        self._is_told = False
+
+    def done(self) -> bool:
+        return self._is_told
+
+    def set_result(self, result: None, /) -> None:  # noqa: ARG002
+        self._is_told = True
+        self._writer.landed(self, ErrorCode.NONE)
+
+    def set_exception(self, error: Exception, /) -> None:
+        self._is_told = True
+        self._writer.landed(self, self._writer.code_of(error))
+
+
 class StateWriter:
-    """The one who appends to a partition of an internal topic."""
+    """The one that appends to a partition of an internal topic."""
 
     def __init__(
         self,
@@ -64,7 +102,7 @@ class StateWriter:
         *,
         topic: str,
         errors: ErrorMap,
-        tasks: Supervisor,
+        on_failure: Callable[[BaseException], None],
         append_bytes_max: int,
         queued_bytes_max: int,
     ) -> None:
@@ -72,79 +110,153 @@ class StateWriter:
         self._partition = partition
         self._name = f"{topic}-{partition}"
         self._errors = errors
-        self._tasks = tasks
+        self._on_failure = on_failure
         self._append_bytes_max = append_bytes_max
         self._queued_bytes_max = queued_bytes_max
-        self._queue: deque[_Piece] = deque()
-        self._queued_bytes = 0
-        self._task: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._gathered: dict[_Put | Source, None] = {}  # in the order in which they came
+        self._queued_bytes = 0  # gathered by `put`, and in flight
+        self._flights: dict[_Flight, None] = {}  # in order
+        self._is_planned = False
+        self._idle: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<StateWriter of {self._name}, {len(self._queue)} pieces wait>"
+        return (
+            f"<StateWriter of {self._name}, {len(self._gathered)} gathered, {len(self._flights)} in flight>"
+        )
 
     def put(self, records: Sequence[NewRecord], done: Done) -> None:
-        """Append these some time soon; BrokerError (`otherwise`) if too much is waiting already."""
+        """Append these at the end of the turn; BrokerError (`otherwise`) if too much is waiting already."""
         size = sum(map(_size_of, records))
-        if self._queue and self._queued_bytes + size > self._queued_bytes_max:
+        if self._queued_bytes and self._queued_bytes + size > self._queued_bytes_max:
             raise BrokerError(
                 f"{self._queued_bytes} bytes wait to be appended to {self._name}",
                 code=self._errors.otherwise,
             )
-        pieces = list(self._cut(records))
-        put = _Put(done, len(pieces))
-        self._queue.extend(_Piece(put, piece) for piece in pieces)
+        self._gathered[_Put(records, done)] = None
         self._queued_bytes += size
-        if self._task is None:
-            self._task = self._tasks.start(f"{self._name} writer", self._run())
+        self._flush_soon()
+
+    def write_soon(self, source: Source) -> None:
+        """Ask a source for its changes at the end of the turn, or once there is room for them."""
+        self._gathered[source] = None
+        self._flush_soon()
 
     async def wait_idle(self) -> None:
         """Return when everything that was put is done."""
-        while self._task is not None:
-            await asyncio.wait({self._task})
+        while self._gathered or self._flights:
+            if self._idle is None:
+                self._idle = self._loop.create_future()
+            await asyncio.shield(self._idle)
 
-    async def _run(self) -> None:
-        try:
-            while self._queue:
-                round_ = self._take_round()
-                error = ErrorCode.UNKNOWN_SERVER_ERROR
-                try:
-                    error = await self._append([record for piece in round_ for record in piece.records])
-                finally:
-                    for piece in round_:
-                        self._end(piece, error)
-        finally:
-            self._task = None
-            while self._queue:  # only where the task was cancelled, or failed
-                piece = self._queue.popleft()
-                self._queued_bytes -= piece.size
-                self._end(piece, self._errors.stopped)
+    def close(self) -> None:
+        """Write nothing more; every change that is not done has the error `stopped`."""
+        puts = [each for each in self._gathered if isinstance(each, _Put)]
+        pieces = [piece for flight in self._flights for piece in flight.pieces]
+        self._gathered.clear()
+        self._flights.clear()
+        self._queued_bytes = 0
+        for piece in pieces:
+            self._end(piece, self._errors.stopped)
+        for put in puts:
+            self._end(_Piece(put, ()), self._errors.stopped)
+        self._tell_idle()
 
-    async def _append(self, records: Sequence[NewRecord]) -> ErrorCode:
-        if not records:
-            return ErrorCode.NONE
-        try:
-            await self._log.append(self._partition, records)
-        except BrokerError as error:
-            _logger.warning("not appended: log=%s records=%d error=%s", self._name, len(records), error)
+    # ---- the log's side
+
+    def code_of(self, error: Exception) -> ErrorCode:
+        """What a client is told of an error of the log."""
+        if isinstance(error, BrokerError):
+            _logger.warning("not appended: log=%s error=%s", self._name, error)
             return self._errors.codes.get(error.code, self._errors.otherwise)
-        except StorageError:
-            # The engine itself tells its owner of this one.
-            return self._errors.otherwise
-        return ErrorCode.NONE
+        if isinstance(error, StorageError):
+            return self._errors.otherwise  # the engine itself reports this one to its owner
+        self._on_failure(error)
+        return ErrorCode.UNKNOWN_SERVER_ERROR
 
-    def _take_round(self) -> list[_Piece]:
-        """As many pieces as fit into one append, at least one."""
-        taken: list[_Piece] = []
-        size = 0
-        while self._queue and (not taken or size + self._queue[0].size <= self._append_bytes_max):
-            piece = self._queue.popleft()
-            taken.append(piece)
-            size += piece.size
-        self._queued_bytes -= size
-        return taken
+    def landed(self, flight: _Flight, code: ErrorCode) -> None:
+        """A batch is durable, or never will be. Nothing is appended in this moment (`storage.api.Waiter`)."""
+        if self._flights.pop(flight, flight) is flight:
+            return  # closed meanwhile
+        self._queued_bytes -= flight.size
+        for piece in flight.pieces:
+            self._end(piece, code)
+        if self._gathered:
+            self._flush_soon()
+        self._tell_idle()
 
-    def _cut(self, records: Sequence[NewRecord]) -> Iterator[Sequence[NewRecord]]:
-        """Runs of records that fit into one append each; a single record that does not is left to the log."""
+    # ---- inside
+
+    def _flush_soon(self) -> None:
+        if not self._is_planned:
+            self._is_planned = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_planned = False
+        if self._flights and self._queued_bytes >= self._queued_bytes_max:
+            return  # the next batch that lands comes back here
+        gathered, self._gathered = self._gathered, {}
+        pieces: list[_Piece] = []
+        for each in gathered:
+            put = each if isinstance(each, _Put) else self._ask(each)
+            if put is not None:
+                pieces += self._cut(put)
+        while pieces:
+            count, size = self._fitting(pieces)
+            self._sequence(pieces[:count], size)
+            del pieces[:count]
+        self._tell_idle()
+
+    def _ask(self, source: Source) -> _Put | None:
+        taken = source.take()
+        if taken is None:
+            return None
+        records, done = taken
+        self._queued_bytes += sum(map(_size_of, records))
+        return _Put(records, done)
+
+    def _sequence(self, pieces: list[_Piece], size: int) -> None:
+        records = [record for piece in pieces for record in piece.records]
+        if not records:
+            self._follow(pieces)
+            return
+        try:
+            end = self._log.sequence(self._partition, records)
+        except Exception as error:
+            self._queued_bytes -= size
+            code = self.code_of(error)
+            for piece in pieces:
+                self._end(piece, code)
+            return
+        flight = _Flight(self, pieces, size)
+        self._flights[flight] = None
+        self._log.acknowledged(self._partition, end, flight)
+
+    def _follow(self, pieces: list[_Piece]) -> None:
+        """Changes without records: done with the newest batch that is in flight, or now."""
+        if self._flights:
+            next(reversed(self._flights)).pieces += pieces
+            return
+        for piece in pieces:
+            self._end(piece, ErrorCode.NONE)
+
+    def _fitting(self, pieces: Sequence[_Piece]) -> tuple[int, int]:
+        """How many pieces go into one batch, at least one, and their size."""
+        count, size = 1, pieces[0].size
+        for piece in pieces[1:]:
+            if size + piece.size > self._append_bytes_max:
+                break
+            count, size = count + 1, size + piece.size
+        return count, size
+
+    def _cut(self, put: _Put) -> list[_Piece]:
+        pieces = [_Piece(put, records) for records in self._runs(put.records)]
+        put.pieces_left = len(pieces)
+        return pieces
+
+    def _runs(self, records: Sequence[NewRecord]) -> Iterator[Sequence[NewRecord]]:
+        """Runs of records that fit into one batch each; a single record that does not is left to the log."""
         start = size = 0
         for index, record in enumerate(records):
             size += _size_of(record)
@@ -154,11 +266,21 @@ class StateWriter:
         yield records[start:]
 
     def _end(self, piece: _Piece, error: ErrorCode) -> None:
+        """A mistake in `done` must not reach the log, which calls this in the middle of a commit."""
         put = piece.put
         put.pieces_left -= 1
         put.error = put.error or error
-        if not put.pieces_left:
+        if put.pieces_left > 0:
+            return
+        try:
             put.done(put.error)
+        except Exception as mistake:
+            self._on_failure(mistake)
+
+    def _tell_idle(self) -> None:
+        if self._idle is not None and not self._gathered and not self._flights:
+            self._idle.set_result(None)
+            self._idle = None
 
 
 def _size_of(record: NewRecord) -> int:

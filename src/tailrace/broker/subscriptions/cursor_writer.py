@@ -1,38 +1,40 @@
 """Makes the cursors of one subscription durable.
 
-One write is on its way at a time. What is acknowledged meanwhile shares the next one, so that the busier a
-subscription is the fewer records it writes per message. Whoever waits is told when the write that holds his
-acknowledgement is durable; after a write that failed the next one tells everything anew. A subscription
-that is deleted writes nothing after its tombstones: the next one of its name must not find anything of it.
+The writer of the cursors' partition asks for what changed at the end of each turn of the loop
+(`internal.Source`). So everything that is acknowledged in one turn shares a record, and no write waits for
+the one before it. A waiter is told when the write that holds its acknowledgement is durable; after a write
+that failed the next one is a snapshot. A subscription that is deleted writes nothing after its tombstones:
+the next one of its name must not find anything of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from tailrace.broker.internal import Done
+from tailrace.broker.internal import Done, Source
 from tailrace.broker.subscriptions.subscribed_partition import SubscribedPartition
 from tailrace.model import BrokerError, ErrorCode
 from tailrace.records import NewRecord
 from tailrace.runtime import Clock
 from tailrace.storage.api import Waiter
 
-Put = Callable[[Sequence[NewRecord], Done], None]
-
 
 class CursorWriter:
     """The durable side of a subscription's progress."""
 
-    def __init__(self, partitions: Sequence[SubscribedPartition], *, put: Put, clock: Clock) -> None:
+    def __init__(
+        self,
+        partitions: Sequence[SubscribedPartition],
+        *,
+        write_soon: Callable[[Source], None],
+        clock: Clock,
+    ) -> None:
         self._partitions = partitions  # the subscription's own list, which may grow
-        self._put = put
+        self._write_soon = write_soon
         self._clock = clock
-        self._loop = asyncio.get_running_loop()
         self._waiting: list[Waiter] = []  # for the next write
-        self._busy = False
-        self._planned = False
-        self._wanted = False  # something changed while a write was on its way
         self._anew = False  # the last write failed, or something changed that only a snapshot tells
         self._ended = False
 
@@ -41,12 +43,13 @@ class CursorWriter:
         if self._ended:
             _tell([waiter], ErrorCode.RESOURCE_NOT_FOUND)
             return
+        if not self._waiting:
+            self._write_soon(self)
         self._waiting.append(waiter)
-        self.flush_soon()
 
     def wait(self) -> asyncio.Future[None]:
         """Done when everything that changed so far is durable."""
-        future: asyncio.Future[None] = self._loop.create_future()
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.tell(future)
         return future
 
@@ -55,33 +58,22 @@ class CursorWriter:
         self._anew = True
 
     def end(self) -> None:
-        """Write nothing more, for the subscription is deleted. Whoever waits for the next write is told."""
+        """Write nothing more: the subscription is deleted. Those that wait for the next write are told."""
         self._ended = True
         waiters, self._waiting = self._waiting, []
         _tell(waiters, ErrorCode.RESOURCE_NOT_FOUND)
 
     def flush_soon(self) -> None:
-        """Write what changed, once this turn of the loop is over and no write is on its way."""
-        if self._busy:
-            self._wanted = True
-        elif not self._planned:
-            self._planned = True
-            self._loop.call_soon(self._flush)
+        """Write what changed, at the end of this turn of the loop."""
+        if not self._ended:
+            self._write_soon(self)
 
-    def _flush(self) -> None:
-        self._planned = self._wanted = False
-        if self._busy or self._ended:
-            return
-        records = self._take_records()
+    def take(self) -> tuple[Sequence[NewRecord], Done] | None:
+        """What changed since the last write (`internal.Source`)."""
+        if self._ended:
+            return None
         waiters, self._waiting = self._waiting, []
-        if not records:
-            _tell(waiters, ErrorCode.NONE)
-            return
-        self._busy = True
-        try:
-            self._put(records, lambda code: self._done(waiters, code))
-        except BrokerError as refused:
-            self._done(waiters, refused.code)
+        return self._take_records(), partial(self._done, waiters)
 
     def _take_records(self) -> list[NewRecord]:
         now_ms = self._clock.now_ms()
@@ -92,12 +84,9 @@ class CursorWriter:
         return [record for record in changed if record is not None]
 
     def _done(self, waiters: list[Waiter], code: ErrorCode) -> None:
-        self._busy = False
         if code:
             self._anew = True
         _tell(waiters, code)
-        if self._wanted:
-            self.flush_soon()
 
 
 def _tell(waiters: list[Waiter], code: ErrorCode) -> None:

@@ -16,11 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tailrace.broker.partition import Partition
+from tailrace.broker.sequence import sequence
 from tailrace.broker.subscriptions.delivery import Source
 from tailrace.broker.topic import NewTopic
 from tailrace.broker.topics import Topics
 from tailrace.model import BrokerError, ErrorCode, StorageError
-from tailrace.records import NewRecord, Record, build_batch, read_batch
+from tailrace.records import NewRecord, Record
 
 _PREFIX = "_dlq_"
 _ORIGIN = ("_dlq_topic", "_dlq_partition", "_dlq_offset")
@@ -92,8 +93,7 @@ class DeadLetters:
         """Append one; returns when it is durable. BrokerError if it is not: try again."""
         partition = (await self._topics.ensure(NewTopic(name=topic, partitions=1))).partitions[0]
         try:
-            appended = partition.append(read_batch(build_batch([letter])))
-            await partition.wait_acknowledged(appended.end_offset)
+            await partition.wait_acknowledged(sequence(partition, [letter]))
         except StorageError as error:
             if partition.log is not None:
                 raise

@@ -74,6 +74,7 @@ class Subscriptions:
         self._topics = topics
         self._clock = clock
         self._durable = storage_is_durable
+        self._on_failure = on_failure
         self._tasks = Supervisor(on_failure)
         self._dead_letters = DeadLetters(topics)
         self.latencies = Latencies()
@@ -136,8 +137,8 @@ class Subscriptions:
         for future in writers:
             if future.done() and not future.cancelled():
                 future.exception()  # what could not be stored is delivered again
-        for writer in self._writers.values():
-            await writer.wait_idle()
+        for state_writer in self._writers.values():
+            await state_writer.wait_idle()
         await self._tasks.stop()
 
     async def dead_letters(self, name: str, count: int) -> list[dict[str, Any]]:
@@ -321,7 +322,7 @@ class Subscriptions:
         name = subscription.config.name
         writer = CursorWriter(
             subscription.partitions,
-            put=lambda records, done: self._writer(name).put(records, done),
+            write_soon=lambda source: self._writer(name).write_soon(source),
             clock=self._clock,
         )
         subscription.open(partitions, writer)
@@ -419,7 +420,7 @@ class Subscriptions:
                 partition,
                 topic=CURSORS_TOPIC,
                 errors=_ERRORS,
-                tasks=self._tasks,
+                on_failure=self._on_failure,
                 append_bytes_max=_APPEND_BYTES_MAX,
                 queued_bytes_max=_QUEUED_BYTES_MAX,
             )

@@ -379,9 +379,9 @@ def test_a_record_that_makes_no_sense_costs_only_itself(caplog: pytest.LogCaptur
     async def scenario(scene: Scene) -> None:
         member = await scene.stable()
         partition = partition_for("g", 4)
-        await scene.log.append(partition, [(0, b"\x00\x01rubbish", b"x", ()), (0, None, b"x", ())])
-        await scene.log.append(partition, [(0, b"\x00\x02\x00\x01h", b"\x00\x03rubbish", ())])
-        await scene.log.append(partition, [(0, b"\x00\x09later", b"x", ())])
+        scene.log.sequence(partition, [(0, b"\x00\x01rubbish", b"x", ()), (0, None, b"x", ())])
+        scene.log.sequence(partition, [(0, b"\x00\x02\x00\x01h", b"\x00\x03rubbish", ())])
+        scene.log.sequence(partition, [(0, b"\x00\x09later", b"x", ())])
         await scene.commit({T0: 5}, member=member)
         await scene.restart()
         assert scene.beat(member) is ErrorCode.NONE

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
+from tailrace.model import Offset
 from tailrace.records import Batch, NewRecord, Record, build_batch, read_batch
+from tailrace.storage.api import Waiter
 
 
 class MemoryLog:
@@ -20,11 +22,11 @@ class MemoryLog:
         self.next_append_error: Exception | None = None  # of the next one only
         self.read_error: Exception | None = None
         self.ensure_error: Exception | None = None
-        self._may_append = asyncio.Event()
+        self._is_held = False
+        self._waiting: list[Waiter] = []  # for durability
         self._may_read = asyncio.Event()
-        self._may_append.set()
         self._may_read.set()
-        self.appending = asyncio.Event()  # an append waits at the gate
+        self.appending = asyncio.Event()  # a batch is in flight, and held there
         self._wanted = partitions
         self._exists = exists
 
@@ -42,16 +44,32 @@ class MemoryLog:
             raise self.ensure_error
         self._exists = True
 
-    async def append(self, partition: int, records: Sequence[NewRecord]) -> None:
-        self.appending.set()
-        await self._may_append.wait()
-        self.appending.clear()
-        await asyncio.sleep(0)
+    def sequence(self, partition: int, records: Sequence[NewRecord]) -> Offset:
         error, self.next_append_error = self.next_append_error or self.append_error, None
         if error is not None:
             raise error
         self.appends += 1
-        self.batches.setdefault(partition, []).append(bytes(build_batch(records)))
+        batches = self.batches.setdefault(partition, [])
+        batches.append(bytes(build_batch(records)))
+        return Offset(len(batches))
+
+    def acknowledged(self, partition: int, end: Offset, waiter: Waiter) -> None:
+        if self._is_held:
+            self._waiting.append(waiter)
+            self.appending.set()
+        else:
+            asyncio.get_running_loop().call_soon(self._tell, waiter)
+
+    def fail_appends(self, error: Exception) -> None:
+        """What is in flight will never be durable."""
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            waiter.set_exception(error)
+
+    @staticmethod
+    def _tell(waiter: Waiter) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
 
     async def read(self, partition: int) -> AsyncIterator[Batch]:
         for raw in list(self.batches.get(partition, [])):
@@ -61,10 +79,16 @@ class MemoryLog:
             yield read_batch(raw)
 
     def hold_appends(self) -> None:
-        self._may_append.clear()
+        """From now on nothing becomes durable."""
+        self._is_held = True
+        self.appending.clear()
 
     def release_appends(self) -> None:
-        self._may_append.set()
+        """What is in flight becomes durable, and what comes after it."""
+        self._is_held = False
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            self._tell(waiter)
 
     def hold_reads(self) -> None:
         self._may_read.clear()

@@ -21,7 +21,7 @@ def test_before_it_is_made_there_is_nothing(play: Play) -> None:
         assert log.partitions == 0
         assert not log.leads(0)
         with pytest.raises(BrokerError) as refused:
-            await log.append(0, [(0, b"k", b"v", ())])
+            log.sequence(0, [(0, b"k", b"v", ())])
         assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     play(scenario)
@@ -54,8 +54,8 @@ def test_what_was_appended_is_read_in_its_partition_only(play: Play) -> None:
     async def scenario(rig: Rig) -> None:
         log = _topic(rig)
         await log.ensure()
-        await log.append(1, [(5, b"a", b"1", ()), (5, b"b", None, ())])
-        await log.append(1, [(6, b"a", b"2", ())])
+        log.sequence(1, [(5, b"a", b"1", ()), (5, b"b", None, ())])
+        log.sequence(1, [(6, b"a", b"2", ())])
         read = [record async for batch in log.read(1) for record in batch.records()]
         assert [(record.key, record.value) for record in read] == [(b"a", b"1"), (b"b", None), (b"a", b"2")]
         assert [batch async for batch in log.read(0)] == []
@@ -68,7 +68,7 @@ def test_more_than_one_read_brings_is_read_to_its_end(play: Play) -> None:
         log = _topic(rig)
         await log.ensure()
         for number in range(4):
-            await log.append(0, [(0, b"%d" % number, bytes(700_000), ())])
+            log.sequence(0, [(0, b"%d" % number, bytes(700_000), ())])
         read = [record.key async for batch in log.read(0) for record in batch.records()]
         assert read == [b"0", b"1", b"2", b"3"]
 

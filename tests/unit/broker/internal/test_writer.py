@@ -1,4 +1,4 @@
-"""Appends to one partition: batching while one is on its way, order, bounds, and what errors become."""
+"""The writer of internal state: one batch a turn, order, bounds, and what errors become."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 from tests.unit.broker.internal.memory_log import MemoryLog
 
-from tailrace.broker.internal import ErrorMap, StateWriter
+from tailrace.broker.internal import Done, ErrorMap, StateWriter
 from tailrace.model import BrokerError, ErrorCode, StorageError
 from tailrace.records import NewRecord, read_batch
-from tailrace.runtime import Supervisor
 
 ERRORS = ErrorMap(
     codes={
@@ -29,13 +28,12 @@ class Rig:
     def __init__(self, *, append_bytes_max: int = 100_000, queued_bytes_max: int = 1_000_000) -> None:
         self.log = MemoryLog()
         self.failures: list[BaseException] = []
-        self.tasks = Supervisor(self.failures.append)
         self.writer = StateWriter(
             self.log,
             0,
             topic="__state",
             errors=ERRORS,
-            tasks=self.tasks,
+            on_failure=self.failures.append,
             append_bytes_max=append_bytes_max,
             queued_bytes_max=queued_bytes_max,
         )
@@ -56,19 +54,66 @@ def play(scenario: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(bounded())
 
 
-def test_what_comes_during_an_append_shares_the_next_one() -> None:
+def test_what_one_turn_brings_shares_a_batch_and_waits_for_no_other() -> None:
     async def scenario() -> None:
         rig = Rig()
         rig.log.hold_appends()
         rig.put("a")
-        await rig.log.appending.wait()
+        await asyncio.sleep(0)
         for name in "bcd":
             rig.put(name)
+        await asyncio.sleep(0)
+        assert rig.appended() == [[b"a0"], [b"b0", b"c0", b"d0"]]  # although nothing is durable yet
         assert rig.outcomes == []
         rig.log.release_appends()
         await rig.writer.wait_idle()
-        assert rig.appended() == [[b"a0"], [b"b0", b"c0", b"d0"]]
         assert rig.outcomes == [(name, ErrorCode.NONE) for name in "abcd"]
+
+    play(scenario)
+
+
+class Counting:
+    """A source that says how often it was asked."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+        self.asked = 0
+
+    def take(self) -> tuple[list[NewRecord], Done] | None:
+        self.asked += 1
+        name = f"s{self.asked}"
+        return [(0, name.encode(), b"v", ())], lambda error: self._rig.outcomes.append((name, error))
+
+
+def test_a_source_is_asked_once_a_turn_and_shares_the_batch() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        source = Counting(rig)
+        for _ in range(3):
+            rig.writer.write_soon(source)
+        rig.put("a")
+        await rig.writer.wait_idle()
+        assert (source.asked, rig.appended()) == (1, [[b"s1", b"a0"]])
+        assert rig.outcomes == [("s1", ErrorCode.NONE), ("a", ErrorCode.NONE)]
+
+    play(scenario)
+
+
+def test_a_source_is_asked_when_there_is_room() -> None:
+    async def scenario() -> None:
+        rig = Rig(queued_bytes_max=1000)
+        source = Counting(rig)
+        rig.log.hold_appends()
+        rig.put("a", value=bytes(2000))
+        await rig.log.appending.wait()
+        rig.writer.write_soon(source)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert source.asked == 0
+        rig.log.release_appends()
+        await rig.writer.wait_idle()
+        assert source.asked == 1
+        assert [name for name, _ in rig.outcomes] == ["a", "s1"]
 
     play(scenario)
 
@@ -181,31 +226,56 @@ def test_what_an_error_of_the_log_becomes(error: Exception, answer: ErrorCode) -
     play(scenario)
 
 
-def test_a_bug_in_the_log_is_reported_and_everybody_is_answered() -> None:
+def test_a_batch_that_never_becomes_durable_is_an_error_for_its_changes() -> None:
     async def scenario() -> None:
         rig = Rig()
-        rig.log.append_error = ZeroDivisionError()
         rig.log.hold_appends()
         rig.put("a")
-        await rig.log.appending.wait()
+        await asyncio.sleep(0)
         rig.put("b")
-        rig.log.release_appends()
+        await asyncio.sleep(0)
+        rig.log.fail_appends(StorageError("fsync", "/d", "broken"))
         await rig.writer.wait_idle()
-        assert [type(error) for error in rig.failures] == [ZeroDivisionError]
-        assert rig.outcomes == [("a", ErrorCode.UNKNOWN_SERVER_ERROR), ("b", ErrorCode.BROKER_NOT_AVAILABLE)]
+        assert rig.outcomes == [("a", ERRORS.otherwise), ("b", ERRORS.otherwise)]
 
     play(scenario)
 
 
-def test_a_writer_that_is_stopped_answers_everybody() -> None:
+def test_a_bug_in_the_log_is_reported_and_every_change_is_answered() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        rig.log.append_error = ZeroDivisionError()
+        rig.put("a")
+        await rig.writer.wait_idle()
+        assert [type(error) for error in rig.failures] == [ZeroDivisionError]
+        assert rig.outcomes == [("a", ErrorCode.UNKNOWN_SERVER_ERROR)]
+
+    play(scenario)
+
+
+def test_a_bug_of_the_owner_is_reported_and_the_others_are_answered() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        rig.writer.put([(0, b"k", b"v", ())], lambda _: 1 / 0)  # type: ignore[arg-type]
+        rig.put("a")
+        await rig.writer.wait_idle()
+        assert [type(error) for error in rig.failures] == [ZeroDivisionError]
+        assert rig.outcomes == [("a", ErrorCode.NONE)]
+
+    play(scenario)
+
+
+def test_a_writer_that_is_closed_answers_every_change_once() -> None:
     async def scenario() -> None:
         rig = Rig()
         rig.log.hold_appends()
         rig.put("a")
         await rig.log.appending.wait()
         rig.put("b")
-        await rig.tasks.stop()
-        assert [name for name, _ in rig.outcomes] == ["a", "b"]
-        assert all(error for _, error in rig.outcomes)
+        rig.writer.close()
+        assert rig.outcomes == [("a", ERRORS.stopped), ("b", ERRORS.stopped)]
+        rig.log.release_appends()
+        await rig.writer.wait_idle()
+        assert len(rig.outcomes) == 2
 
     play(scenario)

@@ -1,4 +1,4 @@
-"""The writer of cursors, over partitions that say what changed and a log that the test answers for."""
+"""The writer of cursors, over partitions that say what changed and a state writer that the test plays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from tailrace.broker.internal import Done
+from tailrace.broker.internal import Done, Source
 from tailrace.broker.subscriptions.cursor_writer import CursorWriter
 from tailrace.broker.subscriptions.subscribed_partition import SubscribedPartition
 from tailrace.model import BrokerError, ErrorCode
@@ -34,6 +34,14 @@ class Changing:
         return time_ms, self.name, b"snapshot", ()
 
 
+def _both(first: Done, second: Done) -> Done:
+    def done(code: ErrorCode) -> None:
+        first(code)
+        second(code)
+
+    return done
+
+
 class Stage:
     """A writer and the writes that it began."""
 
@@ -41,15 +49,37 @@ class Stage:
         self.one, self.other = Changing(b"one"), Changing(b"other")
         self.written: list[list[tuple[object, object]]] = []
         self.done: list[Done] = []
-        self.refusal: BrokerError | None = None
+        self.durable = 0  # how many of them are over
+        self.refusal = ErrorCode.NONE
+        self._planned = False
         partitions = cast("Sequence[SubscribedPartition]", [self.one, self.other])
-        self.writer = CursorWriter(partitions, put=self._put, clock=FakeClock())
+        self.writer = CursorWriter(partitions, write_soon=self._write_soon, clock=FakeClock())
 
-    def _put(self, records: Sequence[NewRecord], done: Done) -> None:
-        if self.refusal is not None:
-            raise self.refusal
-        self.written.append([(key, value) for _, key, value, _ in records])
-        self.done.append(done)
+    def _write_soon(self, source: Source) -> None:
+        if not self._planned:
+            self._planned = True
+            asyncio.get_running_loop().call_soon(self._take, source)
+
+    def _take(self, source: Source) -> None:
+        self._planned = False
+        taken = source.take()
+        if taken is None:
+            return
+        records, done = taken
+        if self.refusal:
+            done(self.refusal)
+        elif records:
+            self.written.append([(key, value) for _, key, value, _ in records])
+            self.done.append(done)
+        elif len(self.done) > self.durable:  # as a state writer does: with what is in flight
+            self.done[-1] = _both(self.done[-1], done)
+        else:
+            done(ErrorCode.NONE)
+
+    def settle(self, code: ErrorCode = ErrorCode.NONE) -> None:
+        """The oldest write that is in flight is durable, or has failed."""
+        self.durable += 1
+        self.done[self.durable - 1](code)
 
     def ack(self) -> asyncio.Future[None]:
         """Something changed, and somebody waits for it."""
@@ -82,23 +112,22 @@ def test_what_changes_in_one_turn_is_one_write() -> None:
         await turn()
         assert stage.written == [[(b"one", b"delta")]]
         assert not first.done()
-        stage.done[0](ErrorCode.NONE)
+        stage.settle()
         assert first.done() and second.done()
 
     play(scenario)
 
 
-def test_what_changes_during_a_write_shares_the_next_one() -> None:
+def test_a_write_does_not_wait_for_the_one_before_it() -> None:
     async def scenario(stage: Stage) -> None:
         first = stage.ack()
         await turn()
         later = [stage.ack() for _ in range(5)]
         await turn()
-        assert len(stage.written) == 1
-        stage.done[0](ErrorCode.NONE)
-        await turn()
-        assert first.done() and len(stage.written) == 2 and not any(each.done() for each in later)
-        stage.done[1](ErrorCode.NONE)
+        assert len(stage.written) == 2
+        stage.settle()
+        assert first.done() and not any(each.done() for each in later)
+        stage.settle()
         assert all(each.done() for each in later)
 
     play(scenario)
@@ -114,7 +143,7 @@ def test_who_changes_nothing_waits_for_the_write_under_way() -> None:
         again = stage.writer.wait()  # the same acknowledgement, sent twice
         await turn()
         assert not again.done()
-        stage.done[0](ErrorCode.NONE)
+        stage.settle()
         await turn()
         assert again.done() and len(stage.written) == 1
 
@@ -125,14 +154,14 @@ def test_after_a_write_that_failed_the_next_one_tells_everything() -> None:
     async def scenario(stage: Stage) -> None:
         first = stage.ack()
         await turn()
-        stage.done[0](ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        stage.settle(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         assert code_of(first) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         await turn()
         assert len(stage.written) == 1  # nobody waits
         second = stage.writer.wait()
         await turn()
         assert stage.written[1] == [(b"one", b"snapshot"), (b"other", b"snapshot")]
-        stage.done[1](ErrorCode.NONE)
+        stage.settle()
         assert second.exception() is None
         stage.ack()
         await turn()
@@ -141,31 +170,34 @@ def test_after_a_write_that_failed_the_next_one_tells_everything() -> None:
     play(scenario)
 
 
-def test_who_waits_while_a_write_fails_is_told_by_the_next() -> None:
+def test_who_waits_for_a_write_that_fails_is_told_so() -> None:
     async def scenario(stage: Stage) -> None:
-        stage.ack().add_done_callback(lambda each: each.exception())
+        first = stage.ack()
         await turn()
-        waiting = stage.writer.wait()
-        stage.done[0](ErrorCode.NOT_COORDINATOR)
+        again = stage.writer.wait()  # the same acknowledgement, sent twice
         await turn()
-        assert not waiting.done() and len(stage.written[1]) == 2
-        stage.done[1](ErrorCode.NONE)
-        assert waiting.exception() is None
+        stage.settle(ErrorCode.NOT_COORDINATOR)
+        assert code_of(first) == code_of(again) == ErrorCode.NOT_COORDINATOR
+        third = stage.writer.wait()
+        await turn()
+        assert stage.written[1] == [(b"one", b"snapshot"), (b"other", b"snapshot")]
+        stage.settle()
+        assert third.exception() is None
 
     play(scenario)
 
 
 def test_a_write_that_is_refused_is_an_error_for_who_waits() -> None:
     async def scenario(stage: Stage) -> None:
-        stage.refusal = BrokerError("too much waits", code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        stage.refusal = ErrorCode.COORDINATOR_NOT_AVAILABLE
         refused = stage.ack()
         await turn()
         assert code_of(refused) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        stage.refusal = None
+        stage.refusal = ErrorCode.NONE
         again = stage.writer.wait()
         await turn()
         assert stage.written == [[(b"one", b"snapshot"), (b"other", b"snapshot")]]
-        stage.done[0](ErrorCode.NONE)
+        stage.settle()
         assert again.exception() is None
 
     play(scenario)
@@ -188,7 +220,7 @@ def test_who_gave_up_is_not_told() -> None:
         given_up, patient = stage.ack(), stage.ack()
         await turn()
         given_up.cancel()
-        stage.done[0](ErrorCode.NONE)
+        stage.settle()
         assert patient.done()
 
     play(scenario)
@@ -203,7 +235,7 @@ def test_nothing_is_written_after_the_end() -> None:
         assert code_of(waiting) == ErrorCode.RESOURCE_NOT_FOUND
         late = stage.ack()
         assert code_of(late) == ErrorCode.RESOURCE_NOT_FOUND
-        stage.done[0](ErrorCode.NONE)
+        stage.settle()
         assert under_way.exception() is None
         stage.writer.flush_soon()
         await turn()
@@ -224,19 +256,17 @@ def test_a_write_that_was_planned_does_not_come_after_the_end() -> None:
     play(scenario)
 
 
-def test_what_changes_during_a_write_is_written_also_if_nobody_waits_for_it() -> None:
+def test_what_changes_is_written_also_if_nobody_waits_for_it() -> None:
     async def scenario(stage: Stage) -> None:
         first = stage.ack()
         await turn()
         stage.other.changed = True
         stage.writer.flush_soon()
         await turn()
-        assert len(stage.written) == 1
-        stage.done[0](ErrorCode.NONE)
+        assert stage.written[1:] == [[(b"other", b"delta")]]
+        stage.settle()
+        stage.settle()
         await turn()
-        assert first.done() and stage.written[1:] == [[(b"other", b"delta")]]
-        stage.done[1](ErrorCode.NONE)
-        await turn()
-        assert len(stage.written) == 2
+        assert first.done() and len(stage.written) == 2
 
     play(scenario)
