@@ -13,7 +13,7 @@ Nothing behind the gate knows sessions. Nothing in front of it has the broker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -37,7 +37,7 @@ from tailrace.broker.topic import (
     unknown_topic_id,
 )
 from tailrace.broker.waiters import Callback
-from tailrace.model import NO_PRODUCER, BrokerError, ErrorCode, TopicPartition
+from tailrace.model import NO_PRODUCER, BrokerError, BrokerId, ErrorCode, TopicPartition
 from tailrace.model.operation import CLUSTER, Operation, Resource, ResourceKind
 from tailrace.model.session import Session
 
@@ -130,6 +130,10 @@ class Access:
         """Changes when an answer about topics may: replies may be kept under it."""
         return self._topics.version, self.session
 
+    def allows(self, operation: Operation, resource: Resource) -> bool:
+        """Whether this session may do this to a resource, which need not exist."""
+        return self._authorize(self.session, operation, resource)
+
     # ---- partitions
 
     def readable(self, tp: TopicPartition) -> Partition:
@@ -182,7 +186,7 @@ class Access:
         return [
             topic
             for topic in self._topics
-            if self._allows(operation, Resource(ResourceKind.TOPIC, topic.name))
+            if self.allows(operation, Resource(ResourceKind.TOPIC, topic.name))
         ]
 
     def writable_topic_nowait(self, name: str) -> Topic | None:
@@ -197,6 +201,17 @@ class Access:
             if found is not None:
                 self._writable_topics[name] = found
         return found
+
+    def creatable_topics(self, names: Iterable[str]) -> list[str]:
+        """Those of the names that no topic has; none where the node does not create topics by name."""
+        if not self._cluster.config.auto_create_topics:
+            return []
+        return [
+            name
+            for name in names
+            if self._topics.get(name) is None
+            and self.allows(Operation.DESCRIBE, Resource(ResourceKind.TOPIC, name))
+        ]
 
     async def writable_topic(self, new: NewTopic) -> Topic:
         """The topic of this name, for appending to its partitions; created as `new` if it does not exist.
@@ -240,8 +255,11 @@ class Access:
     async def add_partitions(
         self, name: str, total: int, *, assignments: Assignment | None = None, validate_only: bool = False
     ) -> None:
-        """Grow a topic to `total` partitions."""
-        self._check(Operation.ALTER, Resource(ResourceKind.TOPIC, name))
+        """Grow a topic to `total` partitions; INVALID_TOPIC_EXCEPTION for an internal one."""
+        if self.topic(name, Operation.ALTER).internal:
+            raise BrokerError(
+                f"{name} is internal and stays as it is", code=ErrorCode.INVALID_TOPIC_EXCEPTION
+            )
         await self._topics.add_partitions(name, total, assignments=assignments, validate_only=validate_only)
 
     async def alter_topic(
@@ -252,8 +270,13 @@ class Access:
         validate_only: bool = False,
     ) -> None:
         """Give a topic the settings that `plan` makes of its present ones."""
-        self._check(Operation.ALTER_CONFIGS, Resource(ResourceKind.TOPIC, name))
+        self.topic(name, Operation.ALTER_CONFIGS)
         await self._topics.alter_configs(name, plan, validate_only=validate_only)
+
+    @property
+    def topic_defaults(self) -> Mapping[str, str]:
+        """The node's settings, which topics without their own go by; told to every session with a topic."""
+        return self._cluster.settings
 
     def watch_topics(self, callback: Callback) -> None:
         """Have `callback` called after every change of a topic, until `unwatch_topics`."""
@@ -300,7 +323,7 @@ class Access:
         return [
             group
             for group in self._groups.list_groups(states=states)
-            if self._allows(operation, Resource(ResourceKind.GROUP, group.group_id))
+            if self.allows(operation, Resource(ResourceKind.GROUP, group.group_id))
         ]
 
     async def group_coordinator(self, group_id: str) -> Node:
@@ -333,7 +356,7 @@ class Access:
         return [
             each
             for each in self._subscriptions
-            if self._allows(operation, Resource(ResourceKind.SUBSCRIPTION, each.config.name))
+            if self.allows(operation, Resource(ResourceKind.SUBSCRIPTION, each.config.name))
         ]
 
     async def create_subscription(self, config: SubscriptionConfig, start: Start) -> Subscription:
@@ -358,6 +381,19 @@ class Access:
         """The cluster as this node sees it."""
         self._check(operation, CLUSTER)
         return self._cluster
+
+    @property
+    def cluster_id(self) -> str:
+        """Known to every session, as are the nodes: a client must find them before it can ask for more."""
+        return self._cluster.cluster_id
+
+    @property
+    def controller_id(self) -> BrokerId:
+        return self._cluster.controller_id
+
+    @property
+    def nodes(self) -> Mapping[BrokerId, Node]:
+        return self._cluster.nodes
 
     # ---- inside
 
@@ -388,12 +424,9 @@ class Access:
         self._read_subscriptions.clear()
 
     def _check_creation(self, name: str) -> None:
-        topic = Resource(ResourceKind.TOPIC, name)
-        if not self._allows(Operation.CREATE, topic):
-            self._check(Operation.CREATE, CLUSTER)
-
-    def _allows(self, operation: Operation, resource: Resource) -> bool:
-        return self._authorize(self.session, operation, resource)
+        """CREATE on the cluster or on the topic; without both the topic is refused, as in Kafka."""
+        if not self.allows(Operation.CREATE, CLUSTER):
+            self._check(Operation.CREATE, Resource(ResourceKind.TOPIC, name))
 
     def _check(self, operation: Operation, resource: Resource) -> None:
         """Authorization: the one place where a session is refused."""

@@ -7,6 +7,7 @@ number lies far above Kafka's.
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import NamedTuple
 
 
@@ -43,5 +44,29 @@ class Resource(NamedTuple):
     def __str__(self) -> str:
         return self.name if self.kind is ResourceKind.CLUSTER else f"{self.kind.name.lower()} {self.name!r}"
 
+
+OPERATIONS_ON: Mapping[ResourceKind, tuple[Operation, ...]] = {
+    ResourceKind.TOPIC: (
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceKind.GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE),
+    ResourceKind.CLUSTER: (
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
+    ),
+}
+"""The operations that Kafka knows for a kind of resource (KIP-430 tells clients which they may do)."""
 
 CLUSTER = Resource(ResourceKind.CLUSTER, "kafka-cluster")

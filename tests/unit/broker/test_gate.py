@@ -214,10 +214,10 @@ USES: list[tuple[str, Use, Operation, ResourceKind]] = [
     ("unknown", lambda a: a.topic("nothing", Operation.READ), Operation.READ, ResourceKind.TOPIC),
     ("find", lambda a: a.writable_topic_nowait("orders"), Operation.WRITE, ResourceKind.TOPIC),
     ("write", lambda a: a.writable_topic(NewTopic(name="n")), Operation.WRITE, ResourceKind.TOPIC),
-    ("auto", lambda a: a.auto_create_topic(NewTopic(name="n")), Operation.CREATE, ResourceKind.CLUSTER),
-    ("ensure", lambda a: a.ensure_topic(NewTopic(name="n")), Operation.CREATE, ResourceKind.CLUSTER),
+    ("auto", lambda a: a.auto_create_topic(NewTopic(name="n")), Operation.CREATE, ResourceKind.TOPIC),
+    ("ensure", lambda a: a.ensure_topic(NewTopic(name="n")), Operation.CREATE, ResourceKind.TOPIC),
     ("ensured", lambda a: a.ensure_topic(NewTopic(name="orders")), Operation.DESCRIBE, ResourceKind.TOPIC),
-    ("create", lambda a: a.create_topic(NewTopic(name="n")), Operation.CREATE, ResourceKind.CLUSTER),
+    ("create", lambda a: a.create_topic(NewTopic(name="n")), Operation.CREATE, ResourceKind.TOPIC),
     ("delete", lambda a: a.delete_topic("orders"), Operation.DELETE, ResourceKind.TOPIC),
     ("grow", lambda a: a.add_partitions("orders", 9), Operation.ALTER, ResourceKind.TOPIC),
     ("alter", lambda a: a.alter_topic("orders", dict), Operation.ALTER_CONFIGS, ResourceKind.TOPIC),
@@ -279,10 +279,43 @@ def test_lists_leave_out_what_a_session_may_not_see() -> None:
         assert nothing.topics(Operation.DESCRIBE) == []
         assert nothing.groups(Operation.DESCRIBE) == []
         assert nothing.subscriptions(Operation.DESCRIBE) == []
+        assert nothing.creatable_topics(["n"]) == []
         all_of_it = broker.gate.access(ALICE)
         assert [each.config.name for each in all_of_it.subscriptions(Operation.DESCRIBE)] == ["workers"]
+        assert all_of_it.creatable_topics(["n", "orders"]) == ["n"]
 
     play(scenario)
+
+
+@pytest.mark.parametrize("granted", [ResourceKind.TOPIC, ResourceKind.CLUSTER])
+def test_a_topic_is_created_with_the_right_to_it_or_to_the_cluster(granted: ResourceKind) -> None:
+    async def scenario(broker: Broker) -> None:
+        access = Gate(broker, authorize=lambda _session, _operation, to: to.kind is granted).access(ALICE)
+        assert (await access.create_topic(NewTopic(name="n"))).name == "n"
+
+    play(scenario)
+
+
+def test_internal_topics_are_not_grown() -> None:
+    async def scenario(broker: Broker) -> None:
+        topic = await broker.topics.create(NewTopic(name="__inside", partitions=1, internal=True))
+        access = broker.gate.access(ALICE)
+        assert await refusal(access.add_partitions("__inside", 2)) == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert len(topic.partitions) == 1
+        await access.add_partitions("orders", 3)
+        assert access.topic("orders", Operation.DESCRIBE).partitions[2].index == 2
+
+    play(scenario)
+
+
+def test_every_session_may_know_the_nodes() -> None:
+    async def scenario(broker: Broker) -> None:
+        nothing = Gate(broker, authorize=lambda *_: False).access(ALICE)
+        assert (list(nothing.nodes), nothing.controller_id) == ([1], 1)
+        assert nothing.cluster_id == broker.cluster.cluster_id != ""
+        assert nothing.topic_defaults["num.partitions"] == "5"
+
+    play(scenario, {"num.partitions": "5"})
 
 
 def test_a_partition_is_authorized_once_until_a_topic_changes() -> None:
