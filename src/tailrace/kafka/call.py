@@ -1,8 +1,9 @@
-"""What a handler is given beside the request: the broker, and who is asking, from where."""
+"""What a handler is given beside the request: what the client may use, and where it came from."""
 
 from __future__ import annotations
 
-from tailrace.broker import Broker, Node
+from tailrace.broker.cluster_view import Node
+from tailrace.broker.gate import Access
 from tailrace.kafka.cache import ReplyCache
 from tailrace.kafka.config import AUTO, split_address
 from tailrace.net import ConnectionFacts
@@ -11,11 +12,11 @@ from tailrace.net import ConnectionFacts
 class Call:
     """One request's surroundings."""
 
-    __slots__ = ("_advertised", "broker", "client_id", "connection", "replies", "version")
+    __slots__ = ("_advertised", "access", "client_id", "connection", "replies", "version")
 
     def __init__(
         self,
-        broker: Broker,
+        access: Access,
         *,
         version: int,
         client_id: str | None,
@@ -23,7 +24,7 @@ class Call:
         advertised: str = AUTO,
         replies: ReplyCache | None = None,
     ) -> None:
-        self.broker = broker
+        self.access = access
         self.version = version
         self.client_id = client_id
         self.connection = connection

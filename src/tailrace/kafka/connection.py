@@ -17,6 +17,7 @@ from tailrace.kafka.dispatch import dispatch
 from tailrace.kafka.errors import ANSWERABLE
 from tailrace.kafka.replies import Outbox
 from tailrace.model import ProtocolError
+from tailrace.model.session import Session
 from tailrace.net import FrameSplitter
 from tailrace.net.framed import BUSY, CLOSING, FIRST_OWN_HOLD, UNANSWERED, WRITE, FramedConnection
 from tailrace.wire.kafka import APIS
@@ -24,6 +25,7 @@ from tailrace.wire.kafka import APIS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tailrace.broker.gate import Access
     from tailrace.kafka.replies import Pending
     from tailrace.kafka.service import KafkaService
     from tailrace.kafka.shape import ProduceShape
@@ -52,6 +54,7 @@ class Connection(FramedConnection):
         "_unanswered_bytes",
         "_waiting",
         "_woken",
+        "access",
         "active",
         "idle_ticks",
         "produce_shape",
@@ -59,6 +62,7 @@ class Connection(FramedConnection):
 
     listener = "kafka"
     service: KafkaService
+    access: Access  # of the session that this connection is; made with it
     _outbox: Outbox
 
     def __init__(
@@ -119,6 +123,8 @@ class Connection(FramedConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        session = Session(host=self.facts.peer_host, listener=self.listener)
+        self.access = self.service.gate.access(session)
         config = self._config
         self._outbox = Outbox(
             self._transport,

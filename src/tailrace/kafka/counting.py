@@ -24,7 +24,7 @@ def count(service: KafkaService, key: int, response: Message | None, *, started:
     """A request of this API is answered; None: with bytes that were kept, which tell of no error."""
     counters, api = service.counters, APIS[key].name
     tally = counters.tally(api)
-    seconds = service.broker.clock.monotonic() - started
+    seconds = service.clock.monotonic() - started
     tally.note(seconds)
     code = 0 if response is None else find_error(response)
     if code:

@@ -114,7 +114,7 @@ def _answering(answer: Callable[[Call, memoryview], bytes | Coroutine[Any, Any, 
         return body
 
     def serve(connection: Connection, header: RequestHeader, body: memoryview) -> Reply:
-        key, started = header.api_key, connection.service.broker.clock.monotonic()
+        key, started = header.api_key, connection.service.clock.monotonic()
         outcome = answer(_call(connection, header), body)
         if isinstance(outcome, bytes):
             count(connection.service, key, None, started=started)
@@ -138,7 +138,7 @@ def _handling(key: int, handle: Callable[[Call, Any], Message | Coroutine[Any, A
         return encode(response, version)
 
     def serve(connection: Connection, header: RequestHeader, body: memoryview) -> Reply:
-        version, started = header.api_version, connection.service.broker.clock.monotonic()
+        version, started = header.api_version, connection.service.clock.monotonic()
         request = decode(message_type, version, body)
         try:
             outcome = handle(_call(connection, header), request)
@@ -155,7 +155,7 @@ def _handling(key: int, handle: Callable[[Call, Any], Message | Coroutine[Any, A
 def _call(connection: Connection, header: RequestHeader) -> Call:
     service = connection.service
     return Call(
-        service.broker,
+        connection.access,
         version=header.api_version,
         client_id=header.client_id,
         connection=connection.facts,

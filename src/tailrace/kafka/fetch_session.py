@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.model import ErrorCode
+from tailrace.model import ErrorCode, TopicPartition
 from tailrace.wire.kafka import FetchPartition, FetchRequest, FetchResult
 
 NO_SESSION = 0
@@ -37,11 +37,10 @@ _random = random.SystemRandom()
 class Wanted:
     """One partition that a client reads, and what a session told it last."""
 
-    __slots__ = ("bytes_max", "index", "leader_epoch", "offset", "told_high_watermark", "told_start", "topic")
+    __slots__ = ("bytes_max", "leader_epoch", "offset", "told_high_watermark", "told_start", "tp")
 
     def __init__(self, topic: str, asked: FetchPartition) -> None:
-        self.topic = topic
-        self.index = asked.index
+        self.tp = TopicPartition(topic, asked.index)
         self.told_high_watermark = _UNTOLD
         self.told_start = _UNTOLD
         self.update(asked)
@@ -61,7 +60,7 @@ class FetchSession:
     def __init__(self, session_id: int, partitions: Iterable[Wanted], now: float) -> None:
         self.id = session_id
         self.epoch = 1  # of the next request
-        self.partitions = {(wanted.topic, wanted.index): wanted for wanted in partitions}
+        self.partitions: dict[tuple[str, int], Wanted] = {wanted.tp: wanted for wanted in partitions}
         self.used_at = now
 
 
@@ -96,10 +95,8 @@ class FetchContext:
             has_records = result.records is not None
             if _take_note(wanted, result) or has_records or not self.incremental:
                 chosen.append(answer)
-            if has_records:
-                key = wanted.topic, wanted.index
-                if session.partitions.pop(key, None) is not None:
-                    session.partitions[key] = wanted
+            if has_records and session.partitions.pop(wanted.tp, None) is not None:
+                session.partitions[wanted.tp] = wanted
         return chosen
 
 
@@ -158,7 +155,8 @@ class FetchSessions:
             for asked in topic.partitions:
                 known = partitions.get((topic.name, asked.index))
                 if known is None:
-                    partitions[topic.name, asked.index] = Wanted(topic.name, asked)
+                    wanted = Wanted(topic.name, asked)
+                    partitions[wanted.tp] = wanted
                 else:
                     known.update(asked)
         for name, indexes in request.forgotten:
@@ -166,9 +164,9 @@ class FetchSessions:
                 partitions.pop((name, index), None)
         self._partitions += len(partitions) - before
         if not partitions or self._partitions > self._partitions_max:
-            wanted = list(partitions.values())
+            left = list(partitions.values())
             self._end(session.id)
-            return FetchContext(wanted)
+            return FetchContext(left)
         session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
         session.used_at = now
         self._sessions.move_to_end(session.id)

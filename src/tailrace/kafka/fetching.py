@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.kafka.errors import ANSWERABLE, error_name, error_of
 from tailrace.kafka.held import HeldReply
-from tailrace.model import Offset
+from tailrace.model import Offset, TopicPartition
 from tailrace.storage.api import Extent, Slice
 from tailrace.wire.kafka import (
     FETCH,
@@ -30,7 +30,8 @@ from tailrace.wire.kafka import (
 )
 
 if TYPE_CHECKING:
-    from tailrace.broker import Partition, TopicCounters
+    from tailrace.broker.counters import TopicCounters
+    from tailrace.broker.partition import Partition
     from tailrace.kafka.connection import Connection
     from tailrace.kafka.fetch_session import Answer, FetchContext, Wanted
     from tailrace.kafka.replies import Pieces
@@ -43,27 +44,27 @@ _CAREFUL_BYTES = 256 * 1024
 class Records:
     """What a partition contributes to a reply: extents that are loaded as the socket drains."""
 
-    __slots__ = ("_place", "_suspects", "counters", "extents", "next_offset", "size")
+    __slots__ = ("_suspects", "_tp", "counters", "extents", "next_offset", "size")
 
     def __init__(
         self,
         found: Slice,
-        place: tuple[str, int],
-        suspects: set[tuple[str, int]],
+        tp: TopicPartition,
+        suspects: set[TopicPartition],
         counters: TopicCounters,
     ) -> None:
         self.counters = counters  # of its topic
         self.extents: Sequence[Extent] = found.extents
         self.size = found.size
         self.next_offset = found.next_offset
-        self._place = place
+        self._tp = tp
         self._suspects = suspects
 
     def failed(self, error: Exception) -> None:  # noqa: ARG002
         """The reply was cut off: next time look before promising, so that the client hears of the error."""
         if len(self._suspects) >= _SUSPECTS_MAX:
             self._suspects.clear()
-        self._suspects.add(self._place)
+        self._suspects.add(self._tp)
 
 
 class _LoadedExtent:
@@ -117,7 +118,7 @@ class Fetch(HeldReply):
     ) -> None:
         super().__init__(connection.unhold, waits_for_others=True)
         self._connection = connection
-        self._started = connection.service.broker.clock.monotonic()
+        self._started = connection.service.clock.monotonic()
         self._context = context
         self._version = version
         self._correlation_id = correlation_id
@@ -153,13 +154,13 @@ class Fetch(HeldReply):
         """One pass over all partitions, in order; None if one of them needs the disk."""
         self._found_bytes, self._failed = 0, False
         suspects = self._connection.service.suspects
-        leader = self._connection.service.broker.leader
+        readable = self._connection.access.readable
         answers: list[Answer] = []
         for wanted in self._context.wanted:
             try:
-                if suspects and (wanted.topic, wanted.index) in suspects:
+                if suspects and wanted.tp in suspects:
                     return None
-                partition = leader(wanted.topic, wanted.index)
+                partition = readable(wanted.tp)
                 partition.check_epoch(wanted.leader_epoch)
                 limit = self._limit(wanted)
                 found = partition.read_nowait(Offset(wanted.offset), bytes_max=max(limit, 1))
@@ -193,11 +194,10 @@ class Fetch(HeldReply):
         return answers
 
     async def _read_one(self, wanted: Wanted) -> FetchResult[Records]:
-        service = self._connection.service
-        partition = service.broker.leader(wanted.topic, wanted.index)
+        partition = self._connection.access.readable(wanted.tp)
         partition.check_epoch(wanted.leader_epoch)
         limit = self._limit(wanted)
-        if (wanted.topic, wanted.index) in service.suspects:
+        if wanted.tp in self._connection.service.suspects:
             limit = min(limit, _CAREFUL_BYTES)
             found = await partition.read(Offset(wanted.offset), bytes_max=max(limit, 1))
             found = await _load_sound(found)
@@ -212,10 +212,10 @@ class Fetch(HeldReply):
         records = None
         if found.size and (found.size <= limit or not self._found_bytes):
             suspects = self._connection.service.suspects
-            records = Records(found, (wanted.topic, wanted.index), suspects, partition.counters)
+            records = Records(found, wanted.tp, suspects, partition.counters)
             self._found_bytes += found.size
         return FetchResult(
-            wanted.index,
+            wanted.tp.partition,
             0,
             partition.high_watermark,
             partition.last_stable_offset,
@@ -227,31 +227,31 @@ class Fetch(HeldReply):
 
     def _failure(self, wanted: Wanted, error: Exception) -> FetchResult[Records]:
         self._failed = True
-        return FetchResult(wanted.index, error_code=error_of(error)[0])
+        return FetchResult(wanted.tp.partition, error_code=error_of(error)[0])
 
     # ---- waiting
 
     def _wait(self, answers: list[Answer], wait_ms: int) -> None:
-        service = self._connection.service
+        loop, readable = self._connection.service.loop, self._connection.access.readable
         for wanted, result in answers:
             self._available[wanted] = 0 if result.records is None else result.records.size
             try:
-                partition = service.broker.leader(wanted.topic, wanted.index)
+                partition = readable(wanted.tp)
             except ANSWERABLE:
                 self._moved.add(wanted)  # it went while another one came from the disk
                 continue
             callback = partial(self._wake, wanted)
             partition.waiters.add(callback)
             self._watched.append((partition, callback))
-        self._timer = service.loop.call_later(wait_ms / 1000, self.finish)
+        self._timer = loop.call_later(wait_ms / 1000, self.finish)
         if self._moved:
-            service.loop.call_soon(self._look_again)
+            loop.call_soon(self._look_again)
 
     def _catch_up(self, answers: list[Answer]) -> None:
         """Look again at partitions that moved while another one came from the disk, and nobody watched."""
-        seen = {(wanted.topic, wanted.index): result.high_watermark for wanted, result in answers}
+        seen = {wanted.tp: result.high_watermark for wanted, result in answers}
         for partition, callback in self._watched:
-            if partition.high_watermark != seen[partition.topic, partition.index]:
+            if partition.high_watermark != seen[partition.name]:
                 callback()
 
     def _wake(self, wanted: Wanted) -> None:
@@ -270,10 +270,10 @@ class Fetch(HeldReply):
         if self._timer is None:
             return
         moved, self._moved = self._moved, set()
-        leader = self._connection.service.broker.leader
+        readable = self._connection.access.readable
         try:
             for wanted in moved:
-                partition = leader(wanted.topic, wanted.index)
+                partition = readable(wanted.tp)
                 partition.check_epoch(wanted.leader_epoch)
                 most = max(min(wanted.bytes_max, self._bytes_max), 1)
                 found = partition.read_nowait(Offset(wanted.offset), bytes_max=most)
@@ -329,8 +329,9 @@ class Fetch(HeldReply):
     def _encode(self, answers: list[Answer]) -> Pieces:
         topics: list[tuple[str, list[FetchResult[Records]]]] = []
         for wanted, result in self._context.choose(answers):
-            if not topics or topics[-1][0] != wanted.topic:
-                topics.append((wanted.topic, []))
+            topic = wanted.tp.topic
+            if not topics or topics[-1][0] != topic:
+                topics.append((topic, []))
             topics[-1][1].append(result)
             if result.records is not None:
                 counters = result.records.counters
@@ -343,7 +344,7 @@ class Fetch(HeldReply):
     def _count(self, answers: list[Answer]) -> None:
         """The answer is known. Its time is also that for which it waited for records."""
         service = self._connection.service
-        seconds = service.broker.clock.monotonic() - self._started
+        seconds = service.clock.monotonic() - self._started
         service.fetched.note(seconds)
         error = ""
         if self._failed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.broker import Broker
+from tailrace.broker.gate import Gate
 from tailrace.kafka.config import KafkaConfig
 from tailrace.kafka.connection import Connection
 from tailrace.kafka.service import KafkaService
@@ -14,7 +14,7 @@ class KafkaListener(RequestListener[KafkaService, Connection]):
 
     def __init__(
         self,
-        broker: Broker,
+        gate: Gate,
         *,
         host: str = "127.0.0.1",
         port: int = 9092,
@@ -23,7 +23,7 @@ class KafkaListener(RequestListener[KafkaService, Connection]):
     ) -> None:
         """`budget` is the node's, where several listeners share one."""
         config = config or KafkaConfig()
-        service = KafkaService(broker, config, budget)
+        service = KafkaService(gate, config, budget)
         super().__init__(
             service,
             AcceptorConfig(

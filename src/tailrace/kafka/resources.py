@@ -1,7 +1,7 @@
 """What administrative requests name: topics and nodes, with their settings, and what is wrong with a request.
 
-A resource is a topic (type 2) or a node (type 4) by its number; a node with an empty name stands for the
-defaults of all nodes, of which there are none that a client could have set.
+A resource with settings is a topic (type 2) or a node (type 4) by its number. A node with an empty name
+stands for the defaults of all nodes, of which there are none that a client could have set.
 """
 
 from __future__ import annotations
@@ -10,21 +10,17 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
-from tailrace.broker import Topic, check_name, unknown_topic
+from tailrace.broker.cluster_view import ClusterView
 from tailrace.broker.configs import ConfigChange, check_broker_change, plan_topic_configs
+from tailrace.broker.gate import Access
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
 from tailrace.model import BrokerError, ErrorCode
+from tailrace.model.operation import OPERATIONS_ON, Operation, Resource
 
 TOPIC = 2
 BROKER = 4
 ALL_BROKERS = ""
-
-CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-"""CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS and IDEMPOTENT_WRITE, by their ACL
-numbers: all that can be done to a cluster."""
-TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-"""READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS: all of a topic."""
 
 T = TypeVar("T", bound=Hashable)
 
@@ -38,24 +34,30 @@ def invalid_request(message: str) -> BrokerError:
     return BrokerError(message, code=ErrorCode.INVALID_REQUEST)
 
 
-def find_topic(call: Call, name: str) -> Topic:
-    """The topic of this name; INVALID_TOPIC_EXCEPTION if none could have it."""
-    topic = call.broker.topics.get(name)
-    if topic is None:
-        check_name(name)
-        raise unknown_topic(name)
-    return topic
+def authorized_operations(access: Access, resource: Resource) -> int:
+    """What the session may do to a resource, as the bits that clients are told (KIP-430)."""
+    return sum(1 << each for each in OPERATIONS_ON[resource.kind] if access.allows(each, resource))
 
 
-def check_node(call: Call, name: str) -> None:
-    """Whether this is the node that was asked for: each one knows its own settings only."""
-    if name not in (ALL_BROKERS, str(call.broker.node_id)):
+def partition_count(access: Access, name: str, operation: Operation) -> tuple[int, ErrorCode]:
+    """How many partitions a topic has, on whichever node, and what is answered for any other partition."""
+    try:
+        return len(access.topic(name, operation).partitions), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    except BrokerError as error:
+        if error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return 0, error.code
+        return 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def check_node(cluster: ClusterView, name: str) -> None:
+    """INVALID_REQUEST unless this is the node that was asked for: each one knows its own settings only."""
+    if name not in (ALL_BROKERS, str(cluster.node_id)):
         raise invalid_request(
-            f"this is node {call.broker.node_id}, the settings asked for are node {name[:20]!r}'s"
+            f"this is node {cluster.node_id}, the settings asked for are node {name[:20]!r}'s"
         )
 
 
-class Resource(NamedTuple):
+class ConfigResource(NamedTuple):
     """What has settings."""
 
     type: int
@@ -64,10 +66,10 @@ class Resource(NamedTuple):
 
 async def alter(
     call: Call,
-    resource: Resource,
+    resource: ConfigResource,
     changes: Sequence[ConfigChange],
     *,
-    named: Counter[Resource],
+    named: Counter[ConfigResource],
     replace: bool,
     validate_only: bool,
 ) -> tuple[ErrorCode, str | None]:
@@ -85,18 +87,23 @@ async def alter(
 
 
 async def _alter(
-    call: Call, resource: Resource, changes: Sequence[ConfigChange], *, replace: bool, validate_only: bool
+    call: Call,
+    resource: ConfigResource,
+    changes: Sequence[ConfigChange],
+    *,
+    replace: bool,
+    validate_only: bool,
 ) -> None:
+    access = call.access
     if resource.type == TOPIC:
-        topic = find_topic(call, resource.name)
-        defaults = call.broker.config.values
-        await call.broker.topics.alter_configs(
-            topic.name,
+        defaults = access.topic_defaults
+        await access.alter_topic(
+            resource.name,
             lambda current: plan_topic_configs({} if replace else current, changes, defaults=defaults),
             validate_only=validate_only,
         )
     elif resource.type == BROKER:
-        check_node(call, resource.name)
+        check_node(access.cluster(Operation.ALTER_CONFIGS), resource.name)
         for change in changes:
             check_broker_change(change.name, change.value)
     else:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from tailrace.broker import Broker
+from tailrace.broker.gate import Gate
 from tailrace.kafka.cache import ReplyCache
 from tailrace.kafka.config import KafkaConfig
 from tailrace.kafka.fetch_session import FetchSessions
+from tailrace.model import TopicPartition
 from tailrace.net import RequestBudget, RequestService
 
 
 class KafkaService(RequestService):
-    """One listener's broker, bounds, caches and running handlers."""
+    """One listener's gate, bounds, caches and running handlers."""
 
-    def __init__(self, broker: Broker, config: KafkaConfig, budget: RequestBudget | None = None) -> None:
+    def __init__(self, gate: Gate, config: KafkaConfig, budget: RequestBudget | None = None) -> None:
         super().__init__(
             budget
             or RequestBudget(
@@ -21,16 +22,18 @@ class KafkaService(RequestService):
                 small_bytes=config.small_request_bytes,
             )
         )
-        self.broker = broker
+        self.gate = gate
+        self.clock = gate.clock
+        self.produce_ms = gate.counters.produce_ms
         self.config = config
         # A record that arrives alone must not find megabytes before it in the log's queue.
         self.large = RequestBudget(config.large_requests_bytes_max)
         self.produced = self.counters.tally("Produce")
         self.fetched = self.counters.tally("Fetch")
         self.metadata = ReplyCache()
-        self.sessions = FetchSessions(
+        self.fetch_sessions = FetchSessions(
             sessions_max=config.sessions_max,
             partitions_max=config.session_partitions_max,
             idle_s=config.session_idle_s,
         )
-        self.suspects: set[tuple[str, int]] = set()  # partitions whose records could not be read in mid-reply
+        self.suspects: set[TopicPartition] = set()  # their records could not be read in mid-reply

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 
+from tailrace.model import TopicPartition
 from tailrace.wire.kafka import ProduceRequest
 
 _SIZE = struct.Struct(">i")
@@ -21,15 +22,14 @@ _NO_TAGS = b"\0\0\0"
 class ProduceShape:
     """A request for one partition, without its records."""
 
-    __slots__ = ("_prefix", "_prefix_bytes", "_version", "acks", "index", "timeout_ms", "topic")
+    __slots__ = ("_prefix", "_prefix_bytes", "_version", "acks", "timeout_ms", "tp")
 
     def __init__(self, version: int, prefix: bytes, request: ProduceRequest) -> None:
         (topic,) = request.topics
         self._version = version
         self._prefix = prefix
         self._prefix_bytes = len(prefix)
-        self.topic = topic.name
-        self.index = topic.partitions[0].index
+        self.tp = TopicPartition(topic.name, topic.partitions[0].index)
         self.acks = request.acks
         self.timeout_ms = request.timeout_ms
 

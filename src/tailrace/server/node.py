@@ -198,7 +198,7 @@ class Node:
     async def _open_listeners(self, broker: Broker) -> None:
         config = self.config
         self._kafka = KafkaListener(
-            broker, host=config.host, port=config.kafka_port, config=kafka_config(config)
+            broker.gate, host=config.host, port=config.kafka_port, config=kafka_config(config)
         )
         self._opened.push_async_callback(self._kafka.close)
         self._native = NativeListener(

@@ -13,11 +13,12 @@ from typing import Any, cast
 import pytest
 from tests.unhurried import UnhurriedLoop
 
-from tailrace.broker import Broker, BrokerConfig, NewTopic, Node
+from tailrace.broker import Broker, BrokerConfig, NewTopic, Node, Partition
 from tailrace.cluster import SqliteMetadata
 from tailrace.kafka import KafkaConfig, KafkaListener
 from tailrace.kafka.connection import Connection
-from tailrace.model import BrokerId, Offset, PartitionExists, PartitionId
+from tailrace.model import BrokerId, Offset, PartitionExists, PartitionId, TopicPartition
+from tailrace.model.session import INTERNAL
 from tailrace.records import build_batch
 from tailrace.storage import LogConfig, Waiter
 from tailrace.storage.memory import MemoryLog, MemoryStorage
@@ -175,8 +176,11 @@ class Rig:
         self.clients.append(client)
         return client
 
+    def partition(self, index: int = 0, topic: str = TOPIC) -> Partition:
+        return self.broker.gate.access(INTERNAL).readable(TopicPartition(topic, index))
+
     def log(self, partition: int = 0, topic: str = TOPIC) -> HeldLog:
-        found = self.broker.leader(topic, partition).log
+        found = self.partition(partition, topic).log
         assert isinstance(found, HeldLog)
         return found
 
@@ -215,7 +219,7 @@ def play(
         )
         await broker.start()
         await broker.topics.create(NewTopic(name=TOPIC, partitions=partitions))
-        listener = KafkaListener(broker, port=0, config=config)
+        listener = KafkaListener(broker.gate, port=0, config=config)
         await listener.start()
         rig = Rig(broker, listener, storage)
         try:

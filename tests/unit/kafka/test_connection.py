@@ -487,7 +487,7 @@ def test_a_client_that_leaves_during_a_long_poll_is_noticed(uv: bool) -> None:
     async def scenario(rig: Rig) -> None:
         client = await rig.connect()
         client.send(FETCH, 12, fetch_body({0: 0}, max_wait_ms=20_000))
-        partition = rig.broker.leader(TOPIC, 0)
+        partition = rig.partition(0)
         await rig.wait_until(lambda: len(partition.waiters) == 1)
         client.close()
         await rig.wait_until(lambda: rig.listener.counters.connections == 0)
@@ -505,7 +505,7 @@ def test_a_bug_in_a_long_poll_ends_that_connection_only(
 
         victim, neighbour = await rig.connect(), await rig.connect()
         victim.send(FETCH, 12, fetch_body({0: 0}, max_wait_ms=20_000))
-        partition = rig.broker.leader(TOPIC, 0)
+        partition = rig.partition(0)
         await rig.wait_until(lambda: len(partition.waiters) == 1)
         monkeypatch.setattr(rig.log(0), "read_nowait", fails)
         await neighbour.produce(batch())
@@ -559,7 +559,7 @@ def test_a_crowd_of_long_polls_leaves_the_budget_to_those_who_produce() -> None:
         readers = [await rig.connect() for _ in range(20)]
         for reader in readers:
             reader.send(FETCH, 12, fetch_body({0: 0, 1: 0}, max_wait_ms=25_000))
-        await rig.wait_until(lambda: len(rig.broker.leader(TOPIC, 0).waiters) == len(readers))
+        await rig.wait_until(lambda: len(rig.partition(0).waiters) == len(readers))
         producer = await rig.connect()
         assert (await producer.produce(batch())).error_code == 0
         for reader in readers:

@@ -102,7 +102,7 @@ def test_a_long_poll_is_woken_by_new_records() -> None:
     async def scenario(rig: Rig) -> None:
         client, producer = await rig.connect(), await rig.connect()
         client.send(FETCH, 12, fetch_body({0: 0, 1: 0}, max_wait_ms=25_000))
-        partition = rig.broker.leader(TOPIC, 1)
+        partition = rig.partition(1)
         await rig.wait_until(lambda: len(partition.waiters) == 1)
         await producer.produce(batch(), partition=1)
         response = read_fetch_response((await client.receive(FETCH, 12))[1], 12)
@@ -117,7 +117,7 @@ def test_a_long_poll_waits_for_enough_bytes_over_all_partitions() -> None:
         client, producer = await rig.connect(), await rig.connect()
         await producer.produce(batch(b"x" * 400))
         client.send(FETCH, 12, fetch_body({0: 0, 1: 0}, max_wait_ms=25_000, min_bytes=1000))
-        await rig.wait_until(lambda: len(rig.broker.leader(TOPIC, 1).waiters) == 1)
+        await rig.wait_until(lambda: len(rig.partition(1).waiters) == 1)
         await producer.produce(batch(b"x" * 300), partition=1)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(client.reader.read(1), 0.03)
@@ -136,7 +136,7 @@ def test_a_long_poll_ends_at_its_time_with_what_there_is() -> None:
         began = loop.time()
         result = only(await client.fetch({0: 0}, max_wait_ms=60, min_bytes=100_000))
         assert offsets_in(result) == [0] and loop.time() - began >= 0.055
-        assert len(rig.broker.leader(TOPIC, 0).waiters) == 0
+        assert len(rig.partition(0).waiters) == 0
 
     play(scenario)
 
@@ -197,7 +197,7 @@ def test_a_topic_that_goes_wakes_who_waits_for_it() -> None:
     async def scenario(rig: Rig) -> None:
         client = await rig.connect()
         client.send(FETCH, 12, fetch_body({0: 0}, max_wait_ms=25_000))
-        await rig.wait_until(lambda: len(rig.broker.leader(TOPIC, 0).waiters) == 1)
+        await rig.wait_until(lambda: len(rig.partition(0).waiters) == 1)
         await rig.broker.topics.delete(TOPIC)
         result = only(read_fetch_response((await client.receive(FETCH, 12))[1], 12))
         assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -241,7 +241,7 @@ def test_an_incremental_fetch_with_nothing_new_waits() -> None:
         first = await client.fetch({0: 0}, session_epoch=0)
         body = fetch_body({}, session_id=first.session_id, session_epoch=1, max_wait_ms=25_000)
         client.send(FETCH, 12, body)
-        await rig.wait_until(lambda: len(rig.broker.leader(TOPIC, 0).waiters) == 1)
+        await rig.wait_until(lambda: len(rig.partition(0).waiters) == 1)
         await producer.produce(batch())
         assert offsets_in(only(read_fetch_response((await client.receive(FETCH, 12))[1], 12))) == [0]
 
@@ -362,7 +362,7 @@ def test_a_fetch_that_comes_from_the_disk_waits_for_nobody_once_it_is_over(
 ) -> None:
     async def scenario(rig: Rig) -> None:
         client = await rig.connect()
-        partition, log = rig.broker.leader(TOPIC, 0), rig.log()
+        partition, log = rig.partition(0), rig.log()
         reading, go_on = asyncio.Event(), asyncio.Event()
         warm = log.read_nowait
 

@@ -33,16 +33,19 @@ def request(
 
 
 def read(context: FetchContext) -> dict[int, int]:
-    return {wanted.index: wanted.offset for wanted in context.wanted}
+    return {wanted.tp.partition: wanted.offset for wanted in context.wanted}
 
 
 def answer(context: FetchContext, **records: object) -> list[int]:
     """Answer with records for the partitions named p<n>, nothing new for the others; what is sent."""
     answers: list[tuple[Any, FetchResult[Any]]] = [
-        (wanted, FetchResult(wanted.index, 0, 10, 10, 0, records=records.get(f"p{wanted.index}")))
+        (
+            wanted,
+            FetchResult(wanted.tp.partition, 0, 10, 10, 0, records=records.get(f"p{wanted.tp.partition}")),
+        )
         for wanted in context.wanted
     ]
-    return [wanted.index for wanted, _ in context.choose(answers)]
+    return [wanted.tp.partition for wanted, _ in context.choose(answers)]
 
 
 def test_without_a_session_everything_is_named_and_answered() -> None:
@@ -82,9 +85,9 @@ def test_new_offsets_are_told_without_records() -> None:
     context = known.begin(request({}, session_id=1, epoch=1), 0.0)
     first, second = context.wanted
     moved = context.choose([(first, FetchResult(0, 0, 11, 11, 0)), (second, FetchResult(1, 0, 10, 10, 0))])
-    assert [wanted.index for wanted, _ in moved] == [0]
+    assert [wanted.tp.partition for wanted, _ in moved] == [0]
     trimmed = context.choose([(first, FetchResult(0, 0, 11, 11, 0)), (second, FetchResult(1, 0, 10, 10, 4))])
-    assert [wanted.index for wanted, _ in trimmed] == [1]
+    assert [wanted.tp.partition for wanted, _ in trimmed] == [1]
 
 
 def test_an_error_is_told_and_so_is_its_end() -> None:
@@ -103,7 +106,7 @@ def test_partitions_with_records_go_to_the_end_of_the_line() -> None:
     answer(known.begin(request({0: 5, 1: 6, 2: 7}), 0.0))
     answer(known.begin(request({}, session_id=1, epoch=1), 0.0), p0=b"x")
     context = known.begin(request({}, session_id=1, epoch=2), 0.0)
-    assert [wanted.index for wanted in context.wanted] == [1, 2, 0]
+    assert [wanted.tp.partition for wanted in context.wanted] == [1, 2, 0]
 
 
 def test_an_unknown_session_is_an_error() -> None:

@@ -9,7 +9,7 @@ import socket
 import struct
 
 import pytest
-from tests.unit.kafka.rig import TOPIC, Rig, batch, fetch_body, play, produce_body
+from tests.unit.kafka.rig import Rig, batch, fetch_body, play, produce_body
 
 from tailrace.kafka import KafkaConfig, KafkaListener
 from tailrace.model import ConfigError
@@ -129,7 +129,7 @@ def test_a_port_in_use_is_named_with_its_owner_and_a_way_out(other: str) -> None
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             port = taken.getsockname()[1]
-        second = KafkaListener(rig.broker, port=port)
+        second = KafkaListener(rig.broker.gate, port=port)
         with pytest.raises(ConfigError) as caught:
             await second.start()
         text = str(caught.value)
@@ -145,14 +145,14 @@ def test_a_port_in_use_is_named_with_its_owner_and_a_way_out(other: str) -> None
 def test_an_address_that_is_not_ours_is_a_config_error() -> None:
     async def scenario(rig: Rig) -> None:
         with pytest.raises(ConfigError, match=r"cannot listen on 192\.0\.2\.1 port 0"):
-            await KafkaListener(rig.broker, host="192.0.2.1", port=0).start()
+            await KafkaListener(rig.broker.gate, host="192.0.2.1", port=0).start()
 
     play(scenario)
 
 
 def test_several_listeners_live_side_by_side() -> None:
     async def scenario(rig: Rig) -> None:
-        second = KafkaListener(rig.broker, port=0, budget=rig.listener.budget)
+        second = KafkaListener(rig.broker.gate, port=0, budget=rig.listener.budget)
         await second.start()
         assert second.port != rig.listener.port and second.budget is rig.listener.budget
         reader, writer = await asyncio.open_connection("127.0.0.1", second.port)
@@ -173,7 +173,7 @@ def test_closing_lets_the_replies_under_way_leave(uv: bool) -> None:
         asked = writing.send(PRODUCE, 9, produce_body({1: batch()}))
         poll = polling.send(FETCH, 12, fetch_body({0: 0}, max_wait_ms=20_000))
         await rig.wait_until(lambda: rig.log(1).end_offset == 1)
-        await rig.wait_until(lambda: len(rig.broker.leader(TOPIC, 0).waiters) == 1)
+        await rig.wait_until(lambda: len(rig.partition(0).waiters) == 1)
         closing = asyncio.ensure_future(rig.listener.close())
         assert await idle.wait_closed() == b""
         assert (await polling.receive(FETCH, 12))[0] == poll  # with what there is
@@ -228,6 +228,6 @@ def test_a_handler_that_hangs_ends_with_the_listener(monkeypatch: pytest.MonkeyP
 
 def test_a_listener_that_was_never_started_closes() -> None:
     async def scenario(rig: Rig) -> None:
-        await KafkaListener(rig.broker, port=0).close()
+        await KafkaListener(rig.broker.gate, port=0).close()
 
     play(scenario)

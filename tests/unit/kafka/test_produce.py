@@ -193,7 +193,7 @@ def test_small_batches_own_their_memory_and_large_ones_share_the_frames() -> Non
         await client.call(PRODUCE, 9, body)
         await client.produce(batch(b"t" * 100))
         for partition, sent in ((0, small), (1, large)):
-            (extent,) = rig.broker.leader(TOPIC, partition).read_nowait(0, bytes_max=1).extents  # type: ignore[arg-type, union-attr]
+            (extent,) = rig.partition(partition).read_nowait(0, bytes_max=1).extents  # type: ignore[arg-type, union-attr]
             view = extent.load_nowait()
             assert view is not None
             assert bytes(view[21:]) == sent[21:]

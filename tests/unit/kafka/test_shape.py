@@ -8,7 +8,7 @@ import pytest
 from tests.unit.kafka.rig import Rig, batch, play, produce_body
 
 from tailrace.kafka.shape import ProduceShape, shape_of
-from tailrace.model import ProtocolError
+from tailrace.model import ProtocolError, TopicPartition
 from tailrace.wire.kafka import PRODUCE, read_produce_request, read_produce_response
 
 VERSIONS = range(3, 10)
@@ -28,7 +28,7 @@ def test_the_next_request_of_the_same_shape_yields_its_records(version: int, siz
         version, memoryview(produce_body({3: b"y" * size}, version=version, timeout_ms=77, acks=1))
     )
     assert found is not None and bytes(found) == b"y" * size
-    assert (shape.topic, shape.index, shape.acks, shape.timeout_ms) == ("orders", 3, 1, 77)
+    assert (shape.tp, shape.acks, shape.timeout_ms) == (TopicPartition("orders", 3), 1, 77)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

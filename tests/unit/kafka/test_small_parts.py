@@ -9,7 +9,8 @@ from typing import cast
 
 import pytest
 
-from tailrace.broker import Broker, Node
+from tailrace.broker import Node
+from tailrace.broker.gate import Access
 from tailrace.kafka import Call, KafkaConfig
 from tailrace.kafka.cache import ReplyCache
 from tailrace.kafka.config import split_address
@@ -22,7 +23,7 @@ FACTS = ConnectionFacts("203.0.113.7", 50_000, "192.0.2.1", 9092)
 
 
 def call(advertised: str = "auto") -> Call:
-    return Call(cast(Broker, None), version=1, client_id="x", connection=FACTS, advertised=advertised)
+    return Call(cast(Access, None), version=1, client_id="x", connection=FACTS, advertised=advertised)
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,12 @@ replicas as the old ones have.
 
 from __future__ import annotations
 
-from tailrace.broker import Topic
+from tailrace.broker.topic import Topic
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
-from tailrace.kafka.resources import find_topic, invalid_request, repeated
+from tailrace.kafka.resources import invalid_request, repeated
 from tailrace.model import BrokerError, BrokerId, ErrorCode
+from tailrace.model.operation import Operation
 from tailrace.wire.kafka.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -31,12 +32,8 @@ async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitio
         try:
             if wanted.name in twice:
                 raise invalid_request(f"topic {wanted.name!r} is named more than once")
-            topic = find_topic(call, wanted.name)
-            if topic.internal:
-                raise BrokerError(
-                    f"{topic.name} is internal and stays as it is", code=ErrorCode.INVALID_TOPIC_EXCEPTION
-                )
-            await call.broker.topics.add_partitions(
+            topic = call.access.topic(wanted.name, Operation.ALTER)
+            await call.access.add_partitions(
                 topic.name,
                 wanted.count,
                 assignments=_assignments(topic, wanted),

@@ -1,7 +1,7 @@
 """CreateTopics: new topics, each with its own answer.
 
 v4  -1 partitions and -1 replicas are the node's defaults (KIP-464); we take them from v2 on
-v5  the answer tells the numbers and settings of the new topic (KIP-525)
+v5  the answer tells the numbers and settings of the new topic (KIP-525), if the client may know them
 v7  and its id
 
 More replicas than nodes are INVALID_REPLICATION_FACTOR, an assignment that is not possible is
@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tailrace.broker import NewTopic, Topic
 from tailrace.broker.configs import describe_topic
+from tailrace.broker.topic import NewTopic, Topic
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
 from tailrace.kafka.resources import invalid_request, repeated
 from tailrace.model import BrokerError, BrokerId, ErrorCode
+from tailrace.model.operation import Operation, Resource, ResourceKind
 from tailrace.wire.kafka.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -40,7 +41,7 @@ async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespon
         try:
             if wanted.name in twice:
                 raise invalid_request(f"topic {wanted.name[:249]!r} is named more than once")
-            topic = await call.broker.topics.create(_new_topic(wanted), validate_only=request.validate_only)
+            topic = await call.access.create_topic(_new_topic(wanted), validate_only=request.validate_only)
         except ANSWERABLE as error:
             result.error_code, result.error_message = error_of(error)
             continue
@@ -77,6 +78,9 @@ def _assignments(wanted: Sequence[CreatableReplicaAssignment]) -> dict[int, list
 
 
 def _fill(result: CreatableTopicResult, topic: Topic, call: Call) -> None:
+    if not call.access.allows(Operation.DESCRIBE_CONFIGS, Resource(ResourceKind.TOPIC, topic.name)):
+        result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return
     result.num_partitions = len(topic.partitions)
     result.replication_factor = topic.replication_factor
     result.configs = [
@@ -87,5 +91,5 @@ def _fill(result: CreatableTopicResult, topic: Topic, call: Call) -> None:
             config_source=entry.source,
             is_sensitive=entry.sensitive,
         )
-        for entry in describe_topic(topic.configs, call.broker.config.values)
+        for entry in describe_topic(topic.configs, call.access.topic_defaults)
     ]

@@ -6,7 +6,11 @@ twice is answered once.
 
 from __future__ import annotations
 
+import asyncio
+
 from tailrace.kafka.call import Call
+from tailrace.kafka.errors import ANSWERABLE, error_of
+from tailrace.model.operation import Operation
 from tailrace.wire.kafka.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -17,9 +21,13 @@ KEY = 42
 
 
 async def handle(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
-    errors = await call.broker.groups.delete(dict.fromkeys(request.groups_names))
-    return DeleteGroupsResponse(
-        results=[
-            DeletableGroupResult(group_id=group_id, error_code=code) for group_id, code in errors.items()
-        ]
-    )
+    names = dict.fromkeys(request.groups_names)
+    return DeleteGroupsResponse(results=await asyncio.gather(*(_delete(call, name) for name in names)))
+
+
+async def _delete(call: Call, group_id: str) -> DeletableGroupResult:
+    try:
+        code = await call.access.group(group_id, Operation.DELETE).delete()
+    except ANSWERABLE as error:
+        code, _ = error_of(error)
+    return DeletableGroupResult(group_id=group_id, error_code=code)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from tailrace.broker.topic import check_records_deletable
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
-from tailrace.kafka.resources import find_topic
+from tailrace.model import TopicPartition
+from tailrace.model.operation import Operation
 from tailrace.wire.kafka.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -40,8 +41,8 @@ async def _delete(call: Call, name: str, asked: DeleteRecordsPartition) -> Delet
         partition_index=asked.partition_index, low_watermark=_NO_LOW_WATERMARK
     )
     try:
-        check_records_deletable(find_topic(call, name))
-        partition = call.broker.leader(name, asked.partition_index)
+        check_records_deletable(call.access.topic(name, Operation.DELETE))
+        partition = call.access.partition(TopicPartition(name, asked.partition_index), Operation.DELETE)
         result.low_watermark = await partition.delete_records(asked.offset)
     except ANSWERABLE as error:
         result.error_code, _ = error_of(error)

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from tailrace.broker import Topic
+from tailrace.broker.topic import Topic
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
-from tailrace.kafka.resources import find_topic, invalid_request, repeated
-from tailrace.model import BrokerError, ErrorCode
+from tailrace.kafka.resources import invalid_request, repeated
+from tailrace.model import BrokerError
+from tailrace.model.operation import Operation
 from tailrace.wire.kafka.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -44,7 +45,7 @@ async def _delete(call: Call, asked: DeleteTopicState, *, repeated: bool) -> Del
             raise invalid_request("the topic is named more than once")
         topic = _find(call, asked)
         result.name, result.topic_id = topic.name, topic.id
-        await call.broker.delete_topic(topic.name, topic_id=topic.id if asked.name is None else None)
+        await call.access.delete_topic(topic.name, topic_id=topic.id if asked.name is None else None)
     except ANSWERABLE as error:
         result.error_code, result.error_message = error_of(error)
     return result
@@ -54,8 +55,10 @@ def _meant(call: Call, asked: DeleteTopicState) -> str | UUID | None:
     """What tells whether two items mean one topic."""
     if asked.name is not None:
         return asked.name
-    topic = call.broker.topics.by_id(asked.topic_id)
-    return asked.topic_id if topic is None else topic.name
+    try:
+        return call.access.topic_by_id(asked.topic_id, Operation.DELETE).name
+    except BrokerError:
+        return asked.topic_id
 
 
 def _find(call: Call, asked: DeleteTopicState) -> Topic:
@@ -63,8 +66,5 @@ def _find(call: Call, asked: DeleteTopicState) -> Topic:
     if by_id == (asked.name is not None):
         raise invalid_request("a topic is named by its name or by its id: one of them, and not both")
     if asked.name is not None:
-        return find_topic(call, asked.name)
-    topic = call.broker.topics.by_id(asked.topic_id)
-    if topic is None:
-        raise BrokerError(f"no topic has the id {asked.topic_id}", code=ErrorCode.UNKNOWN_TOPIC_ID)
-    return topic
+        return call.access.topic(asked.name, Operation.DELETE)
+    return call.access.topic_by_id(asked.topic_id, Operation.DELETE)

@@ -6,7 +6,8 @@ Every node is told under the address that this client can reach it at.
 from __future__ import annotations
 
 from tailrace.kafka.call import Call
-from tailrace.kafka.resources import CLUSTER_OPERATIONS
+from tailrace.kafka.resources import authorized_operations
+from tailrace.model.operation import CLUSTER, Operation
 from tailrace.wire.kafka.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -17,14 +18,13 @@ KEY = 60
 
 
 def handle(call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
-    response = DescribeClusterResponse(
-        cluster_id=call.broker.cluster_id, controller_id=call.broker.controller_id
-    )
-    for node in call.broker.nodes.values():
+    cluster = call.access.cluster(Operation.DESCRIBE)
+    response = DescribeClusterResponse(cluster_id=cluster.cluster_id, controller_id=cluster.controller_id)
+    for node in cluster.nodes.values():
         host, port = call.advertised(node)
         response.brokers.append(
             DescribeClusterBroker(broker_id=node.node_id, host=host, port=port, rack=node.rack)
         )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = authorized_operations(call.access, CLUSTER)
     return response

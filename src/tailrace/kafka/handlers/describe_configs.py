@@ -12,7 +12,8 @@ from __future__ import annotations
 from tailrace.broker.configs import ConfigEntry, describe_broker, describe_topic
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
-from tailrace.kafka.resources import ALL_BROKERS, BROKER, TOPIC, check_node, find_topic, invalid_request
+from tailrace.kafka.resources import ALL_BROKERS, BROKER, TOPIC, check_node, invalid_request
+from tailrace.model.operation import Operation
 from tailrace.wire.kafka.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -43,12 +44,14 @@ def handle(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsRespon
 
 
 def _entries(call: Call, resource: DescribeConfigsResource) -> list[ConfigEntry]:
-    values = call.broker.config.values
+    access = call.access
     if resource.resource_type == TOPIC:
-        return describe_topic(find_topic(call, resource.resource_name).configs, values)
+        topic = access.topic(resource.resource_name, Operation.DESCRIBE_CONFIGS)
+        return describe_topic(topic.configs, access.topic_defaults)
     if resource.resource_type == BROKER:
-        check_node(call, resource.resource_name)
-        return [] if resource.resource_name == ALL_BROKERS else describe_broker(values)
+        cluster = access.cluster(Operation.DESCRIBE_CONFIGS)
+        check_node(cluster, resource.resource_name)
+        return [] if resource.resource_name == ALL_BROKERS else describe_broker(cluster.settings)
     raise invalid_request(f"resources of type {resource.resource_type} have no settings here")
 
 

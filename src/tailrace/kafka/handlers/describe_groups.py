@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
+from tailrace.kafka.resources import authorized_operations
+from tailrace.model.operation import Operation, Resource, ResourceKind
 from tailrace.wire.kafka.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -19,22 +21,20 @@ from tailrace.wire.kafka.messages.describe_groups import (
 
 KEY = 15
 
-_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
-"""READ, DELETE and DESCRIBE, by their ACL numbers: all that can be done to a group."""
-
 
 def handle(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     groups = [_describe(call, group_id) for group_id in request.groups]
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:
-                group.authorized_operations = _GROUP_OPERATIONS
+                resource = Resource(ResourceKind.GROUP, group.group_id)
+                group.authorized_operations = authorized_operations(call.access, resource)
     return DescribeGroupsResponse(groups=groups)
 
 
 def _describe(call: Call, group_id: str) -> DescribedGroup:
     try:
-        group = call.broker.groups.describe(group_id)
+        group = call.access.group(group_id, Operation.DESCRIBE).describe()
     except ANSWERABLE as error:
         code, _ = error_of(error)
         return DescribedGroup(error_code=code, group_id=group_id)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from tailrace.broker import Topic
+from tailrace.broker.topic import Topic
 from tailrace.kafka.call import Call
+from tailrace.model import BrokerError
+from tailrace.model.operation import Operation
 from tailrace.wire.kafka.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -24,9 +26,10 @@ _NOT_ON_DISK = "memory"
 
 
 def handle(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    cluster = call.access.cluster(Operation.DESCRIBE)
     topics = (_topic(topic, indexes) for topic, indexes in _asked(call, request))
     result = DescribeLogDirsResult(
-        log_dir=call.broker.config.values.get("log.dirs") or _NOT_ON_DISK,
+        log_dir=cluster.settings.get("log.dirs") or _NOT_ON_DISK,
         topics=[topic for topic in topics if topic.partitions],
     )
     return DescribeLogDirsResponse(results=[result])
@@ -35,13 +38,15 @@ def handle(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsRespon
 def _asked(call: Call, request: DescribeLogDirsRequest) -> Iterator[tuple[Topic, Collection[int] | None]]:
     """Topics, and their partitions if not all are asked for."""
     if request.topics is None:
-        for topic in call.broker.topics:
+        for topic in call.access.topics(Operation.DESCRIBE):
             yield topic, None
         return
     for asked in request.topics:
-        found = call.broker.topics.get(asked.topic)
-        if found is not None:
-            yield found, set(asked.partitions)
+        try:
+            topic = call.access.topic(asked.topic, Operation.DESCRIBE)
+        except BrokerError:
+            continue  # what the session may not see is left out like what does not exist
+        yield topic, set(asked.partitions)
 
 
 def _topic(topic: Topic, indexes: Collection[int] | None) -> DescribeLogDirsTopic:

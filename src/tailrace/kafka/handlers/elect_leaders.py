@@ -9,7 +9,9 @@ are all, and then only those are told whose leader would have changed: none.
 from __future__ import annotations
 
 from tailrace.kafka.call import Call
+from tailrace.kafka.resources import partition_count
 from tailrace.model import ErrorCode
+from tailrace.model.operation import Operation
 from tailrace.wire.kafka.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -25,6 +27,7 @@ _ELECTION_TYPES = (0, 1)
 def handle(call: Call, request: ElectLeadersRequest) -> ElectLeadersResponse:
     if request.election_type not in _ELECTION_TYPES:
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+    call.access.cluster(Operation.ALTER)
     return ElectLeadersResponse(
         replica_election_results=[
             ReplicaElectionResult(
@@ -37,14 +40,12 @@ def handle(call: Call, request: ElectLeadersRequest) -> ElectLeadersResponse:
 
 
 def _elect(call: Call, name: str, index: int) -> PartitionResult:
-    topic = call.broker.topics.get(name)
-    if topic is None or not 0 <= index < len(topic.partitions):
+    count, code = partition_count(call.access, name, Operation.DESCRIBE)
+    if not 0 <= index < count:
         return PartitionResult(
-            partition_id=index,
-            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            error_message=f"{name[:249]}-{index} does not exist",
+            partition_id=index, error_code=code, error_message=f"{name[:249]}-{index} does not exist"
         )
-    leader = topic.partitions[index].leader
+    leader = call.access.topic(name, Operation.DESCRIBE).partitions[index].leader
     return PartitionResult(
         partition_id=index,
         error_code=ErrorCode.ELECTION_NOT_NEEDED,

@@ -39,7 +39,7 @@ def take(
     )
     if count > most:
         raise ProtocolError(f"a fetch of {count} partitions is over {most}")
-    context = service.sessions.begin(request, service.loop.time())
+    context = service.fetch_sessions.begin(request, service.loop.time())
     if context.error:
         service.fetched.note(0.0)  # nothing was looked for
         service.fetched.fail(error_name(context.error))

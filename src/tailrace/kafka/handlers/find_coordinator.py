@@ -3,13 +3,12 @@
 v1  also for transactional producers, and an error message
 v3  flexible
 
-A group belongs to the partition of the offsets topic that its name falls on, and its coordinator is whoever
-leads that one. There is no coordinator of transactions yet: 15, which clients take for "not now".
+A group belongs to the partition of the offsets topic that its name falls on, and the leader of that partition
+coordinates it. There is no coordinator of transactions yet: 15, which clients take for "not now".
 """
 
 from __future__ import annotations
 
-from tailrace.broker.groups import OFFSETS_TOPIC
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
 from tailrace.model import BrokerError, ErrorCode
@@ -39,13 +38,6 @@ async def _find(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorR
         raise BrokerError(f"key type {request.key_type} is unknown", code=ErrorCode.INVALID_REQUEST)
     if not request.key:
         raise BrokerError("a group has a name", code=ErrorCode.INVALID_GROUP_ID)
-    broker = call.broker
-    index = await broker.groups.find_partition(request.key)
-    topic = broker.topics.get(OFFSETS_TOPIC)
-    node = None if topic is None else broker.nodes.get(topic.partitions[index].leader)
-    if node is None:
-        raise BrokerError(
-            f"nobody leads {OFFSETS_TOPIC}-{index} now", code=ErrorCode.COORDINATOR_NOT_AVAILABLE
-        )
+    node = await call.access.group_coordinator(request.key)
     host, port = call.advertised(node)
     return FindCoordinatorResponse(node_id=node.node_id, host=host, port=port)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
+from tailrace.model.operation import Operation
 from tailrace.wire.kafka.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 KEY = 12
@@ -14,8 +15,7 @@ KEY = 12
 
 def handle(call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
     try:
-        call.broker.groups.heartbeat(
-            request.group_id,
+        call.access.group(request.group_id, Operation.READ).heartbeat(
             generation_id=request.generation_id,
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,

@@ -9,7 +9,7 @@ from collections import Counter
 
 from tailrace.broker.configs import ConfigChange
 from tailrace.kafka.call import Call
-from tailrace.kafka.resources import Resource, alter
+from tailrace.kafka.resources import ConfigResource, alter
 from tailrace.wire.kafka.messages.incremental_alter_configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
@@ -43,5 +43,5 @@ async def handle(call: Call, request: IncrementalAlterConfigsRequest) -> Increme
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
-def _resource(asked: AlterConfigsResource) -> Resource:
-    return Resource(asked.resource_type, asked.resource_name)
+def _resource(asked: AlterConfigsResource) -> ConfigResource:
+    return ConfigResource(asked.resource_type, asked.resource_name)

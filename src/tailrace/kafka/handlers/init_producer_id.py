@@ -21,4 +21,4 @@ async def handle(call: Call, request: InitProducerIdRequest) -> InitProducerIdRe
         raise BrokerError("transactions are not supported yet", code=ErrorCode.INVALID_REQUEST)
     if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
         raise BrokerError("producer id and epoch come together", code=ErrorCode.INVALID_REQUEST)
-    return InitProducerIdResponse(producer_id=await call.broker.next_producer_id(), producer_epoch=0)
+    return InitProducerIdResponse(producer_id=await call.access.next_producer_id(), producer_epoch=0)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from tailrace.broker.groups.api import JoinRequest, JoinResult
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
+from tailrace.model.operation import Operation
 from tailrace.wire.kafka.messages.join_group import (
     JoinGroupRequest,
     JoinGroupResponse,
@@ -25,7 +26,7 @@ KEY = 11
 
 async def handle(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
     try:
-        result = await call.broker.groups.join(_join(call, request))
+        result = await call.access.group(request.group_id, Operation.READ).join(_join(call, request))
     except ANSWERABLE as error:
         code, _ = error_of(error)
         return JoinGroupResponse(error_code=code, member_id=request.member_id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from tailrace.broker.groups.api import LeavingMember
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
+from tailrace.model.operation import Operation
 from tailrace.wire.kafka.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 KEY = 13
@@ -21,7 +22,7 @@ async def handle(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
     else:
         leaving = [LeavingMember(member.member_id, member.group_instance_id) for member in request.members]
     try:
-        results = await call.broker.groups.leave(request.group_id, leaving)
+        results = await call.access.group(request.group_id, Operation.READ).leave(leaving)
     except ANSWERABLE as error:
         code, _ = error_of(error)
         return LeaveGroupResponse(error_code=code)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
+from tailrace.model.operation import Operation
 from tailrace.wire.kafka.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 KEY = 16
@@ -14,7 +15,7 @@ KEY = 16
 
 def handle(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
     try:
-        groups = call.broker.groups.list_groups(states=request.states_filter)
+        groups = call.access.groups(Operation.DESCRIBE, states=request.states_filter)
     except ANSWERABLE as error:
         code, _ = error_of(error)
         return ListGroupsResponse(error_code=code)

@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
-from tailrace.broker import Partition
+from tailrace.broker.partition import Partition
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
-from tailrace.model import BrokerError, ErrorCode, Offset
+from tailrace.model import BrokerError, ErrorCode, Offset, TopicPartition
+from tailrace.model.operation import Operation
 from tailrace.wire.kafka.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -90,7 +91,7 @@ async def _at_time(call: Call, topic: str, asked: ListOffsetsPartition) -> ListO
 
 
 def _leader(call: Call, topic: str, asked: ListOffsetsPartition) -> Partition:
-    partition = call.broker.leader(topic, asked.partition_index)
+    partition = call.access.partition(TopicPartition(topic, asked.partition_index), Operation.DESCRIBE)
     partition.check_epoch(asked.current_leader_epoch)
     return partition
 

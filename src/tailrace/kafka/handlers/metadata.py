@@ -4,12 +4,13 @@ v0   an empty list of topics means all
 v1+  null means all, an empty list none
 v4+  the client says whether a topic that does not exist may be created
 v7   leader epochs
-v8   authorised operations, if asked for: all there are, until there is authorisation (v11: of topics only)
+v8   authorised operations, if asked for (v11: of topics only)
 v10  topic ids
 
-The answer is kept as bytes until a topic or a node changes, since clients ask again and again. A topic that
-is created here is answered with its partitions at once. One request creates so many topics and no more; the
-others are unknown, and clients ask for them again.
+The answer is kept as bytes until a topic or a node changes, since clients ask again and again; it is kept for
+its session, since another one may see other topics. A topic that is created here is answered with its
+partitions at once. One request creates at most 100 topics; the others are unknown, and clients ask for them
+again.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from collections.abc import Coroutine
 from typing import Any
 from uuid import UUID
 
-from tailrace.broker import NewTopic, Partition, Topic, check_name
+from tailrace.broker.partition import Partition
+from tailrace.broker.topic import NewTopic, Topic
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
-from tailrace.kafka.resources import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from tailrace.model import BrokerError, ErrorCode
-from tailrace.wire.kafka import ZERO_UUID, decode, encode
+from tailrace.kafka.resources import authorized_operations
+from tailrace.model import ErrorCode
+from tailrace.model.operation import CLUSTER, Operation, Resource, ResourceKind
+from tailrace.wire.kafka import decode, encode
 from tailrace.wire.kafka.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -41,11 +44,12 @@ _CREATED_MAX = 100
 
 def answer(call: Call, body: memoryview) -> bytes | Coroutine[Any, Any, bytes]:
     """The body of the response: the kept one, a new one, or one that follows the creation of topics."""
-    broker = call.broker
+    access = call.access
     # The addresses may depend on how this client reached us.
-    places = tuple(call.advertised(node) for node in broker.nodes.values())
-    key = call.version, bytes(body), places
-    generation = broker.topics.version, broker.controller_id, tuple(broker.nodes)
+    places = tuple(call.advertised(node) for node in access.nodes.values())
+    version, session = access.generation
+    key = call.version, bytes(body), places, session
+    generation = version, access.controller_id, tuple(access.nodes)
     kept = call.replies.get(generation, key)
     if kept is not None:
         return kept
@@ -66,47 +70,45 @@ def _missing(call: Call, request: MetadataRequest) -> list[str]:
     """Names that do not exist and may come to be by being asked for."""
     if _wants_all(call, request) or not request.allow_auto_topic_creation:
         return []
-    topics = call.broker.topics
-    if not call.broker.config.auto_create_topics:
-        return []
     names = dict.fromkeys(topic.name for topic in request.topics or () if topic.name is not None)
-    return [name for name in names if topics.get(name) is None][:_CREATED_MAX]
+    return call.access.creatable_topics(names)[:_CREATED_MAX]
 
 
 async def _create_and_answer(call: Call, request: MetadataRequest, missing: list[str]) -> bytes:
     errors: dict[str, ErrorCode] = {}
     for name in missing:
         try:
-            await call.broker.topics.auto_create(NewTopic(name=name))
+            await call.access.auto_create_topic(NewTopic(name=name))
         except ANSWERABLE as error:
             errors[name], _ = error_of(error)
     return encode(_response(call, request, errors), call.version)
 
 
 def _response(call: Call, request: MetadataRequest, errors: dict[str, ErrorCode]) -> MetadataResponse:
-    broker = call.broker
+    access = call.access
     if _wants_all(call, request):
-        topics = [_topic(call, topic) for topic in broker.topics]
+        topics = [_topic(call, topic) for topic in access.topics(Operation.DESCRIBE)]
     else:
         asked = {(topic.name, topic.topic_id): topic for topic in request.topics or ()}
         topics = [_asked_topic(call, topic, errors) for topic in asked.values()]
     if request.include_topic_authorized_operations:
         for topic in topics:
             if not topic.error_code:
-                topic.topic_authorized_operations = TOPIC_OPERATIONS
-    nodes = sorted(broker.nodes.values(), key=lambda node: node.node_id)
+                resource = Resource(ResourceKind.TOPIC, topic.name)
+                topic.topic_authorized_operations = authorized_operations(access, resource)
+    nodes = sorted(access.nodes.values(), key=lambda node: node.node_id)
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node.node_id, host=host, port=port, rack=node.rack)
             for node in nodes
             for host, port in (call.advertised(node),)
         ],
-        cluster_id=broker.cluster_id,
-        controller_id=broker.controller_id,
+        cluster_id=access.cluster_id,
+        controller_id=access.controller_id,
         topics=topics,
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = authorized_operations(access, CLUSTER)
     return response
 
 
@@ -115,24 +117,19 @@ def _asked_topic(
 ) -> MetadataResponseTopic:
     if asked.name is None:
         return _topic_by_id(call, asked.topic_id)
-    topic = call.broker.topics.get(asked.name)
-    if topic is not None:
-        return _topic(call, topic)
-    code = errors.get(asked.name)
-    if code is None:
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        try:
-            check_name(asked.name)
-        except BrokerError as error:
-            code = error.code
-    return MetadataResponseTopic(error_code=code, name=asked.name)
+    try:
+        return _topic(call, call.access.topic(asked.name, Operation.DESCRIBE))
+    except ANSWERABLE as error:
+        code, _ = error_of(error)
+        return MetadataResponseTopic(error_code=errors.get(asked.name, code), name=asked.name)
 
 
 def _topic_by_id(call: Call, topic_id: UUID) -> MetadataResponseTopic:
-    topic = call.broker.topics.by_id(topic_id) if topic_id != ZERO_UUID else None
-    if topic is None:
-        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, topic_id=topic_id)
-    return _topic(call, topic)
+    try:
+        return _topic(call, call.access.topic_by_id(topic_id, Operation.DESCRIBE))
+    except ANSWERABLE as error:
+        code, _ = error_of(error)
+        return MetadataResponseTopic(error_code=code, topic_id=topic_id)
 
 
 def _topic(call: Call, topic: Topic) -> MetadataResponseTopic:
@@ -145,7 +142,7 @@ def _topic(call: Call, topic: Topic) -> MetadataResponseTopic:
 
 
 def _partition(call: Call, partition: Partition) -> MetadataResponsePartition:
-    live = call.broker.nodes
+    live = call.access.nodes
     has_leader = partition.leader != _NOBODY and partition.leader in live
     return MetadataResponsePartition(
         error_code=ErrorCode.NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE,

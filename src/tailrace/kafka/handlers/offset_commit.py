@@ -12,7 +12,10 @@ from __future__ import annotations
 
 from tailrace.broker.groups.api import CommitRequest, OffsetToCommit
 from tailrace.kafka.call import Call
+from tailrace.kafka.errors import ANSWERABLE, error_of
+from tailrace.kafka.resources import partition_count
 from tailrace.model import ErrorCode, TopicPartition
+from tailrace.model.operation import Operation
 from tailrace.wire.kafka.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -24,8 +27,9 @@ KEY = 8
 
 
 async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    offsets = _known_offsets(call, request)
-    errors = await call.broker.groups.commit_offsets(_commit(request, offsets)) if offsets else {}
+    offsets, errors = _sorted_out(call, request)
+    if offsets:
+        errors.update(await _commit(call, request, offsets))
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -33,10 +37,7 @@ async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespon
                 partitions=[
                     OffsetCommitResponsePartition(
                         partition_index=partition.partition_index,
-                        error_code=errors.get(
-                            TopicPartition(topic.name, partition.partition_index),
-                            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                        ),
+                        error_code=errors[TopicPartition(topic.name, partition.partition_index)],
                     )
                     for partition in topic.partitions
                 ],
@@ -46,23 +47,39 @@ async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespon
     )
 
 
-def _known_offsets(call: Call, request: OffsetCommitRequest) -> dict[TopicPartition, OffsetToCommit]:
-    """What is to be kept, of partitions that exist."""
-    offsets = {}
+def _sorted_out(
+    call: Call, request: OffsetCommitRequest
+) -> tuple[dict[TopicPartition, OffsetToCommit], dict[TopicPartition, ErrorCode]]:
+    """The positions of partitions that exist, and what is answered for the others."""
+    offsets, errors = {}, {}
     for asked in request.topics:
-        topic = call.broker.topics.get(asked.name)
-        count = 0 if topic is None else len(topic.partitions)
+        count, code = partition_count(call.access, asked.name, Operation.READ)
         for partition in asked.partitions:
-            if 0 <= partition.partition_index < count:
-                offsets[TopicPartition(asked.name, partition.partition_index)] = OffsetToCommit(
+            tp = TopicPartition(asked.name, partition.partition_index)
+            if 0 <= tp.partition < count:
+                offsets[tp] = OffsetToCommit(
                     partition.committed_offset,
                     partition.committed_leader_epoch,
                     partition.committed_metadata,
                 )
-    return offsets
+            else:
+                errors[tp] = code
+    return offsets, errors
 
 
-def _commit(request: OffsetCommitRequest, offsets: dict[TopicPartition, OffsetToCommit]) -> CommitRequest:
+async def _commit(
+    call: Call, request: OffsetCommitRequest, offsets: dict[TopicPartition, OffsetToCommit]
+) -> dict[TopicPartition, ErrorCode]:
+    try:
+        group = call.access.group(request.group_id, Operation.READ)
+    except ANSWERABLE as error:
+        return dict.fromkeys(offsets, error_of(error)[0])
+    return await group.commit_offsets(_commit_request(request, offsets))
+
+
+def _commit_request(
+    request: OffsetCommitRequest, offsets: dict[TopicPartition, OffsetToCommit]
+) -> CommitRequest:
     return CommitRequest(
         group_id=request.group_id,
         generation_id=request.generation_id_or_member_epoch,

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
+from tailrace.kafka.resources import partition_count
 from tailrace.model import ErrorCode, TopicPartition
+from tailrace.model.operation import Operation
 from tailrace.wire.kafka.messages.offset_delete import (
     OffsetDeleteRequest,
-    OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
@@ -21,9 +22,10 @@ KEY = 47
 
 
 async def handle(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-    known = [tp for topic in request.topics for tp in _known_partitions(call, topic)]
+    known, errors = _sorted_out(call, request)
     try:
-        errors = await call.broker.groups.delete_offsets(request.group_id, known)
+        group = call.access.group(request.group_id, Operation.DELETE)
+        errors.update(await group.delete_offsets(known))
     except ANSWERABLE as error:
         code, _ = error_of(error)
         return OffsetDeleteResponse(error_code=code)
@@ -34,10 +36,7 @@ async def handle(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteRespon
                 partitions=[
                     OffsetDeleteResponsePartition(
                         partition_index=partition.partition_index,
-                        error_code=errors.get(
-                            TopicPartition(topic.name, partition.partition_index),
-                            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                        ),
+                        error_code=errors[TopicPartition(topic.name, partition.partition_index)],
                     )
                     for partition in topic.partitions
                 ],
@@ -47,11 +46,17 @@ async def handle(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteRespon
     )
 
 
-def _known_partitions(call: Call, asked: OffsetDeleteRequestTopic) -> list[TopicPartition]:
-    topic = call.broker.topics.get(asked.name)
-    count = 0 if topic is None else len(topic.partitions)
-    return [
-        TopicPartition(asked.name, partition.partition_index)
-        for partition in asked.partitions
-        if 0 <= partition.partition_index < count
-    ]
+def _sorted_out(
+    call: Call, request: OffsetDeleteRequest
+) -> tuple[list[TopicPartition], dict[TopicPartition, ErrorCode]]:
+    """The partitions that exist, and what is answered for the others."""
+    known, errors = [], {}
+    for asked in request.topics:
+        count, code = partition_count(call.access, asked.name, Operation.READ)
+        for partition in asked.partitions:
+            tp = TopicPartition(asked.name, partition.partition_index)
+            if 0 <= tp.partition < count:
+                known.append(tp)
+            else:
+                errors[tp] = code
+    return known, errors

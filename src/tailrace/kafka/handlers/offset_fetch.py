@@ -16,6 +16,7 @@ from tailrace.broker.groups.api import NOT_COMMITTED, CommittedOffset
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
 from tailrace.model import ErrorCode, TopicPartition
+from tailrace.model.operation import Operation, Resource, ResourceKind
 from tailrace.wire.kafka.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
@@ -29,14 +30,27 @@ KEY = 9
 def handle(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
     asked = None if request.topics is None else _partitions_asked(request)
     try:
-        offsets = call.broker.groups.fetch_offsets(request.group_id, asked)
+        offsets = call.access.group(request.group_id, Operation.DESCRIBE).fetch_offsets(asked)
     except ANSWERABLE as error:
         code, _ = error_of(error)
         if call.version >= 2:
             return OffsetFetchResponse(error_code=code)
-        return OffsetFetchResponse(topics=_topics(((tp, NOT_COMMITTED) for tp in asked or ()), code))
-    found = offsets.items() if asked is None else ((tp, offsets.get(tp, NOT_COMMITTED)) for tp in asked)
-    return OffsetFetchResponse(topics=_topics(found, ErrorCode.NONE))
+        return OffsetFetchResponse(topics=_topics((tp, NOT_COMMITTED, code) for tp in asked or ()))
+    if asked is None:
+        found = ((tp, offset, _error(call, tp)) for tp, offset in offsets.items())
+        return OffsetFetchResponse(topics=_topics(each for each in found if not each[2]))
+    answers = ((tp, _error(call, tp)) for tp in asked)
+    return OffsetFetchResponse(
+        topics=_topics(
+            (tp, NOT_COMMITTED if code else offsets.get(tp, NOT_COMMITTED), code) for tp, code in answers
+        )
+    )
+
+
+def _error(call: Call, tp: TopicPartition) -> ErrorCode:
+    """What a session hears of a topic that it may not see; it need not exist."""
+    allowed = call.access.allows(Operation.DESCRIBE, Resource(ResourceKind.TOPIC, tp.topic))
+    return ErrorCode.NONE if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def _partitions_asked(request: OffsetFetchRequest) -> list[TopicPartition]:
@@ -48,11 +62,11 @@ def _partitions_asked(request: OffsetFetchRequest) -> list[TopicPartition]:
 
 
 def _topics(
-    offsets: Iterable[tuple[TopicPartition, CommittedOffset]], error_code: int
+    offsets: Iterable[tuple[TopicPartition, CommittedOffset, ErrorCode]],
 ) -> list[OffsetFetchResponseTopic]:
     """Answers by topic, in the order in which the topics come first."""
     topics: dict[str, OffsetFetchResponseTopic] = {}
-    for (name, index), committed in offsets:
+    for (name, index), committed, error_code in offsets:
         topic = topics.get(name)
         if topic is None:
             topic = topics[name] = OffsetFetchResponseTopic(name=name)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
+from tailrace.model import TopicPartition
+from tailrace.model.operation import Operation
 from tailrace.wire.kafka.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -36,7 +38,7 @@ def handle(call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderE
 
 def _answer(call: Call, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        partition = call.broker.leader(topic, asked.partition)
+        partition = call.access.partition(TopicPartition(topic, asked.partition), Operation.DESCRIBE)
         partition.check_epoch(asked.current_leader_epoch)
         found = partition.end_of_epoch(asked.leader_epoch)
     except ANSWERABLE as error:

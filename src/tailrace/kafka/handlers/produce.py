@@ -18,10 +18,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tailrace.broker.partition import ACKS_LEADER
-from tailrace.broker.topic import is_reserved
 from tailrace.kafka.errors import ANSWERABLE, error_name, error_of
 from tailrace.kafka.shape import ProduceShape, shape_of
-from tailrace.model import BrokerError, ErrorCode, ProtocolError
+from tailrace.model import BrokerError, ErrorCode, ProtocolError, TopicPartition
 from tailrace.records import TRANSACTIONAL_BIT, validate_batch
 from tailrace.wire.kafka import (
     PRODUCE,
@@ -33,7 +32,7 @@ from tailrace.wire.kafka import (
 )
 
 if TYPE_CHECKING:
-    from tailrace.broker import Broker
+    from tailrace.broker.gate import Access
     from tailrace.kafka.connection import Connection
     from tailrace.kafka.replies import Reply
     from tailrace.kafka.service import KafkaService
@@ -58,19 +57,18 @@ def take(
     """Append every batch; the answer, or something that becomes it when they are durable."""
     waits: list[Wait] = []
     service = connection.service
-    broker = service.broker
     is_measured = not service.produced.requests & _MEASURED_MASK or service.counters.trace is not None
-    started = broker.clock.monotonic() if is_measured else None
+    started = service.clock.monotonic() if is_measured else None
     frame_bytes = len(body) if owned else None
     request: ProduceRequest | ProduceShape
     shape = connection.produce_shape
     if shape is not None and (records := shape.match(version, body)) is not None:
         request = shape
-        answer = _answer(broker, shape.topic, shape.index, records, waits, frame_bytes, shape.acks)
-        results = [(shape.topic, [answer])]
+        answer = _answer(connection.access, shape.tp, records, waits, frame_bytes, shape.acks)
+        results = [(shape.tp.topic, [answer])]
     else:
         request = read_produce_request(body, version)
-        results = _append_all(broker, request, waits, frame_bytes)
+        results = _append_all(connection.access, request, waits, frame_bytes)
         if request.acks in _KNOWN_ACKS:
             connection.produce_shape = shape_of(version, body, request)
     for wait in waits:
@@ -90,8 +88,8 @@ def take(
 
 def _measure(service: KafkaService, started: float, results: Results) -> None:
     """The answer to a request is known."""
-    seconds = service.broker.clock.monotonic() - started
-    service.broker.counters.produce_ms.append(seconds * 1000)
+    seconds = service.clock.monotonic() - started
+    service.produce_ms.append(seconds * 1000)
     service.produced.duration.observe(seconds)
     if service.counters.trace is not None:
         code = _first_error(results)
@@ -169,7 +167,7 @@ class ProduceReply:
         service: KafkaService,
     ) -> None:
         self._service = service
-        self._started = service.broker.clock.monotonic()  # the loop's own clock counts milliseconds
+        self._started = service.clock.monotonic()  # the loop's own clock counts milliseconds
         self._results = results
         self._waits = waits
         self._version = version
@@ -209,7 +207,7 @@ class ProduceReply:
 
 
 def _append_all(
-    broker: Broker, request: ProduceRequest, waits: list[Wait], frame_bytes: int | None
+    access: Access, request: ProduceRequest, waits: list[Wait], frame_bytes: int | None
 ) -> Results:
     refusal = _refusal(request)
     results: Results = []
@@ -219,7 +217,12 @@ def _append_all(
         else:
             answers = [
                 _answer(
-                    broker, topic.name, partition.index, partition.records, waits, frame_bytes, request.acks
+                    access,
+                    TopicPartition(topic.name, partition.index),
+                    partition.records,
+                    waits,
+                    frame_bytes,
+                    request.acks,
                 )
                 for partition in topic.partitions
             ]
@@ -228,18 +231,37 @@ def _append_all(
 
 
 def _answer(
-    broker: Broker,
-    topic: str,
-    index: int,
+    access: Access,
+    tp: TopicPartition,
     records: memoryview | None,
     waits: list[Wait],
     frame_bytes: int | None,
     acks: int,
 ) -> ProduceResult:
+    """Append one batch; what is wrong with it, or with its partition, is that partition's answer."""
     try:
-        return _append(broker, topic, index, records, waits, frame_bytes, acks)
+        partition = access.writable(tp)
+        if not records:
+            raise BrokerError("a batch is missing", code=ErrorCode.INVALID_RECORD)
+        # A batch must not pin a buffer that is much larger than itself, nor one that is received into again.
+        if frame_bytes is None or len(records) * 2 + _SLACK_BYTES < frame_bytes:
+            records = memoryview(bytearray(records))
+        batch = validate_batch(records, bytes_max=partition.settings.message_bytes_max)
+        if batch.attributes & TRANSACTIONAL_BIT:
+            raise _no_transactions()
+        appended = partition.append(batch)
+        result = ProduceResult(
+            tp.partition, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
+        )
+        wait = Wait(result)
+        partition.acknowledged(appended.end_offset, acks or ACKS_LEADER, wait)
     except ANSWERABLE as error:
-        return _failure(index, error)
+        return _failure(tp.partition, error)
+    if wait.done():
+        wait.conclude()
+    else:
+        waits.append(wait)
+    return result
 
 
 def _failure(index: int, error: Exception) -> ProduceResult:
@@ -254,41 +276,6 @@ def _refusal(request: ProduceRequest) -> BrokerError | None:
     if request.transactional_id is not None:
         return _no_transactions()
     return None
-
-
-def _append(
-    broker: Broker,
-    topic: str,
-    index: int,
-    records: memoryview | None,
-    waits: list[Wait],
-    frame_bytes: int | None,
-    acks: int,
-) -> ProduceResult:
-    if is_reserved(topic):
-        raise BrokerError(
-            f"{topic} is the broker's own: clients may read it", code=ErrorCode.INVALID_TOPIC_EXCEPTION
-        )
-    partition = broker.leader(topic, index)
-    if not records:
-        raise BrokerError("a batch is missing", code=ErrorCode.INVALID_RECORD)
-    # A batch must not pin a buffer that is much larger than itself, nor one that is received into again.
-    if frame_bytes is None or len(records) * 2 + _SLACK_BYTES < frame_bytes:
-        records = memoryview(bytearray(records))
-    batch = validate_batch(records, bytes_max=partition.settings.message_bytes_max)
-    if batch.attributes & TRANSACTIONAL_BIT:
-        raise _no_transactions()
-    appended = partition.append(batch)
-    result = ProduceResult(
-        index, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
-    )
-    wait = Wait(result)
-    partition.acknowledged(appended.end_offset, acks or ACKS_LEADER, wait)
-    if wait.done():
-        wait.conclude()
-    else:
-        waits.append(wait)
-    return result
 
 
 def _check_unanswered(results: Results) -> None:

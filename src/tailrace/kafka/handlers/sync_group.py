@@ -12,6 +12,7 @@ from tailrace.broker.groups.api import SyncRequest
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
 from tailrace.model import ErrorCode
+from tailrace.model.operation import Operation
 from tailrace.wire.kafka.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 KEY = 14
@@ -21,7 +22,7 @@ async def handle(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
     if call.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     try:
-        result = await call.broker.groups.sync(_sync(request))
+        result = await call.access.group(request.group_id, Operation.READ).sync(_sync(request))
     except ANSWERABLE as error:
         code, _ = error_of(error)
         return SyncGroupResponse(error_code=code)

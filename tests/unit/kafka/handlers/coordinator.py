@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tailrace.broker.gate import Gate
 from tailrace.broker.groups.api import CommitRequest, JoinRequest, LeavingMember, SyncRequest
 from tailrace.model import BrokerError, ErrorCode, StorageError, TopicPartition
 
-from .stage import Stage
+from .stage import SESSION, Stage
 
 LOADING = BrokerError("the groups are being loaded", code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 BROKEN = StorageError("write", "/data", "no such device")
@@ -71,7 +72,7 @@ class Coordinator:
 def cast(stage: Stage, answer: object) -> Coordinator:
     """Put a double in the coordinator's place for the rest of the scenario's questions."""
     double = Coordinator(answer)
-    stage.broker = _WithGroups(stage.broker, double)  # type: ignore[assignment]
+    stage.access = Gate(_WithGroups(stage.broker, double)).access(SESSION)  # type: ignore[arg-type]
     return double
 
 

@@ -17,6 +17,7 @@ from tailrace.broker import Broker, BrokerConfig, NewTopic, Node, Partition, Top
 from tailrace.cluster import SqliteMetadata
 from tailrace.kafka.call import Call
 from tailrace.model import BrokerId
+from tailrace.model.session import Session
 from tailrace.net import ConnectionFacts
 from tailrace.records import build_batch, read_batch
 from tailrace.storage.memory import MemoryStorage
@@ -25,6 +26,7 @@ from tailrace.wire.kafka import APIS, Message, decode, encode
 
 R = TypeVar("R", bound=Message)
 CONNECTION = ConnectionFacts("203.0.113.7", 50_000, "192.0.2.1", 9092)
+SESSION = Session(host=CONNECTION.peer_host, listener="kafka")
 
 
 class Stage:
@@ -32,13 +34,14 @@ class Stage:
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
+        self.access = broker.gate.access(SESSION)
 
     async def ask(self, request: Message, answer: type[R], *, version: int | None = None) -> R:
         """The answer to a request of a version, the newest if none is named."""
         handler = import_module(f"tailrace.kafka.handlers.{type(request).__module__.rpartition('.')[2]}")
         if version is None:
             version = APIS[handler.KEY].max_version
-        call = Call(self.broker, version=version, client_id="tests", connection=CONNECTION)
+        call = Call(self.access, version=version, client_id="tests", connection=CONNECTION)
         heard = decode(type(request), version, encode(request, version))
         said = handler.handle(call, heard)
         if inspect.isawaitable(said):

@@ -15,7 +15,7 @@ POLITE = ApiVersionsRequest(client_software_name="kafka-client", client_software
 
 
 def ask(stage: Stage, version: int, body: bytes) -> bytes:
-    call = Call(stage.broker, version=version, client_id=None, connection=CONNECTION)
+    call = Call(stage.access, version=version, client_id=None, connection=CONNECTION)
     return api_versions.answer(call, memoryview(body))
 
 

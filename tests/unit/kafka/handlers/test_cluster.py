@@ -29,7 +29,7 @@ def test_the_node_is_told_under_the_address_that_the_client_reached() -> None:
     async def scenario(stage: Stage) -> None:
         response = await stage.ask(DescribeClusterRequest(), DescribeClusterResponse)
         assert (response.error_code, response.error_message) == (0, None)
-        assert response.cluster_id == stage.broker.cluster_id != ""
+        assert response.cluster_id == stage.broker.cluster.cluster_id != ""
         assert response.controller_id == 1
         (node,) = response.brokers
         assert (node.broker_id, node.host, node.port) == (1, CONNECTION.local_host, CONNECTION.local_port)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.broker import NewTopic
-from tailrace.model import ErrorCode
+from tailrace.model import ErrorCode, TopicPartition
 from tailrace.wire.kafka.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -41,7 +41,7 @@ def test_a_topic_grows(version: int) -> None:
         (result,) = await grow(stage, wanted("orders", 5), version=version)
         assert (result.name, result.error_code, result.error_message) == ("orders", 0, None)
         assert [partition.index for partition in topic.partitions] == [0, 1, 2, 3, 4]
-        assert stage.broker.leader("orders", 4).high_watermark == 0
+        assert stage.access.readable(TopicPartition("orders", 4)).high_watermark == 0
 
     play(scenario)
 

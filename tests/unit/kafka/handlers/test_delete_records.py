@@ -113,7 +113,9 @@ def test_a_topic_that_never_deletes_keeps_its_records(policy: str, code: int) ->
 
 def test_a_partition_that_another_node_leads_is_told_as_such() -> None:
     async def scenario(stage: Stage) -> None:
-        new = NewTopic(name="orders", assignments={0: [stage.broker.node_id], 1: [max(stage.broker.nodes)]})
+        new = NewTopic(
+            name="orders", assignments={0: [min(stage.access.nodes)], 1: [max(stage.access.nodes)]}
+        )
         await stage.broker.topics.create(new)
         here, elsewhere = await delete(stage, "orders", 0, 0)
         assert here.error_code == 0

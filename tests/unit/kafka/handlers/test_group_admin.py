@@ -85,7 +85,7 @@ def test_groups_are_deleted_with_an_answer_each_and_once(version: int) -> None:
         groups = cast(stage, {"a": ErrorCode.NONE, "b": ErrorCode.NON_EMPTY_GROUP})
         request = DeleteGroupsRequest(groups_names=["a", "b", "a"])
         response = await stage.ask(request, DeleteGroupsResponse, version=version)
-        assert groups.asked == [["a", "b"]]
+        assert groups.asked == [["a"], ["b"]]
         assert [(result.group_id, result.error_code) for result in response.results] == [
             ("a", 0),
             ("b", ErrorCode.NON_EMPTY_GROUP),

@@ -21,7 +21,7 @@ INT_MIN = -(2**31)
 async def ask(
     stage: Stage, request: MetadataRequest, *, version: int = 11, replies: ReplyCache | None = None
 ) -> MetadataResponse:
-    call = Call(stage.broker, version=version, client_id="tests", connection=CONNECTION, replies=replies)
+    call = Call(stage.access, version=version, client_id="tests", connection=CONNECTION, replies=replies)
     said = metadata.answer(call, memoryview(encode(request, version)))
     body = said if isinstance(said, bytes) else await said
     return decode(MetadataResponse, version, body)
@@ -41,7 +41,7 @@ def test_every_version_names_nodes_and_topics(version: int) -> None:
         assert (node.node_id, node.host, node.port) == (1, "192.0.2.1", 9092)
         assert node.rack == ("rack-1" if version >= 1 else None)
         assert response.controller_id == (1 if version >= 1 else -1)
-        assert response.cluster_id == (stage.broker.cluster_id if version >= 2 else None)
+        assert response.cluster_id == (stage.broker.cluster.cluster_id if version >= 2 else None)
         (found,) = response.topics
         assert (found.error_code, found.name, found.is_internal) == (0, "orders", False)
         assert found.topic_id == (topic.id if version >= 10 else ZERO_UUID)
@@ -143,8 +143,8 @@ def test_a_topic_may_be_named_by_its_id() -> None:
 def test_a_leader_that_is_away_is_said_to_be() -> None:
     async def scenario(stage: Stage) -> None:
         await stage.topic("a")
-        call = Call(stage.broker, version=11, client_id=None, connection=CONNECTION)
-        stage.broker.cluster.nodes = {2: stage.broker.nodes[1]}  # type: ignore[dict-item, index]
+        call = Call(stage.access, version=11, client_id=None, connection=CONNECTION)
+        stage.broker.cluster.nodes = {2: stage.broker.cluster.nodes[1]}  # type: ignore[dict-item, index]
         response = decode(MetadataResponse, 11, metadata.answer(call, memoryview(encode(named("a"), 11))))  # type: ignore[arg-type]
         (partition,) = response.topics[0].partitions
         assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
@@ -157,12 +157,12 @@ def test_an_answer_is_kept_until_a_topic_changes() -> None:
     async def scenario(stage: Stage) -> None:
         await stage.topic("a")
         replies = ReplyCache()
-        call = Call(stage.broker, version=11, client_id=None, connection=CONNECTION, replies=replies)
+        call = Call(stage.access, version=11, client_id=None, connection=CONNECTION, replies=replies)
         body = memoryview(encode(MetadataRequest(topics=None), 11))
         first = metadata.answer(call, body)
         assert metadata.answer(call, body) is first
         elsewhere = CONNECTION._replace(local_host="198.51.100.9")
-        other = Call(stage.broker, version=11, client_id=None, connection=elsewhere, replies=replies)
+        other = Call(stage.access, version=11, client_id=None, connection=elsewhere, replies=replies)
         assert metadata.answer(other, body) != first  # it names the address that this client reached
         await stage.topic("b")
         again = metadata.answer(call, body)
