@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tailrace.broker.gate import Access
-    from tailrace.kafka.replies import Pending
+    from tailrace.kafka.replies import Pending, Reply
     from tailrace.kafka.service import KafkaService
     from tailrace.kafka.shape import ProduceShape
     from tailrace.net import Claim
@@ -232,12 +232,20 @@ class Connection(FramedConnection):
     # ---- inside
 
     def _consume(self) -> None:
-        """Take requests until something holds us or there are no more."""
+        """Serve requests until something holds the connection or no whole request is left."""
         if self._consuming:
             return
         self._consuming = True
+        is_ready = False  # whether a reply may leave now
         try:
-            self._take_requests()
+            while not self._holds and (frame := self._next_request()) is not None:
+                try:
+                    reply = dispatch(self, frame, owned=self._splitter.owned)
+                except BaseException:
+                    self._give(len(frame))
+                    raise
+                is_ready = self._put(reply, len(frame)) or is_ready
+            self._end_of_requests(is_ready)
         except ProtocolError as error:
             # What was asked before the breach is answered; then it ends.
             self.service.counters.protocol_errors += 1
@@ -250,32 +258,51 @@ class Connection(FramedConnection):
             self._consuming = False
         self._steer_reading()
 
-    def _take_requests(self) -> None:
-        splitter, outbox, counters = self._splitter, self._outbox, self.service.counters
-        queue, small_bytes = outbox.queue, self._config.small_request_bytes
-        ready = False
-        while not self._holds:
-            frame = self._waiting
-            if frame is not None:
-                self._waiting = None
+    def _next_request(self) -> memoryview | None:
+        """The next request that may be served; None if it has not arrived, or now holds the connection."""
+        frame = self._waiting
+        if frame is not None:
+            self._waiting = None
+            return frame
+        frame = self._splitter.next_frame()
+        if frame is None:
+            if self._splitter.wanted:
+                self._wait_for_budget()
+        elif len(frame) > self._config.small_request_bytes and not self.service.large.take_nowait(len(frame)):
+            self._wait_for_admission(frame)
+            return None
+        return frame
+
+    def _put(self, reply: Reply | None, size: int) -> bool:
+        """Queue the reply to a request of `size` bytes; whether it is known already."""
+        self.service.counters.requests += 1
+        self._turn_requests += 1
+        if self._turn_requests >= self._config.turn_requests:
+            self._end_turn()
+        if reply is None:
+            self._give(size)
+            return False
+        self._outbox.put(reply)
+        if isinstance(reply, _WHOLE):
+            self._give(size)
+            is_known = True
+        else:
+            if reply.waits_for_others:
+                self._give(size)
             else:
-                frame = splitter.next_frame()
-                if frame is None:
-                    if splitter.wanted:
-                        self._wait_for_budget()
-                    break
-                if len(frame) > small_bytes and not self.service.large.take_nowait(len(frame)):
-                    self._wait_for_admission(frame)
-                    break
-            ready = self._take(frame) or ready
-            counters.requests += 1
-            self._turn_requests += 1
-            if len(queue) > 1 and self._has_too_much():
-                self._holds |= UNANSWERED
-            if self._turn_requests >= self._config.turn_requests:
-                self._end_turn()
-        if ready:
-            outbox.flush()
+                reply.request_bytes = size
+                self._unanswered_bytes += size
+            is_known = reply.is_known()
+            if reply.holds and not is_known:
+                self._holds |= BUSY
+        if len(self._outbox.queue) > 1 and self._has_too_much():
+            self._holds |= UNANSWERED
+        return is_known
+
+    def _end_of_requests(self, is_ready: bool) -> None:
+        """Send what the requests made ready, and leave the rest to the next turn."""
+        if is_ready:
+            self._outbox.flush()
             if self._holds & UNANSWERED:
                 self._settle()
                 if not self._holds:
@@ -284,32 +311,6 @@ class Connection(FramedConnection):
             self._end_turn()
         if self._holds & CLOSING:
             self._close_if_done()
-
-    def _take(self, frame: memoryview) -> bool:
-        """Serve one request; whether its reply is known already."""
-        size = len(frame)
-        try:
-            reply = dispatch(self, frame, owned=self._splitter.owned)
-        except BaseException:
-            self._give(size)
-            raise
-        if reply is None:
-            self._give(size)
-            return False
-        self._outbox.put(reply)
-        if isinstance(reply, _WHOLE):
-            self._give(size)
-            return True
-        if reply.waits_for_others:
-            self._give(size)
-        else:
-            reply.request_bytes = size
-            self._unanswered_bytes += size
-        if reply.is_known():
-            return True
-        if reply.holds:
-            self._holds |= BUSY
-        return False
 
     def _go_on(self) -> None:
         """Send what is ready, and take what there is room for then."""
