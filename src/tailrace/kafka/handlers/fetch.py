@@ -33,10 +33,9 @@ def take(
     """The answer in pieces, or something that becomes it."""
     request = read_fetch_request(body, version)
     service = connection.service
-    count, most = (
-        sum(len(topic.partitions) for topic in request.topics),
-        service.config.session_partitions_max,
-    )
+    count, most = 0, service.config.session_partitions_max
+    for topic in request.topics:
+        count += len(topic.partitions)
     if count > most:
         raise ProtocolError(f"a fetch of {count} partitions is over {most}")
     context = service.fetch_sessions.begin(request, service.loop.time())
