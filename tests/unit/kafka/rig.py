@@ -14,6 +14,7 @@ import pytest
 from tests.unhurried import UnhurriedLoop
 
 from tailrace.broker import Broker, BrokerConfig, NewTopic, Node, Partition
+from tailrace.broker.gate import Authorize, Gate, allow_everything
 from tailrace.cluster import SqliteMetadata
 from tailrace.kafka import KafkaConfig, KafkaListener
 from tailrace.kafka.connection import Connection
@@ -203,6 +204,7 @@ def play(
     uv: bool = False,
     partitions: int = 2,
     values: Mapping[str, str] | None = None,
+    authorize: Authorize = allow_everything,
 ) -> None:
     """Run a scenario with a topic, a broker and a listener of its own, within a deadline."""
 
@@ -219,7 +221,7 @@ def play(
         )
         await broker.start()
         await broker.topics.create(NewTopic(name=TOPIC, partitions=partitions))
-        listener = KafkaListener(broker.gate, port=0, config=config)
+        listener = KafkaListener(Gate(broker, authorize=authorize), port=0, config=config)
         await listener.start()
         rig = Rig(broker, listener, storage)
         try:

@@ -1,7 +1,8 @@
 """DescribeLogDirs: the one data directory of this node, and the size of every partition in it.
 
 Versions differ in nothing but their encoding. Null topics are all; a partition that is not held here is left
-out. Nothing moves between directories, so nothing lags and nothing is a future replica.
+out. A client without the right to it is told of no directory, as in Kafka: these versions have no error code
+for the whole answer. Nothing moves between directories, so nothing lags and nothing is a future replica.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ _NOT_ON_DISK = "memory"
 
 
 def handle(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    cluster = call.access.cluster(Operation.DESCRIBE)
+    try:
+        cluster = call.access.cluster(Operation.DESCRIBE)
+    except BrokerError:
+        return DescribeLogDirsResponse()
     topics = (_topic(topic, indexes) for topic, indexes in _asked(call, request))
     result = DescribeLogDirsResult(
         log_dir=cluster.settings.get("log.dirs") or _NOT_ON_DISK,

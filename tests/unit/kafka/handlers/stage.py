@@ -41,13 +41,17 @@ class Stage:
         handler = import_module(f"tailrace.kafka.handlers.{type(request).__module__.rpartition('.')[2]}")
         if version is None:
             version = APIS[handler.KEY].max_version
-        call = Call(self.access, version=version, client_id="tests", connection=CONNECTION)
+        call = self.call(version)
         heard = decode(type(request), version, encode(request, version))
         said = handler.handle(call, heard)
         if inspect.isawaitable(said):
             said = await said
         assert isinstance(said, answer)
         return decode(answer, version, encode(said, version))
+
+    def call(self, version: int) -> Call:
+        """What a handler is given beside a request of this version."""
+        return Call(self.access, version=version, client_id="tests", connection=CONNECTION)
 
     async def topic(self, name: str, *, partitions: int = 1, **configs: str) -> Topic:
         """A new topic; its settings with underscores for dots."""

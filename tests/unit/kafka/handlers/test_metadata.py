@@ -8,10 +8,13 @@ import pytest
 from tests.unit.kafka.handlers.stage import CONNECTION, Stage, play, versions
 
 from tailrace.broker import NewTopic
+from tailrace.broker.gate import Gate
 from tailrace.kafka.cache import ReplyCache
 from tailrace.kafka.call import Call
 from tailrace.kafka.handlers import metadata
 from tailrace.model import ErrorCode
+from tailrace.model.operation import Operation, Resource
+from tailrace.model.session import Principal, Session
 from tailrace.wire.kafka import ZERO_UUID, decode, encode
 from tailrace.wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
@@ -168,6 +171,35 @@ def test_an_answer_is_kept_until_a_topic_changes() -> None:
         again = metadata.answer(call, body)
         assert not inspect.isawaitable(again) and again != first
         assert len((await ask(stage, MetadataRequest(topics=None), replies=replies)).topics) == 2
+
+    play(scenario)
+
+
+def test_no_session_is_told_what_was_kept_for_another() -> None:
+    async def scenario(stage: Stage) -> None:
+        for name in ("open", "secret"):
+            await stage.topic(name)
+
+        def rule(session: Session, operation: Operation, resource: Resource) -> bool:
+            return session.principal.name == "alice" or resource.name != "secret"
+
+        gate, replies = Gate(stage.broker, authorize=rule), ReplyCache()
+        calls = [
+            Call(
+                gate.access(Session(principal=Principal("User", name), listener="kafka")),
+                version=11,
+                client_id=None,
+                connection=CONNECTION,
+                replies=replies,
+            )
+            for name in ("alice", "bob")
+        ]
+        body = memoryview(encode(MetadataRequest(topics=None), 11))
+        kept = [metadata.answer(call, body) for call in calls]
+        names = [[topic.name for topic in decode(MetadataResponse, 11, each).topics] for each in kept]  # type: ignore[arg-type]
+        assert names == [["open", "secret"], ["open"]]
+        assert [metadata.answer(call, body) for call in calls] == kept
+        assert all(metadata.answer(call, body) is reply for call, reply in zip(calls, kept, strict=True))
 
     play(scenario)
 
