@@ -1,4 +1,4 @@
-"""The Kafka listener: Kafka clients on a TCP port, served from the broker.
+"""The Kafka listener: Kafka clients on a TCP port, served through the broker's gate.
 
 `listener`    one port, by tailrace.net            `service`   what its connections share
 `connection`  one client: requests in order, replies in order, and what may hold them up
@@ -9,8 +9,17 @@
 `call`        what a handler is given              `config`    bounds and defaults
 `fetch_session`  fetch sessions (KIP-227)
 
+Every connection is one session and has one access to the broker's objects (`tailrace.broker.gate`); handlers
+get it as `call.access` and ask it with the operation that Kafka's authorizer checks for their API.
+
 The path of a batch: the receive buffer -> one copy, the log's own -> `Partition.append`, without an await ->
-the reply waits for durability, while later requests are taken.
+the reply waits for durability, while later requests are taken. The functions that it passes:
+
+    Connection.buffer_updated, Connection._consume      connection.py
+    dispatch                                            dispatch.py
+    take, _answer (asks `Access.writable`)              handlers/produce.py
+    Partition.append                                    broker/partition.py
+    PartitionLog.append                                 storage/
 """
 
 from tailrace.kafka.call import Call

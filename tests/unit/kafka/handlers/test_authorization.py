@@ -8,7 +8,7 @@ from tailrace.broker.gate import Gate
 from tailrace.kafka.counting import find_error
 from tailrace.kafka.dispatch import served_apis
 from tailrace.kafka.handlers import metadata
-from tailrace.model import BrokerError, ErrorCode, TopicPartition
+from tailrace.model import BrokerError, ErrorCode
 from tailrace.model.operation import Operation, Resource, ResourceKind
 from tailrace.model.session import Session
 from tailrace.wire.kafka import APIS, Message, decode, encode, response_type
@@ -69,7 +69,6 @@ from tailrace.wire.kafka.messages.offset_for_leader_epoch import (
 )
 from tailrace.wire.kafka.messages.sync_group import SyncGroupRequest
 
-from .coordinator import cast
 from .stage import SESSION, Stage, play
 
 TOPIC, GROUP, CLUSTER = ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.CLUSTER
@@ -283,16 +282,6 @@ def test_positions_in_topics_that_the_client_may_not_see_are_left_out_of_all() -
         refuse(stage, (Op.DESCRIBE, TOPIC))
         response = await stage.ask(everything, OffsetFetchResponse)
         assert (response.error_code, response.topics) == (0, [])
-
-    play(scenario)
-
-
-def test_a_group_that_is_refused_is_not_asked() -> None:
-    async def scenario(stage: Stage) -> None:
-        groups = cast(stage, {TopicPartition("orders", 0): ErrorCode.NONE})
-        refuse(stage, (Op.READ, GROUP))
-        assert await code_of(stage, HeartbeatRequest(group_id="g")) == ErrorCode.GROUP_AUTHORIZATION_FAILED
-        assert groups.asked == []
 
     play(scenario)
 
