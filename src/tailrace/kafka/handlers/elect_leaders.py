@@ -9,8 +9,7 @@ are all, and then only those are told whose leader would have changed: none.
 from __future__ import annotations
 
 from tailrace.kafka.call import Call
-from tailrace.kafka.resources import partition_count
-from tailrace.model import ErrorCode
+from tailrace.model import BrokerError, ErrorCode
 from tailrace.model.operation import Operation
 from tailrace.wire.kafka.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -40,14 +39,18 @@ def handle(call: Call, request: ElectLeadersRequest) -> ElectLeadersResponse:
 
 
 def _elect(call: Call, name: str, index: int) -> PartitionResult:
-    count, code = partition_count(call.access, name, Operation.DESCRIBE)
-    if not 0 <= index < count:
+    try:
+        partitions = call.access.topic(name, Operation.DESCRIBE).partitions
+    except BrokerError:
+        partitions = []  # what the client may not see is told like what does not exist
+    if not 0 <= index < len(partitions):
         return PartitionResult(
-            partition_id=index, error_code=code, error_message=f"{name[:249]}-{index} does not exist"
+            partition_id=index,
+            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            error_message=f"{name[:249]}-{index} does not exist",
         )
-    leader = call.access.topic(name, Operation.DESCRIBE).partitions[index].leader
     return PartitionResult(
         partition_id=index,
         error_code=ErrorCode.ELECTION_NOT_NEEDED,
-        error_message=f"{name}-{index} is led by node {leader}, as it should be",
+        error_message=f"{name}-{index} is led by node {partitions[index].leader}, as it should be",
     )
