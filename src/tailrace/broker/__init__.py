@@ -7,7 +7,8 @@
 `placement`    where the partitions of a topic live
 `partition`    one partition: append, acknowledge; decides what is visible, and reads below the high watermark
 `waiters`      who wants to be called when a partition moves
-`appending`    records that come without a batch; `publishing` is for messages, with ids and times given here
+`sequence`     the one way from records to batches, and into the log of a partition, without an await
+`appending`    records of REST and of this process; `publishing` is for messages, with ids and times
 `feed`         the records of one partition, one after the other
 `reading`      records out of partitions, a page at a time; `newest` finds where the last so many begin
 `groups/`      consumer groups: a pure state machine, its coordinator, the records of committed offsets

@@ -24,7 +24,8 @@ from tailrace.broker.groups.handle import GroupHandle
 from tailrace.broker.groups.topic import OFFSETS_TOPIC
 from tailrace.broker.partition import Partition
 from tailrace.broker.placement import Assignment
-from tailrace.broker.publishing import NO_SEQUENCE, NewMessage
+from tailrace.broker.publishing import NewMessage
+from tailrace.broker.sequence import NO_SEQUENCE
 from tailrace.broker.subscriptions.definition import Start, SubscriptionConfig
 from tailrace.broker.subscriptions.subscription import Subscription
 from tailrace.broker.topic import (

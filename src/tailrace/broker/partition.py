@@ -180,17 +180,20 @@ class Partition:
 
     # ---- write
 
-    def append(self, batch: Batch, *, append_time_ms: int | None = None) -> Appended:
+    def append(
+        self, batch: Batch, *, append_time_ms: int | None = None, keys_checked: bool = False
+    ) -> Appended:
         """Sequence a validated batch; raises BrokerError. `acknowledged` tells when to answer its sender.
 
         Where the topic stamps its records, the time is `append_time_ms` if given, else the clock's. A batch
-        that was built with that time is left as it is: to stamp it again would cost a CRC.
+        that was built with that time is left as it is: to stamp it again would cost a CRC. Where the topic is
+        compacted, `keys_checked` says that every record is known to have a key.
         """
         log = self._log
         if log is None or self.record.leader != self._node_id:
             raise self._not_served()
         settings = self.settings
-        if settings.compact:
+        if settings.compact and not keys_checked:
             _check_keys(batch)
         if batch.producer_id >= 0 and (duplicate := log.producers.check(batch)) is not None:
             time_ms = duplicate.timestamp_ms if settings.append_time else _NO_TIMESTAMP

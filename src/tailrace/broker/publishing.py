@@ -7,9 +7,8 @@
 - A producer with an id numbers its messages per partition (KIP-98, epoch 0). Unlike a Kafka producer it may
   send what it is not sure of in other portions than before: what is at or below its newest sequence is left
   out, the rest is appended, and a hole is refused.
-- What does not fit into one batch of max.message.bytes becomes several; a single message over it is refused,
-  and then none of the call is stored. A log that refuses (it is full, or busy) may do so between two batches:
-  whoever sends all of it again, under an id, has none of it twice.
+- How messages become batches is the rule of `sequence`. After a refusal between two batches a producer that
+  sends all of it again, under its id, has none of it twice.
 
 Nothing here waits: the caller waits for `Published.end_offset` to be durable.
 """
@@ -20,16 +19,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from tailrace.broker.appending import SEQUENCE_MAX, build_batches, check_keys, too_large
 from tailrace.broker.configs import TopicSettings
 from tailrace.broker.partition import Partition
+from tailrace.broker.sequence import NO_SEQUENCE, SEQUENCE_MAX, check_keys, sequence, too_large
 from tailrace.broker.topic import NewTopic, Topic
 from tailrace.model import NO_PRODUCER, BrokerError, ErrorCode, Offset
-from tailrace.records import BatchBuilder, NewRecord, build_batch, iter_batches, read_batch
+from tailrace.records import BatchBuilder, NewRecord, build_batch, iter_batches
 from tailrace.runtime import Clock
 from tailrace.wire.kafka.partitioner import partition_of_key
 
-NO_SEQUENCE = -1
 NO_OFFSET = -1
 
 NATIVE_EPOCH = 0  # a native producer has one life per id
@@ -134,7 +132,7 @@ class Publisher:
                 sequence=sequence,
                 known=min(known, len(messages)),
             )
-        return self._append(partition, messages, producer_id=producer_id, sequence=sequence)
+        return self._append(partition, messages, producer_id=producer_id, first_sequence=sequence)
 
     # ---- inside
 
@@ -144,7 +142,7 @@ class Publisher:
         messages: Sequence[NewMessage],
         *,
         producer_id: int = NO_PRODUCER,
-        sequence: int = NO_SEQUENCE,
+        first_sequence: int = NO_SEQUENCE,
     ) -> Published:
         now_ms, last_ms = self._clock.now_ms(), partition.published_ms
         if last_ms < 0:
@@ -153,21 +151,22 @@ class Publisher:
         settings = partition.settings
         records: list[NewRecord] = [(time_ms, key, value, headers) for key, value, headers in messages]
         stamp_ms = time_ms if settings.append_time else None
-        base_offset = NO_OFFSET
         epoch = -1 if producer_id == NO_PRODUCER else NATIVE_EPOCH
-        for data in build_batches(  # all of them before the first is stored
-            records, settings, stamp_ms=stamp_ms, producer_id=producer_id, epoch=epoch, sequence=sequence
-        ):
-            appended = partition.append(read_batch(data), append_time_ms=stamp_ms)
-            if base_offset < 0:
-                base_offset = appended.base_offset
+        base_offset, end_offset = sequence(
+            partition,
+            records,
+            stamp_ms=stamp_ms,
+            producer_id=producer_id,
+            epoch=epoch,
+            first_sequence=first_sequence,
+        )
         partition.published_ms = time_ms
         return Published(
             partition.index,
             base_offset=base_offset,
             count=len(messages),
             timestamp_ms=time_ms,
-            end_offset=appended.end_offset,
+            end_offset=end_offset,
         )
 
     def _append_rest(
@@ -185,7 +184,9 @@ class Publisher:
         offsets = [NO_OFFSET if each is None else each.offset for each in sent]
         if known < len(messages):
             following = (sequence + known) & SEQUENCE_MAX
-            rest = self._append(partition, messages[known:], producer_id=producer_id, sequence=following)
+            rest = self._append(
+                partition, messages[known:], producer_id=producer_id, first_sequence=following
+            )
             time_ms, end_offset = rest.timestamp_ms, rest.end_offset
         else:
             standing = producers.standing(producer_id)

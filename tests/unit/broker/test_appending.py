@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tailrace.broker import Appended, Broker, BrokerConfig, NewTopic, Node, Partition, Topic
-from tailrace.broker.appending import SEQUENCE_MAX, Gathering, Span, build_batches
+from tailrace.broker.appending import Gathering, Span
+from tailrace.broker.sequence import SEQUENCE_MAX, build_batches
 from tailrace.cluster import SqliteMetadata
 from tailrace.model import BrokerError, BrokerId, ErrorCode, LogBusy, Offset
 from tailrace.model.session import EMBEDDED

@@ -22,13 +22,13 @@ from tailrace.broker.delayed.moving import Mover, delivered
 from tailrace.broker.delayed.stored import CHOSEN_WHEN_DUE, StoredMessage, write_message
 from tailrace.broker.partition import ACKS_ALL, Partition
 from tailrace.broker.publishing import (
-    NO_SEQUENCE,
     NewMessage,
     Publisher,
     check_message,
     check_producer,
     count_known,
 )
+from tailrace.broker.sequence import NO_SEQUENCE
 from tailrace.broker.topic import unknown_partition, unknown_topic
 from tailrace.broker.topics import Topics
 from tailrace.model import NO_PRODUCER, BrokerError, ErrorCode, Offset, PartitionId

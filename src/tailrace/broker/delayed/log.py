@@ -61,14 +61,15 @@ class DelayedLog:
     async def append(self, records: Sequence[NewRecord]) -> None:
         """Append records as one batch and return when they are durable."""
         partition = self.known()
-        await partition.wait_acknowledged(sequence(partition, records))
+        await partition.wait_acknowledged(sequence(partition, records).end_offset)
 
     def put(self, record: NewRecord, *, producer_id: int, base_sequence: int) -> Offset:
         """Append one message, numbered by its producer if it has one; returns the offset past it."""
         epoch = -1 if producer_id == NO_PRODUCER else NATIVE_EPOCH
-        return sequence(
-            self.known(), [record], producer_id=producer_id, producer_epoch=epoch, base_sequence=base_sequence
+        sequenced = sequence(
+            self.known(), [record], producer_id=producer_id, epoch=epoch, first_sequence=base_sequence
         )
+        return sequenced.end_offset
 
     async def read(self, *, end: Offset) -> AsyncIterator[Sequence[Record]]:
         """Every record below `end`, in portions."""

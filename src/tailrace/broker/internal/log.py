@@ -24,7 +24,10 @@ class InternalLog(Protocol):
         """Create the topic unless it exists; BrokerError where that is not possible (yet)."""
 
     def sequence(self, partition: int, records: Sequence[NewRecord]) -> Offset:
-        """Append one batch now; returns the offset past it. After an error nothing is appended."""
+        """Append records now; returns the offset past them.
+
+        After an error some of them may be in the log: callers must not conclude that none is.
+        """
 
     def acknowledged(self, partition: int, end: Offset, waiter: Waiter) -> None:
         """Tell the waiter when everything below `end` is durable, or never will be; at once if it is."""

@@ -57,7 +57,7 @@ class InternalTopic:
         await self._topics.ensure(new)
 
     def sequence(self, partition: int, records: Sequence[NewRecord]) -> Offset:
-        return sequence(self._partition(partition), records)
+        return sequence(self._partition(partition), records).end_offset
 
     def acknowledged(self, partition: int, end: Offset, waiter: Waiter) -> None:
         self._partition(partition).acknowledged(end, ACKS_ALL, waiter)

@@ -93,7 +93,7 @@ class DeadLetters:
         """Append one; returns when it is durable. BrokerError if it is not: try again."""
         partition = (await self._topics.ensure(NewTopic(name=topic, partitions=1))).partitions[0]
         try:
-            await partition.wait_acknowledged(sequence(partition, [letter]))
+            await partition.wait_acknowledged(sequence(partition, [letter]).end_offset)
         except StorageError as error:
             if partition.log is not None:
                 raise
