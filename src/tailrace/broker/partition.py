@@ -158,7 +158,8 @@ class Partition:
         log = self._log
         if log is not None:
             self.high_watermark = self.last_stable_offset = log.durable_offset
-        self.waiters.wake()
+        if self.waiters.callbacks:
+            self.waiters.wake()
 
     def _final_before(self) -> Offset:
         """Compaction and retention leave alone what a failover could still take back."""
@@ -229,7 +230,10 @@ class Partition:
         With ACKS_LEADER that is when it is durable here, with ACKS_ALL when the high watermark is past it.
         With one replica both come together, and the log tells the waiter: it moves the watermark first.
         """
-        self._held_log().tell_durable(end, waiter)
+        log = self._log
+        if log is None:
+            raise self._not_served()
+        log.tell_durable(end, waiter)
 
     def wait_acknowledged(self, end: Offset) -> asyncio.Future[None]:
         """A future that is done when everything below `end` is acknowledged with ACKS_ALL."""

@@ -15,22 +15,21 @@ Callback = Callable[[], None]
 class Waiters:
     """The callbacks of one partition, in the order in which they came."""
 
-    __slots__ = ("_callbacks",)
+    __slots__ = ("callbacks",)
 
     def __init__(self) -> None:
-        self._callbacks: dict[Callback, None] = {}
+        self.callbacks: dict[Callback, None] = {}
 
     def __len__(self) -> int:
-        return len(self._callbacks)
+        return len(self.callbacks)
 
     def add(self, callback: Callback) -> None:
-        self._callbacks[callback] = None
+        self.callbacks[callback] = None
 
     def discard(self, callback: Callback) -> None:
-        self._callbacks.pop(callback, None)
+        self.callbacks.pop(callback, None)
 
     def wake(self) -> None:
         """Call everybody; who is satisfied takes himself off."""
-        if self._callbacks:
-            for callback in list(self._callbacks):
-                callback()
+        for callback in list(self.callbacks):
+            callback()

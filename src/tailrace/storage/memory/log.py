@@ -131,12 +131,17 @@ class MemoryLog:
             batch.data = memoryview(bytearray(batch.data))
         if leader_epoch is None and batch.base_offset < self._end:
             raise OffsetOutOfRange(batch.base_offset, start=self._start, end=self._end)
-        self._make_room(batch)
+        ring, limits = self._ring, self._limits
+        size, count = batch.size, batch.count
+        if (
+            0 <= limits.bytes_max < ring.size + size or 0 <= limits.messages_max < ring.messages + count
+        ) and not self._evict_surplus(bytes_more=size, messages_more=count):
+            raise self._is_full()
         if leader_epoch is not None:
             batch.assign(self._end, leader_epoch)
         base_offset = batch.base_offset
         now_ms = self._clock.steady_ms()
-        self._ring.push(batch, batch.max_timestamp if batch.max_timestamp >= 0 else now_ms)
+        ring.push(batch, batch.max_timestamp if batch.max_timestamp >= 0 else now_ms)
         self._end = batch.next_offset
         self.epochs.apply(batch.leader_epoch, base_offset)
         self.producers.apply(batch)
@@ -252,28 +257,26 @@ class MemoryLog:
         for batch in self._ring.batches():
             self.producers.apply(batch)
 
-    def _make_room(self, batch: Batch) -> None:
-        """Evict until the limits of size and count allow this batch; LogBusy if what must go is not final."""
-        if not self._evict_surplus(bytes_more=batch.size, messages_more=batch.count):
-            raise LogBusy(
-                f"the ring of {self.partition_id} is full, and batches from {self._start} on are not final; "
-                "try again when they are"
-            )
-
     def _evict_surplus(self, *, bytes_more: int = 0, messages_more: int = 0, spared: int = 0) -> bool:
         """Drop batches until the limits of size and count allow so much more, except `spared` of them.
 
         Returns whether that was possible: batches that are not final stay.
         """
-        ring, limits = self._ring, self._limits
+        ring, limits, final = self._ring, self._limits, self.final_before()
         while len(ring) > spared and (
             0 <= limits.bytes_max < ring.size + bytes_more
             or 0 <= limits.messages_max < ring.messages + messages_more
         ):
-            if ring.front_next_offset > self.final_before():
+            if ring.front_next_offset > final:
                 return False
             self._move_start(self._drop_front())
         return True
+
+    def _is_full(self) -> LogBusy:
+        return LogBusy(
+            f"the ring of {self.partition_id} is full, and batches from {self._start} on are not final; "
+            "try again when they are"
+        )
 
     def _evict_expired(self, now_ms: int, *, batches_max: int, spared: int) -> bool:
         """Drop old batches that are final, except `spared` of them.
