@@ -263,10 +263,10 @@ class MemoryLog:
         Returns whether that was possible: batches that are not final stay.
         """
         ring, limits, final = self._ring, self._limits, self.final_before()
-        while len(ring) > spared and (
+        while (
             0 <= limits.bytes_max < ring.size + bytes_more
             or 0 <= limits.messages_max < ring.messages + messages_more
-        ):
+        ) and len(ring) > spared:
             if ring.front_next_offset > final:
                 return False
             self._move_start(self._drop_front())
