@@ -182,6 +182,10 @@ class Access:
         self._check(operation, Resource(ResourceKind.TOPIC, found.name))
         return found
 
+    def still_exists(self, topic: Topic) -> bool:
+        """Whether a topic that was given out exists; a later topic of the same name is another topic."""
+        return self._topics.by_id(topic.id) is topic
+
     def topics(self, operation: Operation) -> list[Topic]:
         """Every topic that this session may do this to, by name."""
         return [

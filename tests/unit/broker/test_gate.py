@@ -139,6 +139,21 @@ def test_topics_are_found_by_name_and_by_id() -> None:
     play(scenario)
 
 
+def test_a_later_topic_of_the_same_name_is_another_topic() -> None:
+    async def scenario(broker: Broker) -> None:
+        access = broker.gate.access(ALICE)
+        topic = access.topic("orders", Operation.READ)
+        await broker.topics.add_partitions("orders", 3)
+        assert access.still_exists(topic)
+        await broker.delete_topic("orders")
+        assert not access.still_exists(topic)
+        await broker.topics.create(NewTopic(name="orders"))
+        assert not access.still_exists(topic)
+        assert access.still_exists(access.topic("orders", Operation.READ))
+
+    play(scenario)
+
+
 # ---- who may write what
 
 
