@@ -10,6 +10,7 @@
 `openapi`      the table as /openapi.json
 `guard`        keeps pages of other sites away from a broker on this machine
 `service`      what requests share; `config` has every bound
+`session`      who asks: the one place where a request becomes a session
 `connection`   uvicorn's protocols with the bounds they lack; `listener` binds them to a port
 
 Rules: a length from a client is checked before it is used, a stream that is not read costs a bounded amount

@@ -25,6 +25,7 @@ from tailrace.http.body import read_whole
 from tailrace.http.error import Code, HttpError, answer_to, invalid
 from tailrace.http.operation import JSON, Call, NoBody, Operation
 from tailrace.http.service import HttpService
+from tailrace.http.session import session_of
 from tailrace.net import ListenerCounters, Tally
 
 logger = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ class HttpApp:
         self._router = Router([*own, *routes], redirect_slashes=False, default=self._not_found)
 
     def __repr__(self) -> str:
-        return f"<HttpApp of {self.service.broker}, {self.service.streams} streams>"
+        return f"<HttpApp of {self.service.gate}, {self.service.streams} streams>"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -89,6 +90,7 @@ def _route(service: HttpService, operation: Operation) -> Route:
         try:
             call = Call(
                 service,
+                service.gate.access(session_of(request.scope)),
                 request,
                 request.path_params,
                 read_query(request, operation.query),

@@ -81,7 +81,7 @@ class HttpListener:
             counters=counters,
         )
         await self._acceptor.start()
-        self.service.sampler.start()
+        self.service.metrics.sampler.start()
 
     async def close(self) -> None:
         """Accept no more, let the answers under way leave for a while, then close; twice is harmless."""
@@ -99,7 +99,7 @@ class HttpListener:
         # Whoever still waits for its client hears that it is gone; then who waits for something else.
         await self._acceptor.abort()
         await _cancel(self._shared.state.tasks)
-        await self.service.sampler.stop()
+        await self.service.metrics.sampler.stop()
 
     async def _cut_stalled(self, streams: Set[HttpConnection]) -> None:
         """Close streams whose clients take nothing; the others have their time."""

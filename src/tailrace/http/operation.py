@@ -7,7 +7,7 @@ The table of operations is the only description there is: the router, the checks
       -> handler(Call)                                   typed by the Structs of the operation
       -> a Struct, written as JSON with the operation's status, or a Response of its own
 
-Handlers only translate: what is a rule of brokers belongs into `tailrace.broker`.
+Handlers only translate. They find every object of the broker through `Call.access`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from starlette.requests import Request
 
-from tailrace.broker import Broker
+from tailrace.broker.gate import Access
 from tailrace.http.error import Code
 from tailrace.http.service import HttpService
 
@@ -48,14 +48,11 @@ class Call(Generic[Q, B]):
     """One request, checked."""
 
     service: HttpService
+    access: Access  # of the session that asks
     request: Request
     params: Mapping[str, str]  # out of the path
     query: Q
     body: B
-
-    @property
-    def broker(self) -> Broker:
-        return self.service.broker
 
 
 Handler = Callable[[Call[Any, Any]], Awaitable[Any]]

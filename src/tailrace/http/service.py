@@ -1,21 +1,20 @@
-"""What the requests of one HTTP app share: the broker, the bounds, the live streams, and how it all ends."""
+"""What the requests of one HTTP app share: the gate, the bounds, the live streams, and how it all ends."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tailrace.broker import Broker
+from tailrace.broker.gate import Gate
 from tailrace.http.config import HttpConfig
 from tailrace.http.error import Code, HttpError
-from tailrace.metrics.free_space import FreeSpace
-from tailrace.metrics.observed import Observed
-from tailrace.metrics.sampler import Sampler
+from tailrace.http.session import LISTENER
+from tailrace.metrics.node_metrics import NodeMetrics
 from tailrace.model.session import Session
 from tailrace.net import ListenerCounters
 
@@ -23,9 +22,10 @@ if TYPE_CHECKING:
     from tailrace.http.live.port import MessageSocket, NativeShell
     from tailrace.http.live.tails import Tails
     from tailrace.http.rest.pipeline import Runs
-    from tailrace.metrics.exposition import Exporter
 
 _T = TypeVar("_T")
+OpenShell = Callable[["MessageSocket", Session], "NativeShell"]
+"""Makes the shell of a native client out of its WebSocket and the session of the request."""
 Trace = Callable[[ASGIApp, Scope, Receive, Send], Awaitable[None]]
 
 
@@ -39,35 +39,30 @@ class NodeFacts:
     data_dir: str  # "": none
     kafka: str = ""  # HOST:PORT of each listener; "": there is none
     native: str = ""
-    listeners: Mapping[str, ListenerCounters] = field(default_factory=dict)  # of the other listeners, by name
-    native_shell: Callable[[MessageSocket, Session], NativeShell] | None = (
-        None  # a native session by WebSocket
-    )
+    native_shell: OpenShell | None = None  # serves native clients that come by WebSocket
 
 
 class HttpService:
-    """One app's broker, bounds and state."""
+    """One app's gate, bounds and state."""
 
-    def __init__(self, broker: Broker, config: HttpConfig, facts: NodeFacts) -> None:
-        self.broker = broker
+    def __init__(self, gate: Gate, config: HttpConfig, facts: NodeFacts, metrics: NodeMetrics) -> None:
+        """`metrics` has the counters of this listener under the listener's name."""
+        self.gate = gate
+        self.clock = gate.clock
         self.config = config
         self.facts = facts
-        self.counters = ListenerCounters()
+        self.metrics = metrics
+        self.counters = metrics.listeners[LISTENER]
         self.started_ms = time.time_ns() // 1_000_000
-        self.streams = 0  # tails and WebSockets that are open
         self.trace: Trace | None = None  # puts a span around every request; mostly there is none
         self._stopping = asyncio.Event()
         self._tails: Tails | None = None
         self._runs: Runs | None = None
-        self._exporter: Exporter | None = None
-        self.observed = Observed(
-            broker=broker,
-            listeners={**facts.listeners, "http": self.counters},
-            info={"version": facts.version, "engine": facts.engine, "fsync": facts.fsync},
-            free_space=FreeSpace(facts.data_dir),
-            streams=lambda: self.streams,
-        )
-        self.sampler = Sampler(self.observed)  # whoever serves the app starts it, and stops it
+
+    @property
+    def streams(self) -> int:
+        """Tails and WebSockets that are open."""
+        return self.counters.streams
 
     @property
     def tails(self) -> Tails:
@@ -75,7 +70,7 @@ class HttpService:
         if self._tails is None:
             from tailrace.http.live.tails import Tails  # which is read with this module
 
-            self._tails = Tails(self.broker, self.config)
+            self._tails = Tails(self.gate, self.config)
         return self._tails
 
     @property
@@ -84,17 +79,8 @@ class HttpService:
         if self._runs is None:
             from tailrace.http.rest.pipeline import Runs  # which is read with this module
 
-            self._runs = Runs(self.broker)
+            self._runs = Runs()
         return self._runs
-
-    @property
-    def exporter(self) -> Exporter:
-        """The metrics, as Prometheus reads them."""
-        if self._exporter is None:
-            from tailrace.metrics.exposition import Exporter  # loads prometheus_client, for who wants it
-
-            self._exporter = Exporter(self.observed, self.sampler.loop_lag)
-        return self._exporter
 
     @property
     def is_stopping(self) -> bool:
@@ -133,20 +119,20 @@ class HttpService:
                 f"{self.streams} live streams are open, which is what this node allows",
                 headers={"retry-after": "10"},
             )
-        return Stream(self)
+        return Stream(self.counters)
 
 
 class Stream:
     """A live stream's place; `with service.open_stream(): ...` gives it back."""
 
-    __slots__ = ("_service",)
+    __slots__ = ("_counters",)
 
-    def __init__(self, service: HttpService) -> None:
-        self._service = service
-        service.streams += 1
+    def __init__(self, counters: ListenerCounters) -> None:
+        self._counters = counters
+        counters.streams += 1
 
     def __enter__(self) -> Stream:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._service.streams -= 1
+        self._counters.streams -= 1

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from tailrace.broker import Broker
+from tailrace.broker.gate import Gate
 from tailrace.http import live, rest
 from tailrace.http.app import HttpApp, OneMethod
 from tailrace.http.config import HttpConfig
@@ -15,13 +15,16 @@ from tailrace.http.console_files import console_routes
 from tailrace.http.openapi import write_openapi
 from tailrace.http.operation import JSON
 from tailrace.http.service import HttpService, NodeFacts
+from tailrace.metrics.node_metrics import NodeMetrics
 
 OPERATIONS = (*rest.OPERATIONS, *live.OPERATIONS)
 
 
-def create_app(broker: Broker, *, config: HttpConfig | None = None, facts: NodeFacts) -> HttpApp:
-    """The app of one broker, in the broker's loop."""
-    service = HttpService(broker, config or HttpConfig(), facts)
+def create_app(
+    gate: Gate, *, config: HttpConfig | None = None, facts: NodeFacts, metrics: NodeMetrics
+) -> HttpApp:
+    """The app of one node, in the node's loop."""
+    service = HttpService(gate, config or HttpConfig(), facts, metrics)
     return HttpApp(service, OPERATIONS, [*live.routes(service), _openapi_route(facts), *console_routes()])
 
 

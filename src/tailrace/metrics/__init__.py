@@ -9,6 +9,8 @@
 `history`         samples of the last while, bounded; `topic_rates` those of every topic
 `reading`         counters at one moment, and rates between two
 `sampler`         takes a sample every few seconds, for whoever looks later
+`health`          the present figures that `broker.health` judges
+`node_metrics`    all of it, as a listener shows it
 `choice`          which of too many are shown, and that they stay shown
 `snapshot`        what one scrape shows, taken in pieces
 `family`          samples as prometheus_client has them

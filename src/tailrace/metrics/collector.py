@@ -136,7 +136,7 @@ class NodeCollector(Collector):
         yield from gauge(
             "tailrace_streams",
             "Live streams that are open: tails and WebSockets.",
-            one(self._observed.streams()),
+            one(self._observed.streams),
         )
 
     def _topics(self) -> Iterator[Metric]:

@@ -39,13 +39,15 @@ _OF_HELD_PARTITION: tuple[tuple[str, str, Callable[[Partition], float]], ...] = 
 
 def kafka_families(broker: Broker, snapshot: Snapshot) -> Iterator[Metric]:
     """Of brokers, topics and groups."""
-    yield from gauge("kafka_brokers", "Number of Brokers in the Kafka Cluster.", one(len(broker.nodes)))
+    yield from gauge(
+        "kafka_brokers", "Number of Brokers in the Kafka Cluster.", one(len(broker.cluster.nodes))
+    )
     yield from gauge(
         "kafka_broker_info",
         "Information about the Kafka Broker.",
         (
             ({"id": str(node.node_id), "address": f"{node.host}:{node.port}" if node.host else ""}, 1)
-            for node in broker.nodes.values()
+            for node in broker.cluster.nodes.values()
         ),
     )
     yield from gauge(

@@ -12,9 +12,11 @@ from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.model import BrokerError, TopicPartition
+from tailrace.model.session import INTERNAL
 
 if TYPE_CHECKING:
     from tailrace.broker import Broker
+    from tailrace.broker.gate import Access
     from tailrace.broker.subscriptions import Subscription
 
 _BREATH_POSITIONS = 500
@@ -75,17 +77,18 @@ def _each_position(broker: Broker, group: str) -> Iterator[Position]:
         committed = broker.groups.fetch_offsets(group, None)
     except BrokerError:
         return
+    access = broker.gate.access(INTERNAL)
     for name, kept in committed.items():
-        if kept.offset >= 0 and (extent := _extent(broker, name)) is not None:
+        if kept.offset >= 0 and (extent := _extent(access, name)) is not None:
             start, end = extent
             lag = max(end - max(kept.offset, start), 0)
             yield Position(name.topic, name.partition, kept.offset, lag)
 
 
-def _extent(broker: Broker, name: TopicPartition) -> tuple[int, int] | None:
+def _extent(access: Access, name: TopicPartition) -> tuple[int, int] | None:
     """What can be read of a partition, from where to where."""
     try:
-        partition = broker.leader(name.topic, name.partition)
+        partition = access.readable(name)
         return partition.start_offset, partition.high_watermark
     except BrokerError:  # deleted, or led elsewhere
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tailrace.broker import Broker
@@ -18,12 +18,16 @@ class Observed:
     listeners: Mapping[str, ListenerCounters] = field(default_factory=dict)  # by name
     info: Mapping[str, str] = field(default_factory=dict)  # version, engine: what never changes
     free_space: FreeSpace = field(default_factory=FreeSpace)
-    streams: Callable[[], int] = int  # live streams that are open; none unless somebody says otherwise
 
     @property
     def requests(self) -> int:
         """Requests that were taken, by all listeners."""
         return sum(listener.requests for listener in self.listeners.values())
+
+    @property
+    def streams(self) -> int:
+        """Live streams that are open, of all listeners."""
+        return sum(listener.streams for listener in self.listeners.values())
 
     @property
     def errors(self) -> int:

@@ -34,9 +34,10 @@ _ACCEPT_TURNS = 3
 
 @dataclass(slots=True)
 class ListenerCounters:
-    """Grows only, but for `connections`, which is how many there are."""
+    """The numbers only grow, except `connections` and `streams`, which say how many are open."""
 
     connections: int = 0
+    streams: int = 0  # requests that stay open: tails and WebSockets
     accepted: int = 0
     refused: int = 0
     requests: int = 0

@@ -73,7 +73,7 @@ class MountedService:
     def __init__(self, app: HttpApp) -> None:
         self._app = app
         self._requests: set[asyncio.Task[None]] = set()
-        app.service.sampler.start()
+        app.service.metrics.sampler.start()
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -114,7 +114,7 @@ class MountedService:
             request.cancel()
         if self._requests:
             await asyncio.wait(list(self._requests), timeout=_CANCEL_DEADLINE_S)
-        await service.sampler.stop()
+        await service.metrics.sampler.stop()
 
 
 async def refuse_closed(scope: Scope, receive: Receive, send: Send) -> None:

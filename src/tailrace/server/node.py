@@ -19,6 +19,7 @@ from tailrace.cluster import SqliteMetadata
 from tailrace.kafka import KafkaListener
 from tailrace.model import ConfigError, StorageError, TailraceError
 from tailrace.native import NativeListener
+from tailrace.net import ListenerCounters
 from tailrace.runtime import SystemClock
 from tailrace.server import descriptors
 from tailrace.server.assembly import (
@@ -39,6 +40,7 @@ from tailrace.storage.memory import MemoryStorage
 
 if TYPE_CHECKING:
     from tailrace.http import HttpApp, HttpListener
+    from tailrace.metrics.observed import Observed
     from tailrace.telemetry.config import TelemetryConfig
     from tailrace.telemetry.export import Telemetry
 
@@ -62,6 +64,7 @@ class Node:
         self._native: NativeListener | None = None
         self._http: HttpListener | None = None
         self._http_app: HttpApp | None = None
+        self._observed: Observed | None = None
         self._telemetry: Telemetry | None = None
 
     def __repr__(self) -> str:
@@ -101,6 +104,13 @@ class Node:
     def ports(self) -> Ports:
         http = None if self._http is None else self._http.port
         return Ports(pid=os.getpid(), kafka=self.kafka_port, native=self.native_port, http=http)
+
+    @property
+    def observed(self) -> Observed:
+        """The broker, listeners and directory that the metrics of this node are about."""
+        if self._observed is None:
+            self._observed = self._observe()
+        return self._observed
 
     def _address(self, port: int) -> str:
         host = reachable(self.config.host)
@@ -145,7 +155,7 @@ class Node:
         self._broker = None
         self._kafka = None
         self._native = None
-        self._http = self._http_app = None
+        self._http = self._http_app = self._observed = None
 
     def http_app(self) -> HttpApp:
         """The HTTP service as an application, one for the listener and for somebody else's app."""
@@ -157,20 +167,44 @@ class Node:
         # What only this listener needs is imported when it opens.
         from tailrace import __version__
         from tailrace.http import NodeFacts, create_app
+        from tailrace.metrics.node_metrics import NodeMetrics
 
-        assert self._kafka is not None and self._native is not None, "the node is not started"
+        assert self._native is not None, "the node is not started"
         config = self.config
         facts = NodeFacts(
             version=__version__,
             engine=config.engine,
             fsync=str(config.fsync),
-            data_dir="" if config.engine == "memory" else str(config.data_dir),
+            data_dir=self._data_dir,
             kafka=self.kafka_address,
             native=self.native_address,
-            listeners={"kafka": self._kafka.counters, "native": self._native.counters},
             native_shell=self._native.shell,
         )
-        return create_app(self.broker, config=http_config(config), facts=facts)
+        metrics = NodeMetrics(self.observed)
+        return create_app(self.broker.gate, config=http_config(config), facts=facts, metrics=metrics)
+
+    def _observe(self) -> Observed:
+        from tailrace import __version__
+        from tailrace.metrics.free_space import FreeSpace
+        from tailrace.metrics.observed import Observed
+
+        assert self._kafka is not None and self._native is not None, "the node is not started"
+        config = self.config
+        return Observed(
+            broker=self.broker,
+            listeners={
+                "kafka": self._kafka.counters,
+                "native": self._native.counters,
+                "http": ListenerCounters(),
+            },
+            info={"version": __version__, "engine": config.engine, "fsync": str(config.fsync)},
+            free_space=FreeSpace(self._data_dir),
+        )
+
+    @property
+    def _data_dir(self) -> str:
+        """The directory of the log; "" where the log is in memory."""
+        return "" if self.config.engine == "memory" else str(self.config.data_dir)
 
     def _broker_config(self) -> BrokerConfig:
         config = broker_config(self.config)
@@ -224,7 +258,7 @@ class Node:
         from tailrace.telemetry.export import Telemetry
 
         service = self.http_app().service
-        self._telemetry = Telemetry(config, service.observed, service.sampler.loop_lag)
+        self._telemetry = Telemetry(config, self.observed, service.metrics.sampler.loop_lag)
         self._telemetry.start()
         service.trace = self._telemetry.http_trace
 

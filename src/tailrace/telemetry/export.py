@@ -45,9 +45,9 @@ class Telemetry:
         self._observed = observed
         self._loop_lag = loop_lag
         version = observed.info.get("version", "")
-        broker = observed.broker
+        cluster = observed.broker.cluster
         self._destination = Destination(
-            config, version=version, instance=f"{broker.cluster_id}-{broker.node_id}"
+            config, version=version, instance=f"{cluster.cluster_id}-{cluster.node_id}"
         )
         self._soon = asyncio.Event()  # the spans will not wait for the interval
         self._spans = SpanBuffer(config.spans_max, self._soon.set)

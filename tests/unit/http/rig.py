@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import cast
 
 from starlette.requests import ClientDisconnect
@@ -21,6 +22,8 @@ from tailrace.http.app import json_response
 from tailrace.http.body import pieces_of
 from tailrace.http.connection import HttpConnection
 from tailrace.http.operation import Call, Handler, NoBody, NoQuery, Operation
+from tailrace.metrics.node_metrics import NodeMetrics
+from tailrace.net import ListenerCounters
 from tailrace.server.config import ServerConfig
 from tailrace.server.node import Node
 
@@ -160,9 +163,14 @@ def _operation(method: str, path: str, handler: object) -> Operation:
     )
 
 
+def metrics_of(node: Node) -> NodeMetrics:
+    """Metrics of a node for an HTTP service of a test, with counters of its own."""
+    return NodeMetrics(replace(node.observed, listeners={"http": ListenerCounters()}))
+
+
 def app_of(node: Node, stage: Stage, config: HttpConfig | None = None) -> HttpApp:
     facts = NodeFacts(version="0", engine="memory", fsync="commit", data_dir="")
-    stage.service = HttpService(node.broker, config or HttpConfig(), facts)
+    stage.service = HttpService(node.broker.gate, config or HttpConfig(), facts, metrics_of(node))
     return HttpApp(stage.service, stage.operations(), stage.routes())
 
 

@@ -230,7 +230,7 @@ def test_a_bug_is_logged_and_nothing_of_it_told(run: Run, caplog: pytest.LogCapt
 def test_what_takes_too_long_is_answered(run: Run, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     node, client = serve(HttpConfig(request_timeout_s=0.05))
 
-    async def never(_: object) -> None:
+    async def never(*_: object, **__: object) -> None:
         await asyncio.get_running_loop().create_future()
 
     monkeypatch.setattr(node.broker.topics, "create", never)
@@ -252,7 +252,7 @@ def test_a_node_that_stops_is_not_ready(run: Run, node: Node, client: httpx.Asyn
 def test_a_node_that_failed_is_not_ready(
     run: Run, node: Node, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(type(node.broker), "failure", OSError("the disk is gone"))
+    monkeypatch.setattr(node.broker.cluster, "failure", OSError("the disk is gone"))
     check_error(run(client.get("/health/ready")), Code.CLUSTER_UNHEALTHY, "the disk is gone")
 
 

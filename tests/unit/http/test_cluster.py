@@ -17,10 +17,6 @@ import tailrace
 from tailrace.broker import NewTopic
 from tailrace.broker.groups import CommitRequest, OffsetToCommit
 from tailrace.http import HttpApp
-from tailrace.http import health as looking
-from tailrace.http.health import Trend, read_machine, trend_of
-from tailrace.metrics.free_space import FreeSpace
-from tailrace.metrics.observed import Observed
 from tailrace.model import BrokerError, ErrorCode, StorageError, TopicPartition
 from tailrace.server.config import ServerConfig
 from tailrace.server.node import Node
@@ -104,7 +100,7 @@ def test_what_people_made_is_counted(run: Run, node: Node, client: httpx.AsyncCl
 def test_groups_that_are_still_read_are_not_counted(
     run: Run, node: Node, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def loading() -> None:
+    def loading(**_: object) -> None:
         raise BrokerError("still reading", code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     async def scenario() -> None:
@@ -146,7 +142,7 @@ def test_what_the_sampler_saw_is_told(run: Run, node: Node) -> None:
     async def scenario() -> None:
         app = node.http_app()
         for _ in range(2):  # rates need two looks
-            await app.service.sampler.sample()
+            await app.service.metrics.sampler.sample()
         async with mounted(app) as client:
             found = await ask(client)
         assert found["summary"] == "Healthy: nothing comes in now."
@@ -225,44 +221,3 @@ def test_connections_are_counted_against_what_is_allowed(run: Run) -> None:
         assert found["summary"].startswith("Unhealthy: the http listener has 1 of at most 1 connections")
 
     run(scenario())
-
-
-# ---- figures
-
-
-@pytest.mark.parametrize(
-    ("column", "trend"),
-    [
-        ([], None),
-        ([None] * 100, None),
-        ([1.0] * 12, None),  # 55 seconds
-        ([float(value) for value in range(13)], Trend(before=0, now=12, span_s=60)),
-        ([None, *map(float, range(13)), None], Trend(before=0, now=12, span_s=60)),
-        ([float(value) for value in range(720)], Trend(before=659, now=719, span_s=300)),
-    ],
-)
-def test_where_a_series_goes(column: list[float | None], trend: Trend | None) -> None:
-    assert trend_of(column, interval_ms=5_000, span_ms=300_000) == trend
-
-
-def test_a_trend_has_a_rate() -> None:
-    assert Trend(before=100, now=40, span_s=60).per_s == -1
-
-
-def test_the_machine_is_asked(run: Run, node: Node, tmp_path: Path) -> None:
-    found = read_machine(Observed(broker=node.broker, free_space=FreeSpace(str(tmp_path))))
-    assert found.disk_free_bytes is not None and found.disk_free_bytes > 0
-    assert found.descriptors is not None and found.descriptors > 3
-    assert found.memory_bytes_max is not None
-    assert 0 < found.memory_bytes < found.memory_bytes_max
-
-
-@pytest.mark.parametrize(("text", "limited"), [("4096\n", True), ("max\n", False), ("", False)])
-def test_a_container_may_have_less_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, limited: bool
-) -> None:
-    (tmp_path / "memory.max").write_text(text)
-    monkeypatch.setattr(looking, "_CGROUP_LIMIT", tmp_path / "memory.max")
-    assert (looking._memory_bytes_max() == 4096) is limited
-    monkeypatch.setattr(looking, "_CGROUP_LIMIT", tmp_path / "absent")
-    assert looking._memory_bytes_max() != 4096

@@ -27,6 +27,7 @@ from tailrace.http.error import Code
 from tailrace.http.service import HttpService
 from tailrace.metrics.exposition import Exporter
 from tailrace.metrics.free_space import FreeSpace
+from tailrace.metrics.sampler import Sampler
 from tailrace.metrics.snapshot import Bounds
 from tailrace.model import TopicPartition
 from tailrace.server.node import Node
@@ -102,7 +103,7 @@ async def use_everything(node: Node) -> None:
     await asyncio.to_thread(produce_with_kafka, node.kafka_address, "orders", [b"a", b"b", b"c"])
     await asyncio.to_thread(consume_with_kafka, node.kafka_address, "orders", 3, group="billing")
     # A fetch that waits when its client leaves would be given what comes next.
-    await wait_until(lambda: service_of(node).observed.listeners["kafka"].connections == 0)
+    await wait_until(lambda: node.observed.listeners["kafka"].connections == 0)
     async with AsyncClient(port=node.native_port) as client:
         await client.create_topic("jobs")
         await client.create_subscription("workers", "jobs")
@@ -115,7 +116,9 @@ async def use_everything(node: Node) -> None:
 @pytest.fixture
 def busy(run: Run, node: Node) -> Node:
     async def begin() -> None:
-        await service_of(node).sampler.stop()  # a test takes its samples itself, and none comes in between
+        await service_of(
+            node
+        ).metrics.sampler.stop()  # a test takes its samples itself, and none comes in between
         await use_everything(node)
 
     run(begin())
@@ -218,7 +221,7 @@ def test_what_is_not_read_is_lag(run: Run, node: Node, client: httpx.AsyncClient
         by_partition = found.find("kafka_consumergroup_lag", consumergroup="late")
         assert sum(value for _, value in by_partition) == 5
         assert found.value("tailrace_subscription_lag", subscription="idle", topic="orders") == 5
-        sample = await service_of(node).sampler.sample()
+        sample = await service_of(node).metrics.sampler.sample()
         assert sample.lag == 10
 
     run(main())
@@ -260,7 +263,7 @@ def test_connections_are_counted_by_listener(run: Run, node: Node, client: httpx
         async with AsyncClient(port=node.native_port):
             found = await scrape(client)
             assert found.value("tailrace_connections", listener="native") == 1
-        await wait_until(lambda: service_of(node).observed.listeners["native"].connections == 0)
+        await wait_until(lambda: node.observed.listeners["native"].connections == 0)
         found = await scrape(client)
         assert found.value("tailrace_connections", listener="native") == 0
         assert found.value("tailrace_connections_accepted_total", listener="native") == 1
@@ -288,7 +291,7 @@ def test_topics_past_the_bound_are_left_out_and_counted(run: Run, node: Node) ->
             await node.broker.topics.create(NewTopic(name=name, partitions=3))
         node.broker.topics.get("b").counters.records_in = 9  # type: ignore[union-attr]
         bounds = Bounds(topics=1, partition_series=7 * 3 * 2)
-        text, _ = await Exporter(service.observed, service.sampler.loop_lag, bounds=bounds).render("")
+        text, _ = await Exporter(node.observed, service.metrics.sampler.loop_lag, bounds=bounds).render("")
         found = Scrape(text.decode())
         assert [labels["topic"] for labels, _ in found.find("tailrace_topic_records_in_total")] == ["b"]
         assert found.value("tailrace_metrics_truncated", what="topics") == 2
@@ -308,7 +311,7 @@ def test_groups_past_the_bound_are_left_out_and_counted(run: Run, node: Node) ->
         for name in ("g1", "g2", "g3"):
             await node.broker.groups.commit_offsets(CommitRequest(group_id=name, offsets=offsets))
         bounds = Bounds(readers=2, partition_series=4)
-        text, _ = await Exporter(service.observed, service.sampler.loop_lag, bounds=bounds).render("")
+        text, _ = await Exporter(node.observed, service.metrics.sampler.loop_lag, bounds=bounds).render("")
         found = Scrape(text.decode())
         assert [labels["group"] for labels, _ in found.find("tailrace_group_lag")] == ["g1", "g2"]
         assert found.value("tailrace_metrics_truncated", what="groups") == 1
@@ -327,7 +330,7 @@ def test_odd_group_names_come_back_as_they_are(run: Run, node: Node, group: str,
         await node.broker.topics.create(NewTopic(name="t"))
         offsets = {TopicPartition("t", 0): OffsetToCommit(0)}
         await node.broker.groups.commit_offsets(CommitRequest(group_id=group, offsets=offsets))
-        text = (await service_of(node).exporter.render(accept))[0].decode()
+        text = (await service_of(node).metrics.exporter.render(accept))[0].decode()
         parse = parse_open_metrics if accept else text_string_to_metric_families
         groups = [
             sample.labels["group"]
@@ -343,7 +346,7 @@ def test_odd_group_names_come_back_as_they_are(run: Run, node: Node, group: str,
 def test_a_family_in_many_pieces_has_one_head(run: Run, node: Node) -> None:
     async def main() -> None:
         await node.broker.topics.create(NewTopic(name="wide", partitions=1000))
-        text = (await service_of(node).exporter.render(""))[0].decode()
+        text = (await service_of(node).metrics.exporter.render(""))[0].decode()
         assert text.count("# TYPE kafka_topic_partition_current_offset gauge\n") == 1
         assert text.count('kafka_topic_partition_current_offset{partition="') == 1000
 
@@ -361,7 +364,7 @@ async def get(client: httpx.AsyncClient, path: str) -> Any:
 
 def test_a_broker_tells_its_totals_and_its_history(run: Run, busy: Node, client: httpx.AsyncClient) -> None:
     async def main() -> None:
-        sampler = service_of(busy).sampler
+        sampler = service_of(busy).metrics.sampler
         await sampler.sample()
         await asyncio.to_thread(produce_with_kafka, busy.kafka_address, "orders", [b"more"] * 4)
         await sampler.sample()
@@ -389,9 +392,9 @@ def test_free_space_is_what_the_sampler_found(
         raise AssertionError("this may wait for a disk")
 
     async def main() -> None:
-        await service_of(node).sampler.stop()
+        await service_of(node).metrics.sampler.stop()
         monkeypatch.setattr(FreeSpace, "read_bytes", ask)
-        service_of(node).observed.free_space.newest_bytes = 12345
+        node.observed.free_space.newest_bytes = 12345
         (figures,) = (await get(client, "brokers"))["brokers"]
         assert figures["disk_free_bytes"] == 12345
         assert (await scrape(client)).value("tailrace_disk_free_bytes") == 12345
@@ -401,8 +404,8 @@ def test_free_space_is_what_the_sampler_found(
 
 def test_before_two_samples_there_are_no_rates(run: Run, node: Node, client: httpx.AsyncClient) -> None:
     async def main() -> None:
-        await service_of(node).sampler.stop()
-        service_of(node).sampler = type(service_of(node).sampler)(service_of(node).observed)
+        await service_of(node).metrics.sampler.stop()
+        service_of(node).metrics.sampler = Sampler(node.observed)
         (figures,) = (await get(client, "brokers"))["brokers"]
         assert figures["records_in_per_s"] is None
         assert figures["history"] == {
@@ -416,7 +419,7 @@ def test_before_two_samples_there_are_no_rates(run: Run, node: Node, client: htt
 
 def test_topics_tell_what_they_hold_and_what_happens(run: Run, busy: Node, client: httpx.AsyncClient) -> None:
     async def main() -> None:
-        sampler = service_of(busy).sampler
+        sampler = service_of(busy).metrics.sampler
         await sampler.sample()
         await asyncio.to_thread(produce_with_kafka, busy.kafka_address, "orders", [b"more"] * 4)
         await sampler.sample()
@@ -435,7 +438,7 @@ def test_topics_tell_what_they_hold_and_what_happens(run: Run, busy: Node, clien
 
 def test_readers_tell_how_far_behind_they_were(run: Run, busy: Node, client: httpx.AsyncClient) -> None:
     async def main() -> None:
-        sampler = service_of(busy).sampler
+        sampler = service_of(busy).metrics.sampler
         await sampler.sample()
         await asyncio.to_thread(produce_with_kafka, busy.kafka_address, "orders", [b"more"] * 4)
         await sampler.sample()

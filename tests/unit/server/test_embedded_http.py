@@ -16,9 +16,11 @@ from starlette.routing import Mount
 from starlette.types import ASGIApp, Message
 
 import tailrace
+from tailrace.broker.gate import Access, Gate
 from tailrace.http import HttpConfig
 from tailrace.http.guard import Guard
 from tailrace.model import TailraceError
+from tailrace.model.session import Session
 from tailrace.server.mounted import Closed, MountedApp
 
 DEADLINE_S = 120.0
@@ -183,6 +185,30 @@ def test_a_websocket_crosses(kind: str) -> None:
             refused = Caller(broker.asgi(), "/api/v1/nothing", kind="websocket")
             await refused.task
             assert refused.sent[0]["type"] == "websocket.close"
+
+    play(main)
+
+
+@both
+def test_a_mounted_request_has_the_session_of_its_client(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions: list[Session] = []
+    access = Gate.access
+
+    def noting(gate: Gate, session: Session) -> Access:
+        sessions.append(session)
+        return access(gate, session)
+
+    async def main() -> None:
+        async with started(kind) as broker:
+            await created(broker, "jobs")
+            monkeypatch.setattr(Gate, "access", noting)
+            transport = httpx.ASGITransport(around(broker), client=("192.0.2.7", 4711))
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+                assert (await client.get(f"{TOPICS}/jobs")).status_code == 200
+            monkeypatch.undo()
+        assert [each for each in sessions if each.listener == "http"] == [
+            Session(host="192.0.2.7", listener="http")
+        ]
 
     play(main)
 

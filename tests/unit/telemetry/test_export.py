@@ -527,7 +527,7 @@ def test_nothing_stays_behind(collector: Collector) -> None:
     play(collector, use)
     (service,) = services
     assert service.trace is None
-    assert [counters.trace for counters in service.observed.listeners.values()] == [None, None, None]
+    assert [counters.trace for counters in service.metrics.listeners.values()] == [None, None, None]
     for thread in set(threading.enumerate()) - before:
         if thread.name.startswith("telemetry"):
             thread.join(DEADLINE_S)

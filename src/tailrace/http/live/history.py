@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from heapq import merge
 from typing import NamedTuple
 
-from tailrace.broker import Partition, Topic
+from tailrace.broker.partition import Partition
+from tailrace.broker.topic import Topic
 from tailrace.http.live.entry import Entry, Filter, record_entry
 from tailrace.model import Offset, OffsetOutOfRange
 from tailrace.records import Batch, BatchError, Record, iter_batches

@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
-from tailrace.broker import Topic
 from tailrace.broker.feed import Feed
+from tailrace.broker.topic import Topic
 from tailrace.http.config import HttpConfig
 from tailrace.http.live.entry import Entry, record_entry, write_shown
 from tailrace.records import Record

@@ -38,7 +38,7 @@ _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 async def tail_topic(call: Call[TailQuery, NoBody]) -> Response:
     name = call.params["topic"]
     last_event_id = call.request.headers.get("last-event-id")
-    stream, tail = await open_tail(call.service, name, call.query, last_event_id=last_event_id)
+    stream, tail = await open_tail(call.service, call.access, name, call.query, last_event_id=last_event_id)
     return EventStream(call.service, stream, tail, name=name)
 
 

@@ -7,16 +7,18 @@ from typing import Annotated, Final
 
 import msgspec
 
-from tailrace.broker import Partition, Topic
+from tailrace.broker.gate import Access
+from tailrace.broker.partition import Partition
 from tailrace.broker.publishing import topic_mark
-from tailrace.broker.topic import unknown_partition, unknown_topic
+from tailrace.broker.topic import Topic, unknown_partition, unknown_topic
 from tailrace.http.error import invalid
 from tailrace.http.live.entry import Filter, Resumption, read_event_id
 from tailrace.http.live.tail import Tail
 from tailrace.http.rest.reading import encode_text, offset_at, plan_last, read_moment
-from tailrace.http.rest.topic import known_topic
+from tailrace.http.rest.topic import topic_of
 from tailrace.http.service import HttpService, Stream
 from tailrace.model import Offset, OffsetOutOfRange
+from tailrace.model.operation import Operation as AclOperation
 
 LATEST: Final = "latest"
 _EARLIEST = "earliest"
@@ -41,11 +43,11 @@ class TailQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def open_tail(
-    service: HttpService, name: str, query: TailQuery, *, last_event_id: str | None
+    service: HttpService, access: Access, name: str, query: TailQuery, *, last_event_id: str | None
 ) -> tuple[Stream, Tail]:
     """A place among the streams, and the tail that a request asks for; both must be closed afterwards."""
-    topic = known_topic(service.broker, name)
-    now_ms = service.broker.clock.now_ms()
+    topic = topic_of(access, name, AclOperation.READ)
+    now_ms = service.clock.now_ms()
     filter = query.filter()
     positions = await service.in_time(
         plan_start(
@@ -56,11 +58,11 @@ async def open_tail(
             records_max=service.config.records_max,
         )
     )
-    if service.broker.topics.by_id(topic.id) is None:  # it was deleted meanwhile
+    if not access.still_exists(topic):  # it was deleted meanwhile
         raise unknown_topic(name)
     stream = service.open_stream()
     try:
-        return stream, service.tails.open(topic, filter=filter, positions=positions)
+        return stream, service.tails.open(access, topic, filter=filter, positions=positions)
     except BaseException:
         stream.__exit__()
         raise

@@ -19,6 +19,7 @@ import asyncio
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tailrace.broker.gate import Access
 from tailrace.broker.publishing import topic_mark
 from tailrace.http.live.entry import Entry, Filter, write_shown
 from tailrace.http.live.history import History
@@ -57,9 +58,17 @@ class Tail:
     """A position in a topic that moves on as its client reads."""
 
     def __init__(
-        self, tails: Tails, ring: Ring, *, filter: Filter, positions: dict[int, int] | None, bytes_max: int
+        self,
+        tails: Tails,
+        ring: Ring,
+        access: Access,
+        *,
+        filter: Filter,
+        positions: dict[int, int] | None,
+        bytes_max: int,
     ) -> None:
         """`positions` by partition say where it begins; None: with the newest."""
+        self.access = access  # gave out the topic for reading; it says whose tail this is
         self._tails = tails
         self._ring = ring
         self._filter = filter

@@ -1,5 +1,8 @@
 """All tails of a node, the rings that they read, and how much of the loop's time they take.
 
+A tail shows a topic to the session that opened it. A ring is shared by the tails of all sessions, so it reads
+its topic as work of the broker itself.
+
 A ring lives as long as its topic has a tail. The rings take their turns one after the other, and rest nine
 times as long as a turn took; so do the tails, all of them together. So each has about a tenth of the loop at
 most, and under a producer at full speed they leap ahead and say over how many records. Where very many topics
@@ -13,11 +16,14 @@ import logging
 import time
 from uuid import UUID
 
-from tailrace.broker import Broker, Topic
+from tailrace.broker.gate import Access, Gate
+from tailrace.broker.topic import Topic
 from tailrace.http.config import HttpConfig
 from tailrace.http.live.entry import Filter
 from tailrace.http.live.ring import Ring
 from tailrace.http.live.tail import Tail
+from tailrace.model.operation import Operation as AclOperation
+from tailrace.model.session import INTERNAL
 from tailrace.runtime import Supervisor
 
 logger = logging.getLogger(__name__)
@@ -32,8 +38,8 @@ _PORTIONS_PER_BUFFER = 4  # a portion, and about as much that the transport hold
 class Tails:
     """The live end of all topics that somebody watches."""
 
-    def __init__(self, broker: Broker, config: HttpConfig) -> None:
-        self._broker = broker
+    def __init__(self, gate: Gate, config: HttpConfig) -> None:
+        self._access = gate.access(INTERNAL)  # of the rings
         self._config = config
         self._tasks = Supervisor(_failed)
         self._rings: dict[UUID, Ring] = {}
@@ -54,18 +60,22 @@ class Tails:
         """One of each topic that is watched."""
         return list(self._rings.values())
 
-    def open(self, topic: Topic, *, filter: Filter, positions: dict[int, int] | None) -> Tail:
-        """Watch a topic, from these offsets of its partitions on or from the newest. Close it afterwards."""
+    def open(self, access: Access, topic: Topic, *, filter: Filter, positions: dict[int, int] | None) -> Tail:
+        """Watch a topic, from these offsets of its partitions on or from the newest. Close it afterwards.
+
+        `access` gave out `topic` for reading, and the tail keeps it.
+        """
         ring = self._rings.get(topic.id)
         if ring is None:
-            ring = Ring(topic, config=self._config, tasks=self._tasks, schedule=self._schedule)
+            watched = self._access.topic_by_id(topic.id, AclOperation.READ)
+            ring = Ring(watched, config=self._config, tasks=self._tasks, schedule=self._schedule)
             if not self._rings:
-                self._broker.topics.waiters.add(self._topics_changed)
+                self._access.watch_topics(self._topics_changed)
             self._rings[topic.id] = ring
             self._tails[ring] = set()
             self._share_memory()
         bytes_max = max(self._config.stream_buffer_bytes_max // _PORTIONS_PER_BUFFER, 1)
-        tail = Tail(self, ring, filter=filter, positions=positions, bytes_max=bytes_max)
+        tail = Tail(self, ring, access, filter=filter, positions=positions, bytes_max=bytes_max)
         self._tails[ring].add(tail)
         self._count += 1
         return tail
@@ -83,7 +93,7 @@ class Tails:
             ring.close()
             self._share_memory()
             if not self._rings:
-                self._broker.topics.waiters.discard(self._topics_changed)
+                self._access.unwatch_topics(self._topics_changed)
                 self._tasks.cancel()
 
     def stop(self, reason: str) -> None:
@@ -100,10 +110,10 @@ class Tails:
 
     def _topics_changed(self) -> None:
         for ring in self.rings:
-            if self._broker.topics.by_id(ring.topic.id) is None:
-                ring.finish(f"topic {ring.topic.name!r} was deleted")
-            else:
+            if self._access.still_exists(ring.topic):
                 ring.grow()
+            else:
+                ring.finish(f"topic {ring.topic.name!r} was deleted")
 
     def _share_memory(self) -> None:
         count = max(len(self._rings), _FULL_RINGS_MAX)

@@ -22,7 +22,7 @@ from tailrace.http.live.ring import Run
 from tailrace.http.live.start import TailQuery, open_tail
 from tailrace.http.live.tail import Portion, Tail, TailEnded, TailFailed
 from tailrace.http.service import HttpService
-from tailrace.model.session import Session
+from tailrace.http.session import session_of
 
 _DONE = 1000
 _GOING_AWAY = 1001
@@ -65,7 +65,8 @@ async def _serve_tail(service: HttpService, websocket: WebSocket) -> None:
         query: TailQuery = read_query(cast(Request, websocket), TailQuery)
         last_event_id = websocket.headers.get("last-event-id")
         name = websocket.path_params["topic"]
-        stream, tail = await open_tail(service, name, query, last_event_id=last_event_id)
+        access = service.gate.access(session_of(websocket.scope))
+        stream, tail = await open_tail(service, access, name, query, last_event_id=last_event_id)
     except Exception as error:
         await _deny(websocket, error, service)
         return
@@ -198,7 +199,7 @@ async def _serve_native(service: HttpService, websocket: WebSocket) -> None:
         return
     with stream:
         await websocket.accept()
-        shell = open_shell(AsgiSocket(websocket), Session(listener="http"))
+        shell = open_shell(AsgiSocket(websocket), session_of(websocket.scope))
         stopping = asyncio.create_task(service.wait_stopping(), name="end of a native WebSocket")
         stopping.add_done_callback(lambda task: None if task.cancelled() else shell.close_soon())
         try:

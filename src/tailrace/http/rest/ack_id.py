@@ -18,7 +18,8 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tailrace.broker.subscriptions import Delivery, Subscription
+from tailrace.broker.subscriptions.delivery import Delivery
+from tailrace.broker.subscriptions.subscription import Subscription
 from tailrace.http.error import HttpError, invalid
 from tailrace.model.ranges import Ranges
 

@@ -10,9 +10,10 @@ from starlette.requests import Request
 
 from tailrace.broker.health import Health, Limit, Status, diagnose
 from tailrace.http.error import Code
-from tailrace.http.health import collect_figures, count_partitions
 from tailrace.http.operation import Call, NoBody, NoQuery, Operation
-from tailrace.model import BrokerError
+from tailrace.metrics.health import count_partitions
+from tailrace.model import BrokerError, BrokerId
+from tailrace.model.operation import Operation as AclOperation
 
 
 class NodeView(msgspec.Struct, frozen=True):
@@ -68,17 +69,18 @@ class HealthView(msgspec.Struct, frozen=True):
 
 
 async def get_cluster(call: Call[NoQuery, NoBody]) -> ClusterView:
-    broker, facts = call.broker, call.service.facts
-    counts = await count_partitions(broker)
+    access, facts = call.access, call.service.facts
+    cluster = access.cluster(AclOperation.DESCRIBE)
+    counts = await count_partitions(access.topics(AclOperation.DESCRIBE))
     return ClusterView(
-        cluster_id=broker.cluster_id,
-        controller_id=broker.controller_id,
+        cluster_id=cluster.cluster_id,
+        controller_id=cluster.controller_id,
         version=facts.version,
-        nodes=_nodes(call),
+        nodes=_nodes(call, cluster.node_id),
         topics=counts.topics,
         partitions=counts.partitions,
         groups=_count_groups(call),
-        subscriptions=len(broker.subscriptions),
+        subscriptions=len(access.subscriptions(AclOperation.DESCRIBE)),
         engine=facts.engine,
         fsync=facts.fsync,
         data_dir=facts.data_dir,
@@ -88,7 +90,8 @@ async def get_cluster(call: Call[NoQuery, NoBody]) -> ClusterView:
 
 
 async def get_cluster_health(call: Call[NoQuery, NoBody]) -> HealthView:
-    found = diagnose(await call.service.in_time(collect_figures(call.service)))
+    call.access.cluster(AclOperation.DESCRIBE)
+    found = diagnose(await call.service.in_time(call.service.metrics.collect_health()))
     return HealthView(
         status=found.status,
         summary=found.summary,
@@ -100,12 +103,12 @@ async def get_cluster_health(call: Call[NoQuery, NoBody]) -> HealthView:
     )
 
 
-def _nodes(call: Call[NoQuery, NoBody]) -> list[NodeView]:
-    broker, facts = call.broker, call.service.facts
-    uptime_ms = max(broker.clock.now_ms() - call.service.started_ms, 0)
+def _nodes(call: Call[NoQuery, NoBody], this: BrokerId) -> list[NodeView]:
+    service, facts = call.service, call.service.facts
+    uptime_ms = max(service.clock.now_ms() - service.started_ms, 0)
     shown = []
-    for node in broker.nodes.values():
-        is_this = node.node_id == broker.node_id
+    for node in call.access.nodes.values():
+        is_this = node.node_id == this
         advertised = _address(node.host, node.port) if node.host else ""
         kafka = advertised or (facts.kafka if is_this else "")
         shown.append(
@@ -135,7 +138,7 @@ def _address(host: str, port: int) -> str:
 
 def _count_groups(call: Call[NoQuery, NoBody]) -> int | None:
     try:
-        return len(call.broker.groups.list_groups())
+        return len(call.access.groups(AclOperation.DESCRIBE))
     except BrokerError:
         return None
 

@@ -11,12 +11,14 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tailrace.broker import Broker
-from tailrace.broker.groups import NOT_COMMITTED, CommittedOffset, GroupDescription, MemberDescription
+from tailrace.broker.gate import Access
+from tailrace.broker.groups.api import NOT_COMMITTED, CommittedOffset, GroupDescription, MemberDescription
 from tailrace.http.error import Code
 from tailrace.http.operation import Call, NoBody, NoQuery, Operation
 from tailrace.model import BrokerError, ErrorCode, ProtocolError, TopicPartition
 from tailrace.model.offset_reset import count_lag
+from tailrace.model.operation import Operation as AclOperation
+from tailrace.model.operation import Resource, ResourceKind
 from tailrace.wire.kafka.assignor import read_assignment
 
 _BREATH_ROWS = 500  # offsets that are looked up before the loop may do something else
@@ -99,10 +101,10 @@ class GroupDetail(msgspec.Struct, frozen=True):
 async def list_groups(call: Call[NoQuery, NoBody]) -> GroupList:
     shown: list[GroupView] = []
     rows = 0
-    for listing in sorted(call.broker.groups.list_groups()):
+    for listing in sorted(call.access.groups(AclOperation.DESCRIBE)):
         try:
-            described = call.broker.groups.describe(listing.group_id)
-            offsets = view_offsets(call.broker, described)
+            described = call.access.group(listing.group_id, AclOperation.DESCRIBE).describe()
+            offsets = view_offsets(call.access, described)
         except BrokerError:  # gone since it was listed, or moving to another node
             continue
         if described.state != _DEAD:
@@ -115,8 +117,8 @@ async def list_groups(call: Call[NoQuery, NoBody]) -> GroupList:
 
 
 async def get_group(call: Call[NoQuery, NoBody]) -> GroupDetail:
-    described = known_group(call.broker, call.params["group"])
-    offsets = view_offsets(call.broker, described)
+    described = known_group(call.access, call.params["group"])
+    offsets = view_offsets(call.access, described)
     return GroupDetail(
         group=described.group_id,
         state=described.state,
@@ -129,13 +131,13 @@ async def get_group(call: Call[NoQuery, NoBody]) -> GroupDetail:
 
 
 async def list_offsets(call: Call[NoQuery, NoBody]) -> OffsetList:
-    described = known_group(call.broker, call.params["group"])
-    return OffsetList(offsets=view_offsets(call.broker, described))
+    described = known_group(call.access, call.params["group"])
+    return OffsetList(offsets=view_offsets(call.access, described))
 
 
 async def delete_group(call: Call[NoQuery, NoBody]) -> None:
     group = call.params["group"]
-    code = (await call.service.in_time(call.broker.groups.delete([group])))[group]
+    code = await call.service.in_time(call.access.group(group, AclOperation.DELETE).delete())
     if code:
         message = _MESSAGES.get(code, "group {group} cannot be deleted: {code}")
         raise BrokerError(message.format(group=group, code=code.name), code=code)
@@ -144,22 +146,26 @@ async def delete_group(call: Call[NoQuery, NoBody]) -> None:
 # ---- for other handlers too
 
 
-def known_group(broker: Broker, group: str) -> GroupDescription:
+def known_group(access: Access, group: str) -> GroupDescription:
     """The group; GROUP_NOT_FOUND if there is none."""
-    described = broker.groups.describe(group)
+    described = access.group(group, AclOperation.DESCRIBE).describe()
     if described.state == _DEAD:
         code = ErrorCode.GROUP_ID_NOT_FOUND
         raise BrokerError(_MESSAGES[code].format(group=group), code=code)
     return described
 
 
-def view_offsets(broker: Broker, described: GroupDescription) -> list[OffsetView]:
-    """What was committed and what members read, by topic and partition."""
-    committed = broker.groups.fetch_offsets(described.group_id, None)
+def view_offsets(access: Access, described: GroupDescription) -> list[OffsetView]:
+    """What was committed and what members read, by topic and partition.
+
+    Topics that the session may not describe are left out, as OffsetFetch leaves them out.
+    """
+    committed = access.group(described.group_id, AclOperation.DESCRIBE).fetch_offsets(None)
     readers = {target: each.member_id for each in described.members for target in assigned_to(each)}
     return [
-        _view_offset(broker, target, committed.get(target, NOT_COMMITTED), readers.get(target))
+        _view_offset(access, target, committed.get(target, NOT_COMMITTED), readers.get(target))
         for target in sorted({*committed, *readers})
+        if access.allows(AclOperation.DESCRIBE, Resource(ResourceKind.TOPIC, target.topic))
     ]
 
 
@@ -171,19 +177,19 @@ def assigned_to(member: MemberDescription) -> list[TopicPartition]:
         return []
 
 
-def extent_of(broker: Broker, target: TopicPartition) -> tuple[int, int] | None:
+def _extent_of(access: Access, target: TopicPartition) -> tuple[int, int] | None:
     """Start and end of a partition; None where this node cannot tell."""
     try:
-        partition = broker.leader(target.topic, target.partition)
+        partition = access.partition(target, AclOperation.DESCRIBE)
         return partition.start_offset, partition.high_watermark
     except BrokerError:  # deleted, led elsewhere, or its log is missing
         return None
 
 
 def _view_offset(
-    broker: Broker, target: TopicPartition, committed: CommittedOffset, reader: str | None
+    access: Access, target: TopicPartition, committed: CommittedOffset, reader: str | None
 ) -> OffsetView:
-    start, end = extent_of(broker, target) or (None, None)
+    start, end = _extent_of(access, target) or (None, None)
     offset = committed.offset if committed.offset >= 0 else None
     lag = None
     if offset is not None and start is not None and end is not None:

@@ -13,14 +13,16 @@ from typing import Annotated
 
 import msgspec
 
-from tailrace.broker import Broker
-from tailrace.broker.groups import CommitRequest, OffsetToCommit
+from tailrace.broker.gate import Access
+from tailrace.broker.groups.api import CommitRequest, OffsetToCommit
+from tailrace.broker.groups.handle import GroupHandle
 from tailrace.http.error import Code, HttpError, invalid
 from tailrace.http.operation import Call, NoQuery, Operation
 from tailrace.http.rest.group import FAILS, GROUP, known_group
-from tailrace.http.rest.topic import known_topic
+from tailrace.http.rest.topic import topic_of
 from tailrace.model import BrokerError, ConfigError, ErrorCode, TopicPartition
 from tailrace.model.offset_reset import CannotReset, Goal, Move, Place, Standing, plan_moves, plan_reset
+from tailrace.model.operation import Operation as AclOperation
 from tailrace.wire.json.moment import parse_moment
 
 _Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -89,45 +91,47 @@ class ResetView(msgspec.Struct, frozen=True):
 
 
 async def reset_offsets(call: Call[NoQuery, ResetBody]) -> ResetView:
-    group, body = call.params["group"], call.body
-    if not group:  # Kafka's consumers without a group have such a one; here it is a name that was forgotten
+    name, body = call.params["group"], call.body
+    if not name:  # Kafka's consumers without a group have such a one; here it is a name that was forgotten
         raise invalid("the name of the group is empty")
-    moves = await call.service.in_time(_plan(call.broker, group, body))
+    group = call.access.group(name, AclOperation.READ)
+    now_ms = call.service.clock.now_ms()
+    moves = await call.service.in_time(_plan(call.access, group, body, now_ms=now_ms))
     if not body.dry_run:
-        _check_empty(call.broker, group)
-        await call.service.in_time(_apply(call.broker, group, moves))
-    return ResetView(group=group, applied=not body.dry_run, offsets=[_view(each) for each in moves])
+        _check_empty(group)
+        await call.service.in_time(_apply(group, moves))
+    return ResetView(group=name, applied=not body.dry_run, offsets=[_view(each) for each in moves])
 
 
-async def _plan(broker: Broker, group: str, body: ResetBody) -> list[Move]:
+async def _plan(access: Access, group: GroupHandle, body: ResetBody, *, now_ms: int) -> list[Move]:
     if (body.to is None) == (body.offsets is None):
         raise invalid('say where to: "to" (earliest, latest, current, {"offset": n}, ...), or "offsets"')
     try:
         if body.offsets is not None:
             wanted = _wanted(body, body.offsets)
-            return plan_moves(wanted, await _standings(broker, group, wanted))
-        goal = _goal(body.to, now_ms=broker.clock.now_ms())
-        return plan_reset(goal, await _standings(broker, group, _targets(broker, group, body), goal))
+            return plan_moves(wanted, await _standings(access, group, wanted))
+        goal = _goal(body.to, now_ms=now_ms)
+        return plan_reset(goal, await _standings(access, group, _targets(access, group, body), goal))
     except (CannotReset, ConfigError) as error:
         raise invalid(str(error)) from error
 
 
-async def _apply(broker: Broker, group: str, moves: Iterable[Move]) -> None:
+async def _apply(group: GroupHandle, moves: Iterable[Move]) -> None:
     offsets = {move.target: OffsetToCommit(move.after) for move in moves}
-    errors = await broker.groups.commit_offsets(CommitRequest(group_id=group, offsets=offsets))
+    errors = await group.commit_offsets(CommitRequest(group_id=group.id, offsets=offsets))
     for target, code in errors.items():
         if code in _HAS_MEMBERS:
-            raise _has_members(group, "members")
+            raise _has_members(group.id, "members")
         if code:
             raise BrokerError(f"the offset of {target} cannot be stored: {code.name}", code=code)
 
 
-def _check_empty(broker: Broker, group: str) -> None:
-    """A group that nobody knows begins to exist with its first offset."""
-    described = broker.groups.describe(group)
+def _check_empty(group: GroupHandle) -> None:
+    """Raise if the group has members. A group that does not exist begins with its first offset."""
+    described = group.describe()
     if described.members:
         count = len(described.members)
-        raise _has_members(group, "a member" if count == 1 else f"{count} members")
+        raise _has_members(group.id, "a member" if count == 1 else f"{count} members")
 
 
 def _has_members(group: str, who: str) -> HttpError:
@@ -160,16 +164,16 @@ def _wanted(body: ResetBody, offsets: Iterable[OffsetBody]) -> dict[TopicPartiti
     return wanted
 
 
-def _targets(broker: Broker, group: str, body: ResetBody) -> Collection[TopicPartition]:
+def _targets(access: Access, group: GroupHandle, body: ResetBody) -> Collection[TopicPartition]:
     if body.topics is None and body.partitions is None:
-        known_group(broker, group)
-        committed = broker.groups.fetch_offsets(group, None)
-        _check_some(committed, f"group {group} has committed nothing")
+        known_group(access, group.id)
+        committed = group.fetch_offsets(None)
+        _check_some(committed, f"group {group.id} has committed nothing")
         return committed
     some = body.partitions or {}
     wanted = {TopicPartition(topic, index) for topic, indexes in some.items() for index in indexes}
     for name in {*(body.topics or ())} - some.keys():
-        wanted |= {each.name for each in known_topic(broker, name).partitions}
+        wanted |= {each.name for each in topic_of(access, name, AclOperation.READ).partitions}
     _check_some(wanted, "no partition is named")
     return wanted
 
@@ -180,15 +184,15 @@ def _check_some(targets: Collection[TopicPartition], why: str) -> None:
 
 
 async def _standings(
-    broker: Broker, group: str, targets: Iterable[TopicPartition], goal: Goal | None = None
+    access: Access, group: GroupHandle, targets: Iterable[TopicPartition], goal: Goal | None = None
 ) -> Mapping[TopicPartition, Standing]:
     """What is known of each partition; BrokerError if one does not exist."""
-    committed = broker.groups.fetch_offsets(group, None)
+    committed = group.fetch_offsets(None)
     standings: dict[TopicPartition, Standing] = {}
     for place, target in enumerate(targets, start=1):
         if place % _BREATH_TARGETS == 0:
             await asyncio.sleep(0)
-        partition = broker.leader(target.topic, target.partition)
+        partition = access.readable(target)
         found = None
         if goal is not None and goal.time_ms is not None:
             found = await partition.find_timestamp(goal.time_ms)

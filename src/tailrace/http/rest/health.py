@@ -24,14 +24,15 @@ async def health(call: Call[NoQuery, NoBody]) -> Health:
 async def ready(call: Call[NoQuery, NoBody]) -> Health:
     if call.service.is_stopping:
         raise HttpError(Code.BROKER_NOT_AVAILABLE, "the node is stopping")
-    if call.broker.failure is not None:
-        raise HttpError(Code.CLUSTER_UNHEALTHY, f"the broker failed: {call.broker.failure}")
+    failure = call.service.metrics.failure
+    if failure is not None:
+        raise HttpError(Code.CLUSTER_UNHEALTHY, f"the broker failed: {failure}")
     return _health(call, "ready")
 
 
 def _health(call: Call[NoQuery, NoBody], status: str) -> Health:
     service = call.service
-    uptime_ms = call.broker.clock.now_ms() - service.started_ms
+    uptime_ms = service.clock.now_ms() - service.started_ms
     return Health(status=status, version=service.facts.version, uptime_s=round(max(uptime_ms, 0) / 1000, 1))
 
 

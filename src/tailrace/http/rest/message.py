@@ -12,12 +12,13 @@ from typing import Annotated
 
 import msgspec
 
-from tailrace.broker.subscriptions import Delivery
+from tailrace.broker.subscriptions.delivery import Delivery
 from tailrace.http.error import invalid
 from tailrace.http.operation import Call, NoQuery, Operation
 from tailrace.http.rest.ack_id import AckIds
 from tailrace.http.rest.pulling import find_puller, join_pulls
-from tailrace.http.rest.subscription import ONE, UNKNOWN, known_subscription
+from tailrace.http.rest.subscription import ONE, UNKNOWN, subscription_of
+from tailrace.model.operation import Operation as AclOperation
 from tailrace.wire.json.record_json import RecordRow, view_record
 
 _WEEK_MS = 7 * 24 * 3_600_000
@@ -90,7 +91,7 @@ class Extended(msgspec.Struct, frozen=True):
 
 
 async def pull(call: Call[NoQuery, PullBody]) -> Pulled:
-    subscription, asked, config = known_subscription(call), call.body, call.service.config
+    subscription, asked, config = subscription_of(call, AclOperation.READ), call.body, call.service.config
     if asked.max > config.pull_count_max:
         raise invalid(f"max: one pull brings {config.pull_count_max} messages at most, and not {asked.max}")
     if asked.wait_ms > config.wait_ms_max:
@@ -102,7 +103,7 @@ async def pull(call: Call[NoQuery, PullBody]) -> Pulled:
 
 
 async def ack(call: Call[NoQuery, AckBody]) -> Acknowledged:
-    subscription = known_subscription(call)
+    subscription = subscription_of(call, AclOperation.READ)
     loop, count, waits = asyncio.get_running_loop(), 0, []
     for named in AckIds(subscription).read(call.body.ack_ids):
         durable: asyncio.Future[None] = loop.create_future()
@@ -113,7 +114,7 @@ async def ack(call: Call[NoQuery, AckBody]) -> Acknowledged:
 
 
 async def nack(call: Call[NoQuery, NackBody]) -> Refused:
-    subscription, body = known_subscription(call), call.body
+    subscription, body = subscription_of(call, AclOperation.READ), call.body
     settled = AckIds(subscription).read(body.ack_ids)
     puller = find_puller(call.service, subscription)
     if puller is None:
@@ -125,7 +126,7 @@ async def nack(call: Call[NoQuery, NackBody]) -> Refused:
 
 
 async def extend(call: Call[NoQuery, ExtendBody]) -> Extended:
-    subscription, body = known_subscription(call), call.body
+    subscription, body = subscription_of(call, AclOperation.READ), call.body
     settled = AckIds(subscription).read(body.ack_ids)
     puller = find_puller(call.service, subscription)
     if puller is None:

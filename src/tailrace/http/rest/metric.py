@@ -11,15 +11,17 @@ import asyncio
 import msgspec
 from starlette.responses import Response
 
-from tailrace.broker import Topic
-from tailrace.broker.topic import unknown_topic
+from tailrace.broker.topic import Topic
 from tailrace.http.error import Code
 from tailrace.http.operation import Call, NoBody, NoQuery, Operation
 from tailrace.http.rest.group import known_group
+from tailrace.http.rest.topic import topic_of
 from tailrace.http.service import HttpService
 from tailrace.metrics.history import Figure
-from tailrace.metrics.sampler import Sample
+from tailrace.metrics.sampler import Sample, Sampler
 from tailrace.metrics.topic_rates import COLUMNS
+from tailrace.model import BrokerId
+from tailrace.model.operation import Operation as AclOperation
 
 _SPARKLINE = 20
 _BREATH_TOPICS = 50
@@ -117,55 +119,58 @@ class LagHistory(msgspec.Struct, frozen=True):
 
 
 async def get_metrics(call: Call[MetricsQuery, NoBody]) -> Response:
+    call.access.cluster(AclOperation.DESCRIBE)
     accept = call.request.headers.get("accept", "")
-    text, media = await call.service.exporter.render(accept, by_partition=call.query.partitions)
+    text, media = await call.service.metrics.exporter.render(accept, by_partition=call.query.partitions)
     return Response(text, headers={"content-type": media})
 
 
 async def list_brokers(call: Call[NoQuery, NoBody]) -> BrokerList:
-    return BrokerList(brokers=[_broker_figures(call.service)])
+    node_id = call.access.cluster(AclOperation.DESCRIBE).node_id
+    return BrokerList(brokers=[_broker_figures(call.service, node_id)])
 
 
 async def list_topics(call: Call[NoQuery, NoBody]) -> TopicFiguresList:
-    service = call.service
+    sampler = call.service.metrics.sampler
     shown = []
-    for place, topic in enumerate(call.broker.topics, start=1):
+    for place, topic in enumerate(call.access.topics(AclOperation.DESCRIBE), start=1):
         if not topic.internal:
-            shown.append(_topic_figures(service, topic))
+            shown.append(_topic_figures(sampler, topic))
         if place % _BREATH_TOPICS == 0:
             await asyncio.sleep(0)
-    return TopicFiguresList(interval_ms=service.sampler.interval_ms, end_ms=_end_ms(service), topics=shown)
+    return TopicFiguresList(interval_ms=sampler.interval_ms, end_ms=_end_ms(sampler), topics=shown)
 
 
 async def get_topic(call: Call[NoQuery, NoBody]) -> TopicHistory:
-    topic = call.broker.topics.get(call.params["topic"])
-    if topic is None:
-        raise unknown_topic(call.params["topic"])
-    figures = _topic_figures(call.service, topic)
-    return TopicHistory(**msgspec.structs.asdict(figures), history=_topic_series(call.service, topic))
+    sampler = call.service.metrics.sampler
+    topic = topic_of(call.access, call.params["topic"], AclOperation.DESCRIBE)
+    figures = _topic_figures(sampler, topic)
+    return TopicHistory(**msgspec.structs.asdict(figures), history=_topic_series(sampler, topic))
 
 
 async def get_group(call: Call[NoQuery, NoBody]) -> LagHistory:
-    group = known_group(call.broker, call.params["group"]).group_id
-    return _lag_history(call.service, call.service.sampler.group_lag(group))
+    sampler = call.service.metrics.sampler
+    group = known_group(call.access, call.params["group"]).group_id
+    return _lag_history(sampler, sampler.group_lag(group))
 
 
 async def get_subscription(call: Call[NoQuery, NoBody]) -> LagHistory:
     name = call.params["subscription"]
-    call.broker.subscriptions.known(name)
-    return _lag_history(call.service, call.service.sampler.subscription_lag(name))
+    call.access.subscription(name, AclOperation.DESCRIBE)
+    sampler = call.service.metrics.sampler
+    return _lag_history(sampler, sampler.subscription_lag(name))
 
 
 # ---- figures
 
 
-def _broker_figures(service: HttpService) -> BrokerFigures:
-    broker, sample = service.broker, service.sampler.newest
-    totals = broker.counters.totals()
+def _broker_figures(service: HttpService, node_id: BrokerId) -> BrokerFigures:
+    metrics, sampler = service.metrics, service.metrics.sampler
+    totals, sample = service.gate.counters.totals(), sampler.newest
     rates = None if sample is None else sample.rates
     return BrokerFigures(
-        node_id=broker.node_id,
-        at_ms=broker.clock.now_ms(),
+        node_id=node_id,
+        at_ms=service.clock.now_ms(),
         records_in_total=totals.records_in,
         bytes_in_total=totals.bytes_in,
         records_out_total=totals.records_out,
@@ -182,22 +187,22 @@ def _broker_figures(service: HttpService) -> BrokerFigures:
         cpu_share=None if rates is None else rates.cpu_share,
         lag=None if sample is None else sample.lag,
         disk_bytes=None if sample is None else sample.disk_bytes,
-        disk_free_bytes=service.observed.free_space.newest_bytes,
+        disk_free_bytes=metrics.disk_free_bytes,
         memory_bytes=None if sample is None else sample.memory_bytes,
         loop_lag_ms=None if sample is None else sample.loop_lag_ms,
-        connections={name: counters.connections for name, counters in service.observed.listeners.items()},
+        connections={name: counters.connections for name, counters in metrics.listeners.items()},
         streams=service.streams,
         history=Series(
-            interval_ms=service.sampler.interval_ms,
-            end_ms=_end_ms(service),
-            series=service.sampler.node_series(),
+            interval_ms=sampler.interval_ms,
+            end_ms=_end_ms(sampler),
+            series=sampler.node_series(),
         ),
     )
 
 
-def _topic_figures(service: HttpService, topic: Topic) -> TopicFigures:
+def _topic_figures(sampler: Sampler, topic: Topic) -> TopicFigures:
     held = [each for each in topic.partitions if each.is_held_here]
-    sampler, counters = service.sampler, topic.counters
+    counters = topic.counters
     sparkline = sampler.topics.column(topic, COLUMNS[0], tick=sampler.tick, count=_SPARKLINE)
     newest = {name: _last(sampler.topics.column(topic, name, tick=sampler.tick, count=1)) for name in COLUMNS}
     return TopicFigures(
@@ -211,18 +216,17 @@ def _topic_figures(service: HttpService, topic: Topic) -> TopicFigures:
     )
 
 
-def _topic_series(service: HttpService, topic: Topic) -> Series:
-    sampler = service.sampler
+def _topic_series(sampler: Sampler, topic: Topic) -> Series:
     series = {name: sampler.topics.column(topic, name, tick=sampler.tick) for name in COLUMNS}
-    return Series(interval_ms=sampler.interval_ms, end_ms=_end_ms(service), series=series)
+    return Series(interval_ms=sampler.interval_ms, end_ms=_end_ms(sampler), series=series)
 
 
-def _lag_history(service: HttpService, lag: list[Figure]) -> LagHistory:
-    return LagHistory(interval_ms=service.sampler.interval_ms, end_ms=_end_ms(service), lag=lag)
+def _lag_history(sampler: Sampler, lag: list[Figure]) -> LagHistory:
+    return LagHistory(interval_ms=sampler.interval_ms, end_ms=_end_ms(sampler), lag=lag)
 
 
-def _end_ms(service: HttpService) -> int | None:
-    sample: Sample | None = service.sampler.newest
+def _end_ms(sampler: Sampler) -> int | None:
+    sample: Sample | None = sampler.newest
     return None if sample is None else sample.at_ms
 
 

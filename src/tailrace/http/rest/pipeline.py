@@ -14,11 +14,12 @@ from uuid import UUID
 
 import msgspec
 
-from tailrace.broker import Broker, Partition
-from tailrace.broker.publishing import NewMessage
+from tailrace.broker.gate import Access
+from tailrace.broker.partition import Partition
+from tailrace.broker.publishing import NewMessage, Publisher
 from tailrace.http.error import Code, HttpError, invalid
 from tailrace.http.operation import Call, NoBody, NoQuery, Operation
-from tailrace.model import Offset, OffsetOutOfRange
+from tailrace.model import BrokerError, ErrorCode, Offset, OffsetOutOfRange, TopicPartition
 from tailrace.records import BatchError, iter_batches
 from tailrace.wire.json.run_record import (
     LOST,
@@ -32,6 +33,7 @@ from tailrace.wire.json.run_record import (
     write_record,
 )
 
+_PLACE = TopicPartition(TOPIC, 0)
 _READ_BYTES = 256 * 1024
 _FOLDED_BYTES_MAX = 32 << 20  # past this a service reads all of it again, and remembers no more than that
 _SHOWN_MAX = 100  # characters of a name that nobody has
@@ -53,19 +55,22 @@ class RunList(msgspec.Struct, frozen=True):
 
 
 async def list_pipelines(call: Call[NoQuery, NoBody]) -> RunList:
-    return _view(await call.service.in_time(call.service.runs.read()), _now(call.broker))
+    return _view(await _read(call), _now(call))
 
 
 async def stop_pipeline(call: Call[NoQuery, NoBody]) -> RunList:
-    wanted, broker = call.params["name"], call.broker
-    found = find_runs(await call.service.in_time(call.service.runs.read()), wanted)
-    now = _now(broker)
+    wanted, access, service = call.params["name"], call.access, call.service
+    found = find_runs(await _read(call), wanted)
+    now = _now(call)
     targets = [run for run in found if may_run(run, now)]
     _check_some(targets, found, wanted[:_SHOWN_MAX])
-    client = call.request.client
-    request = StopRequest(at=now, by=f"http@{client.host if client else 'unknown'}")
-    await call.service.in_time(request_stop(broker, targets, request))
+    request = StopRequest(at=now, by=f"http@{access.session.host or 'unknown'}")
+    await service.in_time(request_stop(access, service.gate.publisher, targets, request))
     return _view(targets, now)
+
+
+async def _read(call: Call[NoQuery, NoBody]) -> list[RunRecord]:
+    return await call.service.in_time(call.service.runs.read(call.access))
 
 
 def _check_some(targets: list[RunRecord], found: list[RunRecord], wanted: str) -> None:
@@ -97,21 +102,22 @@ class Runs:
     records were deleted. And every so often, because what it holds is bounded by what it has read.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self) -> None:
         self._reading = asyncio.Lock()
         self._begin(None, Offset(0))
 
-    async def read(self) -> list[RunRecord]:
+    async def read(self, access: Access) -> list[RunRecord]:
         """Every run that the topic tells of, newest first; none where there is no such topic."""
         async with self._reading:
-            topic = self._broker.topics.get(TOPIC)
-            if topic is None:
+            try:
+                partition = access.readable(_PLACE)
+            except BrokerError as error:
+                if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
                 self._begin(None, Offset(0))
                 return []
-            partition = self._broker.leader(TOPIC, 0)
-            if not self._goes_on(topic.id, partition):
-                self._begin(topic.id, partition.start_offset)
+            if not self._goes_on(partition):
+                self._begin(partition.id.topic_id, partition.start_offset)
             await self._read_on(partition)
             return self._fold.runs()
 
@@ -121,9 +127,11 @@ class Runs:
         self._fold = RunFold()
         self._folded_bytes = 0
 
-    def _goes_on(self, topic_id: UUID, partition: Partition) -> bool:
+    def _goes_on(self, partition: Partition) -> bool:
         is_whole = partition.start_offset <= self._begun and self._offset <= partition.high_watermark
-        return topic_id == self._topic_id and is_whole and self._folded_bytes <= _FOLDED_BYTES_MAX
+        return (
+            partition.id.topic_id == self._topic_id and is_whole and self._folded_bytes <= _FOLDED_BYTES_MAX
+        )
 
     async def _read_on(self, partition: Partition) -> None:
         """Take what was written until now; what is read is taken, also if the rest cannot be."""
@@ -144,12 +152,14 @@ class Runs:
             self._offset = found.next_offset
 
 
-async def request_stop(broker: Broker, runs: list[RunRecord], request: StopRequest) -> None:
+async def request_stop(
+    access: Access, publisher: Publisher, runs: list[RunRecord], request: StopRequest
+) -> None:
     """Ask runs to stop; they do after the batch under way. Returns when that is durable."""
-    partition = broker.leader(TOPIC, 0)
+    partition = access.writable(_PLACE)
     value = write_record(request)
     messages = [NewMessage(stop_key(run.id), value) for run in runs]
-    published = broker.publisher.publish(partition, messages)
+    published = publisher.publish(partition, messages)
     await partition.wait_acknowledged(published.end_offset)
 
 
@@ -176,8 +186,8 @@ def _view(runs: list[RunRecord], now: datetime) -> RunList:
     )
 
 
-def _now(broker: Broker) -> datetime:
-    return datetime.fromtimestamp(broker.clock.now_ms() / 1000, UTC)
+def _now(call: Call[NoQuery, NoBody]) -> datetime:
+    return datetime.fromtimestamp(call.service.clock.now_ms() / 1000, UTC)
 
 
 _PIPELINES = "/api/v1/pipelines"

@@ -33,7 +33,6 @@ from tailrace.http.app import LongAnswer, failure_of, media_type
 from tailrace.http.body import read_lines, read_whole
 from tailrace.http.error import Code, HttpError, answer_to, invalid
 from tailrace.http.operation import NDJSON, Call
-from tailrace.model.session import INTERNAL
 from tailrace.wire.json.record_json import BadRecord, ParsedRecord, RecordInput, parse_record, read_input
 
 BINARY = "application/octet-stream"
@@ -110,12 +109,11 @@ def _read_all(rows: Sequence[RecordInput]) -> Iterator[ParsedRecord]:
 
 async def _store(call: Call[ProduceQuery, Any], records: Sequence[ParsedRecord]) -> Stored:
     """Append records and return when they are durable."""
-    service, broker, query = call.service, call.broker, call.query
+    service, gate, query = call.service, call.service.gate, call.query
     usual_key = None if query.key is None else query.key.encode("utf-8", "replace")
-    access = broker.gate.access(INTERNAL)
-    topic = await service.in_time(access.writable_topic(NewTopic(name=call.params["topic"])))
-    started = broker.clock.monotonic()
-    gathering = Gathering(access, topic, broker.publisher)
+    topic = await service.in_time(call.access.writable_topic(NewTopic(name=call.params["topic"])))
+    started = gate.clock.monotonic()
+    gathering = Gathering(call.access, topic, gate.publisher)
     for each in records:
         gathering.add(
             usual_key if each.key is None else each.key,
@@ -126,7 +124,7 @@ async def _store(call: Call[ProduceQuery, Any], records: Sequence[ParsedRecord])
         )
     stored = gathering.append()
     await service.in_time(stored.wait_acknowledged())
-    broker.counters.produce_ms.append((broker.clock.monotonic() - started) * 1000)
+    gate.counters.produce_ms.append((gate.clock.monotonic() - started) * 1000)
     return stored
 
 

@@ -30,10 +30,12 @@ from contextlib import suppress
 
 from starlette.requests import Request
 
-from tailrace.broker.subscriptions import Delivery, Guarantee, Mode, Notice, Subscription
+from tailrace.broker.subscriptions.definition import Guarantee, Mode
+from tailrace.broker.subscriptions.delivery import Delivery, Notice
 from tailrace.broker.subscriptions.member import Member
 from tailrace.broker.subscriptions.pulling import Pull, Pulls
 from tailrace.broker.subscriptions.retained import size_of
+from tailrace.broker.subscriptions.subscription import Subscription
 from tailrace.http.disconnect import wait_done
 from tailrace.http.error import Code, HttpError
 from tailrace.http.service import HttpService
@@ -60,7 +62,7 @@ class Asked(Pull):
 
 
 class Puller:
-    """The service as a member of one subscription (`broker.subscriptions.Recipient`)."""
+    """The service as a member of one subscription (`broker.subscriptions.delivery.Recipient`)."""
 
     def __init__(self, service: HttpService, subscription: Subscription) -> None:
         self.service = service

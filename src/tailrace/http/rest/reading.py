@@ -18,16 +18,17 @@ from typing import Annotated, Any
 
 import msgspec
 
-from tailrace.broker import Broker, Partition, Topic
+from tailrace.broker.gate import Access
 from tailrace.broker.newest import plan_newest
+from tailrace.broker.partition import Partition
 from tailrace.broker.reading import Cursor, Page, PageLimits, read_page
-from tailrace.broker.topic import unknown_topic
+from tailrace.broker.topic import Topic, unknown_topic
 from tailrace.http.config import HttpConfig
 from tailrace.http.disconnect import wait_over
 from tailrace.http.error import invalid
 from tailrace.http.operation import TEXT_END, Call
 from tailrace.http.search import Search
-from tailrace.model import ConfigError, TailraceError
+from tailrace.model import ConfigError, TailraceError, TopicPartition
 from tailrace.wire.json.moment import parse_moment
 
 LIMIT = 100
@@ -77,7 +78,7 @@ async def read_records(call: Call[ReadQuery, Any], topic: Topic) -> Reading:
     try:
         return await _read(call, topic)
     except TailraceError as error:
-        if call.broker.topics.get(topic.name) is topic:
+        if call.access.still_exists(topic):
             raise
         raise unknown_topic(topic.name) from error  # which is why its logs could not be read
 
@@ -88,10 +89,16 @@ async def _read(call: Call[ReadQuery, Any], topic: Topic) -> Reading:
     search = Search(key=encode_text("key", query.key), text=encode_text("contains", query.contains))
     accept = None if search.is_open else search.admits
     starts = await service.in_time(
-        plan_starts(call.broker, topic, query, records_max=service.config.records_max)
+        plan_starts(
+            call.access,
+            topic,
+            query,
+            now_ms=service.clock.now_ms(),
+            records_max=service.config.records_max,
+        )
     )
-    _check_same(call.broker, topic)
-    cursors = [Cursor(call.broker.leader(topic.name, index), at) for index, at in starts.items()]
+    _check_same(call.access, topic)
+    cursors = [Cursor(_readable(call.access, topic, index), at) for index, at in starts.items()]
     reading = Reading(cursors)
     deadline = asyncio.get_running_loop().time() + query.timeout / 1000
     with _Watch(call, [each.partition for each in cursors]) as watch:
@@ -102,13 +109,17 @@ async def _read(call: Call[ReadQuery, Any], topic: Topic) -> Reading:
             reading.page = page
             if page.records or limits.are_reached_by(page) or not await watch.wait_moved(deadline):
                 return reading
-            _check_same(call.broker, topic)
+            _check_same(call.access, topic)
 
 
-def _check_same(broker: Broker, topic: Topic) -> None:
-    """One of the same name that was made meanwhile is another: offsets of this one mean nothing there."""
-    if broker.topics.get(topic.name) is not topic:
+def _check_same(access: Access, topic: Topic) -> None:
+    """Raise if the topic is gone: its offsets mean nothing in a later topic of the same name."""
+    if not access.still_exists(topic):
         raise unknown_topic(topic.name)
+
+
+def _readable(access: Access, topic: Topic, index: int) -> Partition:
+    return access.readable(TopicPartition(topic.name, index))
 
 
 def plan_limits(query: ReadQuery, config: HttpConfig) -> PageLimits:
@@ -133,7 +144,9 @@ def plan_limits(query: ReadQuery, config: HttpConfig) -> PageLimits:
 # ---- where it begins
 
 
-async def plan_starts(broker: Broker, topic: Topic, query: ReadQuery, *, records_max: int) -> dict[int, int]:
+async def plan_starts(
+    access: Access, topic: Topic, query: ReadQuery, *, now_ms: int, records_max: int
+) -> dict[int, int]:
     """The offset to begin with, by partition."""
     given = [name for name in ("offset", "offsets", "ts") if getattr(query, name) is not None]
     if len(given) > 1:
@@ -141,9 +154,9 @@ async def plan_starts(broker: Broker, topic: Topic, query: ReadQuery, *, records
     if query.offsets is not None:
         return _named_starts(query)
     wanted = range(len(topic.partitions)) if query.partition is None else [query.partition]
-    partitions = [broker.leader(topic.name, index) for index in wanted]
+    partitions = [_readable(access, topic, index) for index in wanted]
     if query.ts is not None:
-        at_ms = read_moment(query.ts, now_ms=broker.clock.now_ms())
+        at_ms = read_moment(query.ts, now_ms=now_ms)
         return {each.index: await offset_at(each, at_ms) for each in partitions}
     return await _starts_at(partitions, query, records_max=records_max)
 

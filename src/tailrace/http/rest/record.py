@@ -10,15 +10,17 @@ from typing import Annotated, Any
 import msgspec
 from starlette.responses import Response
 
-from tailrace.broker import UP_TO_HIGH_WATERMARK, Topic
+from tailrace.broker.partition import UP_TO_HIGH_WATERMARK
 from tailrace.broker.reading import Unreadable, record_bytes
-from tailrace.broker.topic import check_records_deletable
+from tailrace.broker.topic import Topic, check_records_deletable
 from tailrace.http.error import Code, HttpError
 from tailrace.http.operation import ARROW_STREAM, NDJSON, TEXT_END, Call, NoBody, Operation
 from tailrace.http.rest.arrow import arrow_response
 from tailrace.http.rest.produce import BINARY, ProduceBody, Produced, ProduceQuery, produce
 from tailrace.http.rest.reading import Reading, ReadQuery, read_records
-from tailrace.http.rest.topic import known_topic
+from tailrace.http.rest.topic import topic_of
+from tailrace.model import TopicPartition
+from tailrace.model.operation import Operation as AclOperation
 from tailrace.wire.json.record_json import RecordRow, view_record
 
 
@@ -48,7 +50,7 @@ class StartView(msgspec.Struct, frozen=True):
 
 
 async def read(call: Call[ReadQuery, NoBody]) -> RecordPage | Response:
-    topic = known_topic(call.broker, call.params["topic"])
+    topic = topic_of(call.access, call.params["topic"], AclOperation.READ)
     try:
         reading = await read_records(call, topic)
     except Unreadable as error:
@@ -74,10 +76,10 @@ def page_of(topic: str, reading: Reading) -> RecordPage:
 
 
 async def delete_records(call: Call[DeleteQuery, NoBody]) -> StartView:
-    topic = known_topic(call.broker, call.params["topic"])
+    topic = topic_of(call.access, call.params["topic"], AclOperation.DELETE)
     check_records_deletable(topic)
     query = call.query
-    partition = call.broker.leader(topic.name, query.partition)
+    partition = call.access.partition(TopicPartition(topic.name, query.partition), AclOperation.DELETE)
     before = UP_TO_HIGH_WATERMARK if query.before == "latest" else int(query.before)
     start = await call.service.in_time(partition.delete_records(before))
     return StartView(partition=partition.index, start_offset=start)

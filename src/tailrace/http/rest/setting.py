@@ -6,6 +6,7 @@ import msgspec
 
 from tailrace.broker.configs import BROKER_CONFIGS, ConfigEntry, ConfigSource, describe_broker
 from tailrace.http.operation import Call, NoBody, NoQuery, Operation
+from tailrace.model.operation import Operation as AclOperation
 
 
 class SettingView(msgspec.Struct, frozen=True):
@@ -27,7 +28,8 @@ class SettingList(msgspec.Struct, frozen=True):
 
 
 async def list_settings(call: Call[NoQuery, NoBody]) -> SettingList:
-    return SettingList(settings=[view(each) for each in describe_broker(call.broker.config.values)])
+    settings = call.access.cluster(AclOperation.DESCRIBE_CONFIGS).settings
+    return SettingList(settings=[view(each) for each in describe_broker(settings)])
 
 
 def view(entry: ConfigEntry) -> SettingView:

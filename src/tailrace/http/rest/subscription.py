@@ -9,18 +9,15 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from tailrace.broker.subscriptions import (
-    Move,
-    Start,
-    Subscription,
-    SubscriptionConfig,
-    describe,
-    summarize,
-)
+from tailrace.broker.subscriptions.definition import Start, SubscriptionConfig
+from tailrace.broker.subscriptions.description import describe, summarize
+from tailrace.broker.subscriptions.move import Move
+from tailrace.broker.subscriptions.subscription import Subscription
 from tailrace.http.error import Code, invalid
 from tailrace.http.operation import Call, NoBody, NoQuery, Operation
 from tailrace.http.rest.topic import config_text
 from tailrace.model import ConfigError
+from tailrace.model.operation import Operation as AclOperation
 from tailrace.wire.json.moment import parse_moment
 from tailrace.wire.json.record_json import HeaderRow
 
@@ -187,30 +184,31 @@ class Redriven(msgspec.Struct, frozen=True):
 
 
 async def list_subscriptions(call: Call[NoQuery, NoBody]) -> SubscriptionList:
-    shown = [msgspec.convert(summarize(each), SubscriptionView) for each in call.broker.subscriptions]
-    return SubscriptionList(subscriptions=shown)
+    found = call.access.subscriptions(AclOperation.DESCRIBE)
+    return SubscriptionList(
+        subscriptions=[msgspec.convert(summarize(each), SubscriptionView) for each in found]
+    )
 
 
 async def create_subscription(call: Call[NoQuery, SubscriptionBody]) -> SubscriptionDetail:
     wanted = call.body
     settings = {name: config_text(value) for name, value in wanted.settings.items()}
     config = SubscriptionConfig.read(wanted.name, wanted.topic, settings)
-    start = _read_start(wanted.start, now_ms=call.broker.clock.now_ms())
-    return _detail(await call.service.in_time(call.broker.subscriptions.create(config, start)))
+    start = _read_start(wanted.start, now_ms=call.service.clock.now_ms())
+    return _detail(await call.service.in_time(call.access.create_subscription(config, start)))
 
 
 async def get_subscription(call: Call[NoQuery, NoBody]) -> SubscriptionDetail:
-    return _detail(known_subscription(call))
+    return _detail(subscription_of(call, AclOperation.DESCRIBE))
 
 
 async def delete_subscription(call: Call[NoQuery, NoBody]) -> None:
-    name = known_subscription(call).config.name
-    await call.service.in_time(call.broker.subscriptions.delete(name))
+    await call.service.in_time(call.access.delete_subscription(_name_of(call)))
 
 
 async def seek(call: Call[NoQuery, SeekBody]) -> Sought:
-    subscription = known_subscription(call)
-    start = _read_start(call.body.to, now_ms=call.broker.clock.now_ms())
+    subscription = subscription_of(call, AclOperation.ALTER)
+    start = _read_start(call.body.to, now_ms=call.service.clock.now_ms())
     plan = await call.service.in_time(subscription.plan_seek(start, call.body.partition))
     if not call.body.dry_run:
         await call.service.in_time(subscription.apply_seek(plan))
@@ -223,8 +221,8 @@ async def seek(call: Call[NoQuery, SeekBody]) -> Sought:
 
 
 async def list_dead_letters(call: Call[LettersQuery, NoBody]) -> DeadLetterList:
-    subscription = known_subscription(call)
-    letters = call.broker.subscriptions.dead_letters(subscription.config.name, call.query.limit)
+    subscription = subscription_of(call, AclOperation.READ)
+    letters = call.access.dead_letters(subscription.config.name, call.query.limit)
     return DeadLetterList(
         dead_letters=msgspec.convert(await call.service.in_time(letters), list[DeadLetter]),
         dead=subscription.dead,
@@ -232,16 +230,23 @@ async def list_dead_letters(call: Call[LettersQuery, NoBody]) -> DeadLetterList:
 
 
 async def redrive(call: Call[NoQuery, RedriveBody]) -> Redriven:
-    subscription = known_subscription(call)
+    subscription = subscription_of(call, AclOperation.ALTER)
     return Redriven(redriven=await call.service.in_time(subscription.redrive(call.body.count)))
+
+
+# ---- for other handlers too
+
+
+def subscription_of(call: Call[Any, Any], operation: AclOperation) -> Subscription:
+    """The subscription of the path, to do this to it; SUBSCRIPTION_NOT_FOUND if there is none."""
+    return call.access.subscription(_name_of(call), operation)
 
 
 # ---- inside
 
 
-def known_subscription(call: Call[Any, Any]) -> Subscription:
-    """The subscription of the path; SUBSCRIPTION_NOT_FOUND if there is none."""
-    return call.broker.subscriptions.known(call.params["subscription"][:_SHOWN_MAX])
+def _name_of(call: Call[Any, Any]) -> str:
+    return call.params["subscription"][:_SHOWN_MAX]
 
 
 def _detail(subscription: Subscription) -> SubscriptionDetail:

@@ -12,17 +12,19 @@ from uuid import UUID
 
 import msgspec
 
-from tailrace.broker import Broker, NewTopic, Partition, Topic
 from tailrace.broker.configs import (
     ConfigChange,
     ConfigOperation,
     describe_topic,
     plan_topic_configs,
 )
-from tailrace.broker.topic import DEFAULT, unknown_topic
+from tailrace.broker.gate import Access
+from tailrace.broker.partition import Partition
+from tailrace.broker.topic import DEFAULT, NewTopic, Topic, unknown_topic
 from tailrace.http.error import Code, HttpError
 from tailrace.http.operation import Call, NoBody, NoQuery, Operation
-from tailrace.model import BrokerError
+from tailrace.model import BrokerError, ErrorCode
+from tailrace.model.operation import Operation as AclOperation
 
 _ConfigText = str | int | float | bool
 _NewName = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": "^[A-Za-z0-9._-]{1,249}$"})]
@@ -112,56 +114,54 @@ class ListQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def list_topics(call: Call[ListQuery, NoBody]) -> TopicList:
-    shown = [each for each in call.broker.topics if call.query.internal or not each.internal]
-    return TopicList(topics=[view(each) for each in shown])
+    found = call.access.topics(AclOperation.DESCRIBE)
+    return TopicList(topics=[view(each) for each in found if call.query.internal or not each.internal])
 
 
 async def create_topic(call: Call[NoQuery, TopicBody]) -> TopicView:
     wanted = call.body
     _check_least(wanted.partitions, "partitions", Code.INVALID_PARTITIONS)
     _check_least(wanted.replication_factor, "replication_factor", Code.INVALID_REPLICATION_FACTOR)
-    factor, warnings = possible_factor(wanted.replication_factor, nodes=len(call.broker.nodes))
+    factor, warnings = possible_factor(wanted.replication_factor, nodes=len(call.access.nodes))
     new = NewTopic(
         name=wanted.name,
         partitions=DEFAULT if wanted.partitions is None else wanted.partitions,
         replication_factor=factor,
         configs={name: config_text(value) for name, value in wanted.configs.items()},
     )
-    topic = await call.service.in_time(call.broker.topics.create(new))
+    topic = await call.service.in_time(call.access.create_topic(new))
     return view(topic, warnings)
 
 
 async def get_topic(call: Call[NoQuery, NoBody]) -> TopicDetail:
-    topic = known_topic(call.broker, call.params["topic"])
-    return _detail(topic)
+    return _detail(topic_of(call.access, call.params["topic"], AclOperation.DESCRIBE))
 
 
 async def change_topic(call: Call[NoQuery, TopicChange]) -> TopicDetail:
-    name, change = call.params["topic"], call.body
-    topics = call.broker.topics
-    topic = known_topic(call.broker, name)
+    name, change, access = call.params["topic"], call.body, call.access
+    topic = topic_of(access, name, AclOperation.DESCRIBE)
     changes = [_config_change(each, value) for each, value in change.configs.items()]
 
     def plan(current: Mapping[str, str]) -> dict[str, str]:
-        return plan_topic_configs(current, changes, defaults=call.broker.config.values)
+        return plan_topic_configs(current, changes, defaults=access.topic_defaults)
 
     grows = change.partitions is not None and change.partitions != len(topic.partitions)
     if changes:  # both are checked before either is done
-        await topics.alter_configs(name, plan, validate_only=True)
+        await access.alter_topic(name, plan, validate_only=True)
     if grows and change.partitions is not None:
-        await call.service.in_time(topics.add_partitions(name, change.partitions))
+        await call.service.in_time(access.add_partitions(name, change.partitions))
     if changes:
-        await call.service.in_time(topics.alter_configs(name, plan))
-    return _detail(known_topic(call.broker, name))
+        await call.service.in_time(access.alter_topic(name, plan))
+    return _detail(topic_of(access, name, AclOperation.DESCRIBE))
 
 
 async def delete_topic(call: Call[NoQuery, NoBody]) -> None:
-    await call.service.in_time(call.broker.delete_topic(call.params["topic"]))
+    await call.service.in_time(call.access.delete_topic(call.params["topic"]))
 
 
 async def list_configs(call: Call[NoQuery, NoBody]) -> ConfigList:
-    topic = known_topic(call.broker, call.params["topic"])
-    defaults = call.broker.config.values
+    topic = topic_of(call.access, call.params["topic"], AclOperation.DESCRIBE_CONFIGS)
+    defaults = call.access.topic_defaults
     usual = {each.name: each.value for each in describe_topic({}, defaults)}
     return ConfigList(
         configs=[
@@ -182,12 +182,14 @@ async def list_configs(call: Call[NoQuery, NoBody]) -> ConfigList:
 # ---- for other handlers too
 
 
-def known_topic(broker: Broker, name: str) -> Topic:
-    """The topic; TOPIC_NOT_FOUND if there is none."""
-    topic = broker.topics.get(name)
-    if topic is None:
-        raise unknown_topic(name)
-    return topic
+def topic_of(access: Access, name: str, operation: AclOperation) -> Topic:
+    """The topic, to do this to it; TOPIC_NOT_FOUND also for a name that no topic can have."""
+    try:
+        return access.topic(name, operation)
+    except BrokerError as error:
+        if error.code is not ErrorCode.INVALID_TOPIC_EXCEPTION:
+            raise
+        raise unknown_topic(name) from error
 
 
 def view(topic: Topic, warnings: list[str] | None = None) -> TopicView:

@@ -10,18 +10,24 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from tests.unit.http.rig import metrics_of
 from websockets.asyncio.client import ClientConnection, connect
 
 from tailrace.broker import NewTopic
 from tailrace.broker.publishing import NewMessage, topic_mark
 from tailrace.http import HttpApp, HttpConfig, HttpListener, HttpService, NodeFacts
 from tailrace.http.live import OPERATIONS, Tails, routes
+from tailrace.http.live.entry import Filter
+from tailrace.http.live.tail import Tail
+from tailrace.model.operation import Operation
+from tailrace.model.session import Principal, Session
 from tailrace.native import NativeConfig, NativeListener
-from tailrace.native.websocket import WebSocketShell
+from tailrace.native.websocket import MessageSocket, WebSocketShell
 from tailrace.server.config import ServerConfig
 from tailrace.server.node import Node
 
 TOPIC = "orders"
+ALICE = Session(principal=Principal("User", "alice"), host="192.0.2.7", listener="http")
 DEADLINE_S = 60.0
 
 
@@ -126,10 +132,11 @@ class EventReader:
 class Rig:
     """A node in memory and its listener."""
 
-    def __init__(self, node: Node, listener: HttpListener) -> None:
+    def __init__(self, node: Node, listener: HttpListener, native_sessions: list[Session]) -> None:
         self.node = node
         self.broker = node.broker
         self.listener = listener
+        self.native_sessions = native_sessions  # of the native clients that came by WebSocket
         self.opened: list[EventReader] = []
 
     @property
@@ -139,6 +146,19 @@ class Rig:
     @property
     def tails(self) -> Tails:
         return self.service.tails
+
+    def watch(
+        self,
+        topic: str = TOPIC,
+        *,
+        filter: Filter | None = None,
+        positions: dict[int, int] | None = None,
+        session: Session = ALICE,
+    ) -> Tail:
+        """A tail without a client."""
+        access = self.broker.gate.access(session)
+        found = access.topic(topic, Operation.READ)
+        return self.tails.open(access, found, filter=filter or Filter(), positions=positions)
 
     async def create(self, partitions: int = 1, name: str = TOPIC, **configs: str) -> None:
         await self.broker.topics.create(NewTopic(name=name, partitions=partitions, configs=configs))
@@ -196,17 +216,23 @@ async def served(config: HttpConfig | None, native: NativeConfig | None) -> Asyn
     native_listener = NativeListener(node.broker.gate, port=0, config=native)
     await native_listener.start()
     native_service = native_listener.service
+    sessions: list[Session] = []
+
+    def open_shell(socket: MessageSocket, session: Session) -> WebSocketShell:
+        sessions.append(session)
+        return native_listener.shell(socket, session)
+
     facts = NodeFacts(
         version="0",
         engine="memory",
         fsync="os",
         data_dir="",
-        native_shell=lambda socket, session: WebSocketShell(native_service, socket, session),
+        native_shell=open_shell,
     )
-    service = HttpService(node.broker, config or HttpConfig(), facts)
+    service = HttpService(node.broker.gate, config or HttpConfig(), facts, metrics_of(node))
     listener = HttpListener(HttpApp(service, OPERATIONS, routes(service)), port=0)
     await listener.start()
-    rig = Rig(node, listener)
+    rig = Rig(node, listener, sessions)
     try:
         yield rig
     finally:

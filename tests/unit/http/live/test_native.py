@@ -15,6 +15,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tailrace.http import HttpConfig
+from tailrace.model.session import Session
 from tailrace.native import NativeConfig
 from tailrace.wire.native import FrameReader, MessageType, write_frame
 
@@ -48,6 +49,15 @@ def test_the_documented_conversation_is_what_happens() -> None:
                 if name in answer:
                     answer[name] = "any"
         assert answers == expected
+
+    play(scenario)
+
+
+def test_a_native_client_has_the_session_of_its_request() -> None:
+    async def scenario(rig: Rig) -> None:
+        async with rig.socket(PATH):
+            await rig.wait_until(lambda: bool(rig.native_sessions))
+        assert rig.native_sessions == [Session(host="127.0.0.1", listener="http")]
 
     play(scenario)
 

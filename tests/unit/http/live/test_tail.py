@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from dataclasses import replace
 
 import pytest
-from tests.unit.http.live.rig import DEADLINE_S, TOPIC, Rig, play
+from tests.unit.http.live.rig import ALICE, DEADLINE_S, TOPIC, Rig, play
+from websockets.exceptions import InvalidStatus
 
+from tailrace.broker.gate import Gate
 from tailrace.http import HttpConfig
 from tailrace.http.live.entry import Filter
 from tailrace.http.live.tail import Portion, Tail, TailEnded, TailFailed
+from tailrace.model.operation import Operation, Resource, ResourceKind
+from tailrace.model.session import Principal, Session
 
 SMALL = HttpConfig(ring_records_max=5)
 
 
 def watch(rig: Rig, *, positions: dict[int, int] | None = None, partition: int | None = None) -> Tail:
-    topic = rig.broker.topics.get(TOPIC)
-    assert topic is not None
-    return rig.tails.open(topic, filter=Filter(partition=partition), positions=positions)
+    return rig.watch(filter=Filter(partition=partition), positions=positions)
 
 
 async def collect(tail: Tail, total: int) -> tuple[list[int], int]:
@@ -227,14 +231,13 @@ def test_the_rings_of_many_topics_share_what_a_few_may_take() -> None:
         names = [f"t{number}" for number in range(32)]
         for name in names:
             await rig.create(name=name)
-        topics = [topic for topic in rig.broker.topics if topic.name in names]
-        first = rig.tails.open(topics[0], filter=Filter(), positions=None)
+        first = rig.watch(names[0])
         for _ in range(100):
-            rig.publish(b"x" * 1000, topic=topics[0].name)
+            rig.publish(b"x" * 1000, topic=names[0])
         await drained(rig, 100)
         (ring,) = rig.tails.rings
         assert 40_000 < ring.bytes <= 50_000
-        others = [rig.tails.open(topic, filter=Filter(), positions=None) for topic in topics[1:]]
+        others = [rig.watch(name) for name in names[1:]]
         assert ring.bytes <= 25_000
         for tail in others:
             tail.close()
@@ -298,5 +301,45 @@ def test_stopping_ends_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
             await resting  # which takes longer than this test may if nothing ended it
             with pytest.raises(TailEnded, match="enough"):
                 await tail.wait_portion(10)
+
+    play(scenario)
+
+
+# ---- whose tail it is
+
+
+def test_a_tail_belongs_to_the_session_that_opened_it() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create()
+        bob = replace(ALICE, principal=Principal("User", "bob"))
+        with rig.watch() as first, rig.watch(session=bob) as second:
+            assert (first.access.session, second.access.session) == (ALICE, bob)
+            assert len(rig.tails.rings) == 1  # which is nobody's
+            rig.publish(b"x")
+            assert await collect(first, 1) == await collect(second, 1) == ([0], 0)
+
+    play(scenario)
+
+
+def test_a_tail_needs_the_right_to_read() -> None:
+    asked: list[tuple[Session, Operation, Resource]] = []
+
+    def refuse(session: Session, operation: Operation, resource: Resource) -> bool:
+        asked.append((session, operation, resource))
+        return False
+
+    async def scenario(rig: Rig) -> None:
+        await rig.create()
+        rig.service.gate = Gate(rig.broker, authorize=refuse)
+        tail = await rig.ask(f"/api/v1/topics/{TOPIC}/tail")
+        assert tail.status == 403
+        assert json.loads(await tail.body())["error"]["code"] == "AUTHORIZATION_FAILED"
+        with pytest.raises(InvalidStatus) as refused:
+            async with rig.socket(f"/api/v1/topics/{TOPIC}/tail"):
+                pass
+        assert refused.value.response.status_code == 403
+        anonymous = Session(host="127.0.0.1", listener="http")
+        assert asked == [(anonymous, Operation.READ, Resource(ResourceKind.TOPIC, TOPIC))] * 2
+        assert not rig.tails.rings
 
     play(scenario)

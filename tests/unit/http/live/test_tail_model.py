@@ -158,7 +158,7 @@ class World:
         last_id = self.random.choice([None, *ids])
         query = TailQuery(partition=filter.partition, offset=offset)
         positions = await plan_start(self.topic, query, last_event_id=last_id, now_ms=0, records_max=100)
-        tail = self.rig.tails.open(self.topic, filter=filter, positions=positions)
+        tail = self.rig.watch(self.topic.name, filter=filter, positions=positions)
         self.watches.append(Watch(tail, filter, dict(self.ends if positions is None else positions)))
 
     async def pause(self) -> None:

@@ -1,8 +1,7 @@
-"""Looks at the node for `broker.health`: the present figures of broker, listeners, sampler and machine.
+"""The present figures of broker, listeners, sampler and machine, which `broker.health` judges.
 
-What is measured over time (rates, growth, the loop) comes from the service's sampler; what it has not sampled
-yet is left out, and not judged. What the operating system is asked may wait for a disk, so it is asked in a
-thread.
+What is measured over time (rates, growth, the loop) comes from the sampler. A figure that it has not sampled
+yet is left out and not judged. A question to the operating system may wait for a disk, so a thread asks it.
 """
 
 from __future__ import annotations
@@ -10,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tailrace.broker import Broker
+from tailrace.broker import BrokerConfig, Topic
 from tailrace.broker.configs import BROKER_CONFIGS
 from tailrace.broker.health import Figures
-from tailrace.http.service import HttpService
+from tailrace.metrics.free_space import FreeSpace
 from tailrace.metrics.observed import Observed
 from tailrace.metrics.process import memory_bytes
+from tailrace.metrics.sampler import Sampler
 from tailrace.model import StorageError
 
 _BREATH_PARTITIONS = 1_000  # that are looked at before the loop may do something else
@@ -56,20 +56,20 @@ class Trend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionCounts:
-    """The partitions of the whole node, by what is wrong with them."""
+    """How many topics and partitions there are, and how many partitions are not as they should be."""
 
-    topics: int  # people's own
-    partitions: int  # of those
-    under_replicated: int  # of all
+    topics: int  # without internal topics
+    partitions: int  # of those topics
+    under_replicated: int  # of all topics, internal ones included
     offline: int
 
 
-async def collect_figures(service: HttpService) -> Figures:
+async def collect_figures(observed: Observed, sampler: Sampler) -> Figures:
     """How the node is now."""
-    broker, sampler = service.broker, service.sampler
-    machine = await asyncio.to_thread(read_machine, service.observed)
-    counts = await count_partitions(broker)
-    failure, sample = broker.failure, sampler.newest
+    broker = observed.broker
+    machine = await asyncio.to_thread(read_machine, observed.free_space)
+    counts = await count_partitions(broker.topics)
+    failure, sample = broker.cluster.failure, sampler.newest
     rates = None if sample is None else sample.rates
     series = sampler.node_series()
     growth = trend_of(series["disk_bytes"], interval_ms=sampler.interval_ms, span_ms=_GROWTH_SPAN_MS)
@@ -81,7 +81,7 @@ async def collect_figures(service: HttpService) -> Figures:
         partitions_offline=counts.offline,
         partitions_under_replicated=counts.under_replicated,
         disk_free_bytes=machine.disk_free_bytes,
-        disk_free_bytes_min=_setting(broker, "disk.free.min"),
+        disk_free_bytes_min=_setting(broker.config, "disk.free.min"),
         disk_growth_bytes_per_s=None if growth is None else growth.per_s,
         flush_p99_ms=None if rates is None else rates.flush_p99_ms,
         loop_lag_ms=None if sample is None else sample.loop_lag_ms,
@@ -90,8 +90,8 @@ async def collect_figures(service: HttpService) -> Figures:
         memory_bytes_max=machine.memory_bytes_max,
         descriptors=machine.descriptors,
         descriptors_max=machine.descriptors_max,
-        connections={name: counters.connections for name, counters in service.observed.listeners.items()},
-        connections_max=_connections_max(broker, machine.descriptors_max),
+        connections={name: counters.connections for name, counters in observed.listeners.items()},
+        connections_max=_connections_max(broker.config, machine.descriptors_max),
         lag=None if sample is None else sample.lag,
         lag_before=None if lag is None else int(lag.before),
         lag_span_s=0.0 if lag is None else lag.span_s,
@@ -110,12 +110,12 @@ def trend_of(column: Sequence[float | None], *, interval_ms: int, span_ms: int) 
     return Trend(before=before, now=now, span_s=(last - first) * interval_ms / 1000)
 
 
-async def count_partitions(broker: Broker) -> PartitionCounts:
-    """How many there are, and how many of them are not as they should be."""
-    topics = partitions = under_replicated = offline = seen = 0
-    for topic in broker.topics:
+async def count_partitions(topics: Iterable[Topic]) -> PartitionCounts:
+    """Count the partitions of these topics, and those that are not as they should be."""
+    users = partitions = under_replicated = offline = seen = 0
+    for topic in topics:
         if not topic.internal:
-            topics += 1
+            users += 1
             partitions += len(topic.partitions)
         for each in topic.partitions:
             record = each.record
@@ -126,29 +126,29 @@ async def count_partitions(broker: Broker) -> PartitionCounts:
             seen = 0
             await asyncio.sleep(0)
     return PartitionCounts(
-        topics=topics, partitions=partitions, under_replicated=under_replicated, offline=offline
+        topics=users, partitions=partitions, under_replicated=under_replicated, offline=offline
     )
 
 
-def _connections_max(broker: Broker, descriptors_max: int | None) -> int:
-    most = _setting(broker, "max.connections")
+def _connections_max(config: BrokerConfig, descriptors_max: int | None) -> int:
+    most = _setting(config, "max.connections")
     if descriptors_max is None:
         return most
     return min(most, max(descriptors_max // 2 - _SPARE_DESCRIPTORS, 16))
 
 
-def _setting(broker: Broker, name: str) -> int:
-    return int(broker.config.values.get(name, BROKER_CONFIGS[name].default))
+def _setting(config: BrokerConfig, name: str) -> int:
+    return int(config.values.get(name, BROKER_CONFIGS[name].default))
 
 
 # ---- the machine
 
 
-def read_machine(observed: Observed) -> Machine:
+def read_machine(free_space: FreeSpace) -> Machine:
     """Ask the operating system; blocks."""
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return Machine(
-        disk_free_bytes=observed.free_space.read_bytes(),
+        disk_free_bytes=free_space.read_bytes(),
         memory_bytes=memory_bytes(),
         memory_bytes_max=_memory_bytes_max(),
         descriptors=_or_none(lambda: len(os.listdir("/dev/fd"))),
