@@ -26,8 +26,11 @@ from typing import Any, Protocol, TypeVar
 import httpx
 import pytest
 
+from tailrace.broker import Broker, Partition
 from tailrace.http import HttpConfig, HttpListener
 from tailrace.http.error import Code
+from tailrace.model import TopicPartition
+from tailrace.model.session import INTERNAL
 from tailrace.server.config import ServerConfig
 from tailrace.server.node import Node
 
@@ -125,6 +128,11 @@ async def wait_until(condition: Callable[[], bool]) -> None:
     """Let the loop turn until something is so; the test's deadline ends a hopeless wait."""
     while not condition():  # noqa: ASYNC110 - there is no event for whatever a test may ask
         await asyncio.sleep(0.001)
+
+
+def partition_of(broker: Broker, topic: str, index: int) -> Partition:
+    """A partition of a topic that exists."""
+    return broker.gate.access(INTERNAL).readable(TopicPartition(topic, index))
 
 
 def check_error(answer: httpx.Response, code: Code, *words: str, status: int | None = None) -> dict[str, Any]:

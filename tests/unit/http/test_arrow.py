@@ -14,7 +14,7 @@ from tailrace.records import build_batch, read_batch
 from tailrace.server.node import Node
 from tailrace.spark.codec import KAFKA_SCHEMA
 
-from .conftest import Run, check_error
+from .conftest import Run, check_error, partition_of
 from .test_produce import RECORDS, create
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -32,9 +32,9 @@ def append(
 ) -> None:
     rows = [(T0 + at, key, value, [("h", b"\xff"), ("n", None)]) for at, key, value in records]
     made = build_batch(rows, log_append_time_ms=fields.get("append_time"))
-    log = node.broker.leader("t", partition).log
+    log = partition_of(node.broker, "t", partition).log
     assert log is not None
-    log.append(read_batch(made), leader_epoch=node.broker.leader("t", partition).leader_epoch)
+    log.append(read_batch(made), leader_epoch=partition_of(node.broker, "t", partition).leader_epoch)
 
 
 def test_the_columns_are_those_of_sparks_kafka_source(

@@ -61,7 +61,7 @@ def by_check(found: dict[str, Any]) -> dict[str, dict[str, str]]:
 def test_a_node_alone_is_a_cluster(run: Run, node: Node, client: httpx.AsyncClient) -> None:
     async def scenario() -> None:
         found = await ask(client, CLUSTER)
-        assert found["cluster_id"] == node.broker.cluster_id
+        assert found["cluster_id"] == node.broker.cluster.cluster_id
         assert (found["controller_id"], found["version"]) == (1, tailrace.__version__)
         assert (found["engine"], found["fsync"], found["data_dir"]) == ("memory", "commit", "")
         (shown,) = found["nodes"]

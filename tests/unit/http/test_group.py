@@ -12,7 +12,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from tests.unit.http.conftest import DEADLINE_S, Run, check_error, wait_until
+from tests.unit.http.conftest import DEADLINE_S, Run, check_error, partition_of, wait_until
 
 from tailrace.broker import NewTopic
 from tailrace.broker.groups import CommitRequest, JoinRequest, OffsetToCommit, SyncRequest
@@ -31,7 +31,7 @@ async def fill(node: Node, topic: str = "t", *, partitions: int = 2, count: int 
     for index in range(partitions):
         times = [OLD_MS if each < count / 2 else NEW_MS for each in range(count)]
         records = [(time_ms, None, b"%d" % each, ()) for each, time_ms in enumerate(times)]
-        partition = node.broker.leader(topic, index)
+        partition = partition_of(node.broker, topic, index)
         appended = partition.append(read_batch(build_batch(records)))
         await partition.wait_acknowledged(appended.end_offset)
 
@@ -180,7 +180,7 @@ def test_what_retention_took_is_no_lag(run: Run, node: Node, client: httpx.Async
     async def scenario() -> None:
         await fill(node)
         await commit(node, "g", {("t", 0): 2})
-        await node.broker.leader("t", 0).delete_records(6)
+        await partition_of(node.broker, "t", 0).delete_records(6)
         (row,) = (await client.get(f"{GROUPS}/g/offsets")).json()["offsets"]
         assert (row["committed"], row["start_offset"], row["end_offset"], row["lag"]) == (2, 6, 10, 4)
 
@@ -411,7 +411,7 @@ def test_an_offset_that_was_deleted_is_moved_to_the_start(
     async def scenario() -> None:
         await fill(node)
         await commit(node, "g", {("t", 0): 4})
-        await node.broker.leader("t", 0).delete_records(6)
+        await partition_of(node.broker, "t", 0).delete_records(6)
         assert await moves(client, to={"offset": 2}) == [(4, 6, True)]
         assert await committed(client, "g") == {("t", 0): 6}
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import msgspec
 import pytest
-from tests.unit.http.conftest import Run, check_error, wait_until
+from tests.unit.http.conftest import Run, check_error, partition_of, wait_until
 
 from tailrace.broker import Partition
 from tailrace.broker.publishing import NewMessage
@@ -74,7 +74,7 @@ def has_records(node: Node) -> bool:
 
 async def stops(node: Node) -> dict[bytes, StopRequest]:
     """The requests to stop that the topic holds."""
-    partition = node.broker.leader(TOPIC, 0)
+    partition = partition_of(node.broker, TOPIC, 0)
     data = await (await partition.read(partition.start_offset, bytes_max=1 << 20)).load()
     records = [record for batch in iter_batches(data) for record in batch.records()]
     found = {record.key: read_stop(record.value or b"") for record in records if record.key}
@@ -202,7 +202,7 @@ def test_who_asks_again_has_only_what_is_new_read(
         await tell(node, made("b"))
         assert [each for each, _, _ in await listed(client)] == ["b", "a"]
         assert offsets == [0, 1]
-        node.broker.publisher.publish(node.broker.leader(TOPIC, 0), [NewMessage(run_key("a"), None)])
+        node.broker.publisher.publish(partition_of(node.broker, TOPIC, 0), [NewMessage(run_key("a"), None)])
         assert [each for each, _, _ in await listed(client)] == ["b"]
 
     run(scenario())
@@ -244,7 +244,7 @@ def test_runs_whose_records_were_deleted_are_forgotten(
     async def scenario() -> None:
         await tell(node, made("a"), made("b"))
         assert len(await listed(client)) == 2
-        await node.broker.leader(TOPIC, 0).delete_records(1)
+        await partition_of(node.broker, TOPIC, 0).delete_records(1)
         assert [each for each, _, _ in await listed(client)] == ["b"]
 
     run(scenario())

@@ -16,7 +16,7 @@ from tailrace.records import Record, iter_batches
 from tailrace.server.node import Node
 from tailrace.wire.kafka.partitioner import partition_of_key
 
-from .conftest import Run, Serve, check_error
+from .conftest import Run, Serve, check_error, partition_of
 
 RECORDS = "/api/v1/topics/t/records"
 BYTES = {"content-type": "application/octet-stream"}
@@ -28,7 +28,7 @@ async def create(node: Node, partitions: int = 1, **configs: str) -> None:
 
 
 async def stored(node: Node, partition: int = 0, topic: str = "t") -> list[Record]:
-    found = node.broker.leader(topic, partition)
+    found = partition_of(node.broker, topic, partition)
     records: list[Record] = []
     offset = found.start_offset
     while offset < found.high_watermark:
@@ -134,7 +134,7 @@ def test_what_was_answered_is_on_the_disk(run: Run, tmp_path: Path) -> None:
             async with httpx.AsyncClient(base_url=f"http://{node.http_address}", trust_env=False) as client:
                 answer = await post(client, {"value": "v", "partition": 0})
                 assert answer.json() == {"offsets": [{"partition": 0, "offset": expected}]}
-                partition = node.broker.leader("t", 0)
+                partition = partition_of(node.broker, "t", 0)
                 assert partition.high_watermark == expected + 1
         finally:
             await node.close()

@@ -14,7 +14,7 @@ from tailrace.http.error import Code
 from tailrace.http.rest.produce import cut_lines
 from tailrace.server.node import Node
 
-from .conftest import Run, Serve, Wire, both_loops, check_error, wait_until
+from .conftest import Run, Serve, Wire, both_loops, check_error, partition_of, wait_until
 from .test_produce import RECORDS, create, stored
 
 LINES = {"content-type": "application/x-ndjson"}
@@ -83,7 +83,7 @@ def test_a_body_as_a_whole_is_stored_as_one_batch(run: Run, node: Node, client: 
         (told,) = [json.loads(each) for each in answer.text.splitlines()]
         assert told["lines"] == 100
         counts = {each["partition"]: each["count"] for each in told["offsets"]}
-        assert counts == {index: node.broker.leader("t", index).high_watermark for index in range(3)}
+        assert counts == {index: partition_of(node.broker, "t", index).high_watermark for index in range(3)}
         assert node.broker.counters.batches_in == 3
 
     run(scenario())
@@ -243,7 +243,7 @@ def test_nothing_is_read_ahead_of_what_is_stored(
                 except TimeoutError:
                     break
             assert sent < 64 << 20
-            assert node.broker.leader("t", 0).high_watermark < 2_000
+            assert partition_of(node.broker, "t", 0).high_watermark < 2_000
             written.set()
             assert await head(wire) == 200
 

@@ -21,7 +21,7 @@ from tailrace.http.error import Code
 from tailrace.http.rest.pulling import Puller, find_puller, join_pulls
 from tailrace.server.node import Node
 
-from .conftest import Run, Serve, Wire, both_loops, check_error, wait_until
+from .conftest import Run, Serve, Wire, both_loops, check_error, partition_of, wait_until
 
 TOPIC = "jobs"
 ALL = "/api/v1/subscriptions"
@@ -39,7 +39,7 @@ async def prepare(
 
 
 def publish(node: Node, *values: bytes | None, partition: int = 0, key: bytes | None = None) -> None:
-    place = node.broker.leader(TOPIC, partition)
+    place = partition_of(node.broker, TOPIC, partition)
     node.broker.publisher.publish(place, [NewMessage(key, value, []) for value in values])
 
 
@@ -111,7 +111,7 @@ def test_a_pull_brings_no_more_than_was_asked_for(run: Run, node: Node, client: 
 def test_a_message_shows_the_record_and_its_delivery(run: Run, node: Node, client: httpx.AsyncClient) -> None:
     async def scenario() -> None:
         await prepare(node, client, partitions=2)
-        place = node.broker.leader(TOPIC, 1)
+        place = partition_of(node.broker, TOPIC, 1)
         headers = [("kind", b"a"), ("raw", b"\xff")]
         node.broker.publisher.publish(place, [NewMessage(b"\xfe", "grün".encode(), headers)])
         node.broker.publisher.publish(place, [NewMessage(None, None, [])])

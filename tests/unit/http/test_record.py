@@ -19,7 +19,7 @@ from tailrace.records import Compression, NewRecord, build_batch, crc32c, read_b
 from tailrace.server.node import Node
 from tailrace.storage.api import Slice, TimestampedOffset
 
-from .conftest import Run, Serve, Wire, check_error, wait_until
+from .conftest import Run, Serve, Wire, check_error, partition_of, wait_until
 from .test_produce import RECORDS, create, post
 
 T0 = 4_000_000_000_000  # far ahead, so that nothing is too old to be kept
@@ -30,14 +30,14 @@ def put(node: Node, values: Sequence[Any], *, partition: int = 0, at: int = 0, *
     records: list[NewRecord] = [
         (T0 + at + n, b"k%d" % (n % 2), str(value).encode(), ()) for n, value in enumerate(values)
     ]
-    node.broker.leader("t", partition).append(read_batch(build_batch(records, **fields)))
+    partition_of(node.broker, "t", partition).append(read_batch(build_batch(records, **fields)))
 
 
 def put_garbage(node: Node) -> None:
     data = build_batch([(T0, b"k", b"value", ())])
     data[61:] = b"\xff" * len(data[61:])
     data[17:21] = crc32c(memoryview(data)[21:]).to_bytes(4, "big")
-    node.broker.leader("t", 0).append(read_batch(data))
+    partition_of(node.broker, "t", 0).append(read_batch(data))
 
 
 async def get(client: httpx.AsyncClient, **query: Any) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def test_a_record_is_shown_as_it_was_stored(run: Run, node: Node, client: httpx.
         headers = [("h", b"1"), ("n", None), ("b", b"\xff")]
         for key, value in ((b"k", b"v"), (None, None), (b"\xff", b"\xfe")):
             batch = build_batch([(T0, key, value, headers)], compression=Compression.ZSTD)
-            node.broker.leader("t", 0).append(read_batch(batch))
+            partition_of(node.broker, "t", 0).append(read_batch(batch))
         page = await get(client)
         assert page == {
             "records": page["records"],
@@ -273,7 +273,7 @@ def test_a_search_that_ends_at_a_bound_of_bytes_does_not_wait(run: Run, serve: S
 
 
 def waiting(node: Node, partition: int = 0) -> int:
-    return len(node.broker.leader("t", partition).waiters)
+    return len(partition_of(node.broker, "t", partition).waiters)
 
 
 def test_a_read_waits_for_the_first_record(run: Run, node: Node, client: httpx.AsyncClient) -> None:
@@ -452,7 +452,7 @@ def test_what_is_not_there_is_told(run: Run, node: Node, client: httpx.AsyncClie
         check_error(await client.get(RECORDS), Code.TOPIC_NOT_FOUND)
         await create(node)
         put(node, range(5))
-        await node.broker.leader("t", 0).delete_records(2)
+        await partition_of(node.broker, "t", 0).delete_records(2)
         for offset in (0, 1, 6, 9_999_999_999_999_999_999):
             answer = await client.get(RECORDS, params={"partition": 0, "offset": offset})
             details = check_error(answer, Code.OFFSET_OUT_OF_RANGE, str(offset))
@@ -508,7 +508,7 @@ def test_records_below_an_offset_are_deleted(run: Run, node: Node, client: httpx
         assert values(await get(client)) == ["3", "4"]
         answer = await client.delete(RECORDS, params={"partition": 1, "before": "latest"})
         assert answer.json() == {"partition": 1, "start_offset": 5}
-        assert node.broker.leader("t", 1).start_offset == Offset(5)
+        assert partition_of(node.broker, "t", 1).start_offset == Offset(5)
 
     run(scenario())
 
@@ -530,7 +530,7 @@ def test_a_wrong_deletion_is_refused(run: Run, node: Node, client: httpx.AsyncCl
         await create(node)
         put(node, range(5))
         check_error(await client.delete(f"{RECORDS}?{query}"), Code.INVALID_REQUEST)
-        assert node.broker.leader("t", 0).start_offset == 0
+        assert partition_of(node.broker, "t", 0).start_offset == 0
 
     run(scenario())
 

@@ -16,7 +16,7 @@ from tailrace.model import BrokerError, ErrorCode
 from tailrace.server.node import Node
 from tailrace.storage import Waiter
 
-from .conftest import Run, check_error, wait_until
+from .conftest import Run, check_error, partition_of, wait_until
 
 TOPIC = "jobs"
 ALL = "/api/v1/subscriptions"
@@ -62,7 +62,7 @@ def deliveries(messages: list[dict[str, Any]]) -> list[tuple[str, int]]:
 
 
 def publish(node: Node, *values: bytes, partition: int = 0) -> None:
-    place = node.broker.leader(TOPIC, partition)
+    place = partition_of(node.broker, TOPIC, partition)
     node.broker.publisher.publish(place, [NewMessage(None, value, []) for value in values])
 
 

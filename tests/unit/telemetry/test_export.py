@@ -360,7 +360,7 @@ def test_both_come_by_themselves_while_the_node_runs(collector: Collector) -> No
 
 def test_a_node_says_who_it_is(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
     async def use(node: Node, client: httpx.AsyncClient) -> None:
-        instances.append(f"{node.broker.cluster_id}-{node.broker.node_id}")
+        instances.append(f"{node.broker.cluster.cluster_id}-{node.broker.cluster.node_id}")
 
     instances: list[str] = []
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test,service.name=mine")

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from tests.unit.http.conftest import partition_of
 from tests.unit.http.rig import metrics_of
 from websockets.asyncio.client import ClientConnection, connect
 
@@ -165,12 +166,12 @@ class Rig:
 
     def event_id(self, shown: str, topic: str = TOPIC) -> str:
         """The id of an event of a topic, as it is now."""
-        return f"{topic_mark(self.broker.leader(topic, 0).id.topic_id)}/{shown}"
+        return f"{topic_mark(partition_of(self.broker, topic, 0).id.topic_id)}/{shown}"
 
     def publish(self, *values: bytes | NewMessage, partition: int = 0, topic: str = TOPIC) -> None:
         """Store one batch."""
         messages = [each if isinstance(each, NewMessage) else NewMessage(None, each) for each in values]
-        self.broker.publisher.publish(self.broker.leader(topic, partition), messages)
+        self.broker.publisher.publish(partition_of(self.broker, topic, partition), messages)
 
     async def tail(
         self, query: str = "", *, topic: str = TOPIC, receive_bytes: int = 0, **headers: str

@@ -8,6 +8,7 @@ import logging
 import socket
 
 import pytest
+from tests.unit.http.conftest import partition_of
 from tests.unit.http.live.rig import DEADLINE_S, TOPIC, Event, EventReader, Rig, play
 
 from tailrace.broker.publishing import NewMessage
@@ -193,7 +194,7 @@ def test_records_that_were_deleted_are_counted() -> None:
         await rig.create()
         rig.publish(*[b"x"] * 10)
         rig.publish(b"last")
-        partition = rig.broker.leader(TOPIC, 0)
+        partition = partition_of(rig.broker, TOPIC, 0)
         await partition.delete_records(10)
         tail = await rig.tail(Last_Event_ID=rig.event_id("0:3"))
         skipped, record = await tail.take(2)
@@ -508,7 +509,7 @@ def test_a_client_that_leaves_is_noticed() -> None:
             tail.close()
         await rig.wait_until(lambda: rig.service.streams == 0)
         assert (len(rig.tails), rig.tails.rings) == (0, [])
-        partition = rig.broker.leader(TOPIC, 0)
+        partition = partition_of(rig.broker, TOPIC, 0)
         assert len(partition.waiters) == 0
 
     play(scenario)

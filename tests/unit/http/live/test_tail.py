@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from tests.unit.http.conftest import partition_of
 from tests.unit.http.live.rig import ALICE, DEADLINE_S, TOPIC, Rig, play
 from websockets.exceptions import InvalidStatus
 
@@ -176,7 +177,7 @@ def test_large_records_are_not_dropped_before_anybody_could_take_them() -> None:
         with watch(rig) as tail:
             for _ in range(40):
                 rig.publish(b"x" * 200_000)
-            partition = rig.broker.leader(TOPIC, 0)
+            partition = partition_of(rig.broker, TOPIC, 0)
             await partition.wait_acknowledged(partition.end_offset)
             (ring,) = rig.tails.rings
             assert ring.turn(), "the rest is for the next turns"
@@ -213,7 +214,7 @@ def test_a_partition_that_is_added_counts_for_one_that_waits_for_a_slow_ring() -
         with watch(rig):
             hold(rig)
             rig.publish(*[b"x"] * 10)
-            partition = rig.broker.leader(TOPIC, 0)
+            partition = partition_of(rig.broker, TOPIC, 0)
             await partition.wait_acknowledged(partition.end_offset)
             with watch(rig) as tail:
                 await rig.broker.topics.add_partitions(TOPIC, 2)
@@ -276,7 +277,7 @@ def test_a_mistake_in_the_ring_is_not_met_again(
             assert await tail.wait_portion(10) is None
             (ring,) = rig.tails.rings
             rig.publish(b"y")
-            partition = rig.broker.leader(TOPIC, 0)
+            partition = partition_of(rig.broker, TOPIC, 0)
             await partition.wait_acknowledged(partition.end_offset)
             assert not ring.turn()
             assert len(partition.waiters) == 0
