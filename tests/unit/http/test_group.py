@@ -512,6 +512,7 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(
         ({"to": "earliest", "partitions": {"absent": [0]}}, Code.TOPIC_NOT_FOUND, ["absent"]),
         ({"to": "earliest", "partitions": {"t": [0, 2]}}, Code.TOPIC_NOT_FOUND, ["2 partitions", "no 2"]),
         ({"offsets": [{"topic": "t", "partition": 9, "offset": 1}]}, Code.TOPIC_NOT_FOUND, ["no 9"]),
+        ({"offsets": [{"topic": "a b", "partition": 0, "offset": 1}]}, Code.TOPIC_NOT_FOUND, ["'a b'"]),
     ],
 )
 def test_what_is_not_there_cannot_be_moved(

@@ -192,6 +192,7 @@ async def _standings(
     for place, target in enumerate(targets, start=1):
         if place % _BREATH_TARGETS == 0:
             await asyncio.sleep(0)
+        topic_of(access, target.topic, AclOperation.READ)
         partition = access.readable(target)
         found = None
         if goal is not None and goal.time_ms is not None:
