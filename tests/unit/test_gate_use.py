@@ -16,8 +16,6 @@ import tailrace
 
 SOURCES = Path(tailrace.__file__).parent
 LISTENERS = ["http", "kafka", "native"]
-NOT_CONVERTED = {"kafka", "native"}
-"""Listeners that still use the broker itself; a name leaves this list when its listener uses the gate."""
 
 _NAMES = frozenset({"broker", "_broker"})
 
@@ -41,7 +39,7 @@ def _is_module(node: ast.Attribute) -> bool:
     return isinstance(node.value, ast.Name) and node.value.id == "tailrace"
 
 
-@pytest.mark.parametrize("listener", [name for name in LISTENERS if name not in NOT_CONVERTED])
+@pytest.mark.parametrize("listener", LISTENERS)
 def test_a_listener_reaches_no_broker(listener: str) -> None:
     files = sorted((SOURCES / listener).rglob("*.py"))
     assert files
@@ -51,12 +49,6 @@ def test_a_listener_reaches_no_broker(listener: str) -> None:
         for line, what in sorted(uses_of_broker(path.read_text()))
     ]
     assert found == []
-
-
-@pytest.mark.parametrize("listener", sorted(NOT_CONVERTED))
-def test_a_listener_that_reaches_no_broker_is_not_excepted(listener: str) -> None:
-    sources = [path.read_text() for path in (SOURCES / listener).rglob("*.py")]
-    assert any(use for source in sources for use in uses_of_broker(source))
 
 
 @pytest.mark.parametrize(
