@@ -18,15 +18,12 @@ from tailrace.broker.delayed import Delayed
 from tailrace.broker.gate import Gate
 from tailrace.broker.groups import OFFSETS_TOPIC, GroupCoordinator
 from tailrace.broker.internal.topic import InternalTopic
-from tailrace.broker.partition import Partition
 from tailrace.broker.ports import MetadataStore
 from tailrace.broker.producer_ids import ProducerIds
 from tailrace.broker.publishing import Publisher
 from tailrace.broker.subscriptions import CURSORS_TOPIC, Subscriptions
 from tailrace.broker.topics import Topics
-from tailrace.model import BrokerId, StorageError, TopicPartition
-from tailrace.model.operation import Operation
-from tailrace.model.session import INTERNAL
+from tailrace.model import BrokerId, StorageError
 from tailrace.runtime import Clock, Supervisor
 from tailrace.storage.api import StorageEngine
 
@@ -123,31 +120,6 @@ class Broker:
     async def wait_failed(self) -> Exception:
         """Return what ended this broker, once something did."""
         return await asyncio.shield(self._failure)
-
-    # What listeners that do not use the gate yet still ask for.
-
-    @property
-    def node_id(self) -> BrokerId:
-        return self.cluster.node_id
-
-    @property
-    def nodes(self) -> Mapping[BrokerId, Node]:
-        return self.cluster.nodes
-
-    @property
-    def controller_id(self) -> BrokerId:
-        return self.cluster.controller_id
-
-    @property
-    def cluster_id(self) -> str:
-        return self.cluster.cluster_id
-
-    @property
-    def failure(self) -> Exception | None:
-        return self.cluster.failure
-
-    def leader(self, topic: str, partition: int) -> Partition:
-        return self.gate.access(INTERNAL).partition(TopicPartition(topic, partition), Operation.DESCRIBE)
 
     async def delete_topic(self, name: str, *, topic_id: UUID | None = None) -> None:
         """Remove a topic, the offsets that groups committed for it, and its subscriptions.

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.broker import Broker, BrokerConfig, NewTopic, Node
+from tailrace.broker import Broker, BrokerConfig, NewTopic, Node, Partition
 from tailrace.broker.groups import OFFSETS_TOPIC, CommitRequest, OffsetToCommit
 from tailrace.cluster import SqliteMetadata
 from tailrace.model import BrokerError, BrokerId, ErrorCode, Offset, StorageError, TopicPartition
+from tailrace.model.session import INTERNAL
 from tailrace.records import Batch, build_batch, read_batch
 from tailrace.runtime import SystemClock
 from tailrace.storage.api import StorageEngine
@@ -52,6 +53,10 @@ async def running(
         await metadata.close()
 
 
+def partition_of(broker: Broker, topic: str, index: int) -> Partition:
+    return broker.gate.access(INTERNAL).readable(TopicPartition(topic, index))
+
+
 def run(scenario: Callable[[], Awaitable[None]]) -> None:
     async def main() -> None:
         await asyncio.wait_for(scenario(), 60)
@@ -63,16 +68,16 @@ def test_a_restart_keeps_topics_records_and_what_producers_sent(tmp_path: Path) 
     async def scenario() -> None:
         async with running(tmp_path) as broker:
             topic = await broker.topics.create(NewTopic(name="orders", partitions=2))
-            partition = broker.leader("orders", 1)
+            partition = partition_of(broker, "orders", 1)
             for sequence in range(3):
                 appended = partition.append(batch(sequence))
             await partition.wait_acknowledged(appended.end_offset)
-            cluster_id = broker.cluster_id
+            cluster_id = broker.cluster.cluster_id
         async with running(tmp_path) as broker:
             again = broker.topics.get("orders")
             assert again is not None
-            assert (again.id, broker.cluster_id) == (topic.id, cluster_id)
-            partition = broker.leader("orders", 1)
+            assert (again.id, broker.cluster.cluster_id) == (topic.id, cluster_id)
+            partition = partition_of(broker, "orders", 1)
             assert (partition.high_watermark, partition.leader_epoch) == (3, 1)
             assert partition.append(batch(1)).base_offset == 1  # sent again, stored once
             assert partition.append(batch(3)).base_offset == 3
@@ -114,13 +119,13 @@ def test_a_position_stays_valid_over_restarts_in_whose_epochs_nothing_was_writte
     async def scenario() -> None:
         async with running(tmp_path) as broker:
             await broker.topics.create(NewTopic(name="orders", partitions=1))
-            partition = broker.leader("orders", 0)
+            partition = partition_of(broker, "orders", 0)
             for sequence in range(records):
                 await partition.wait_acknowledged(partition.append(batch(sequence)).end_offset)
             told = [partition.epoch_at(records)]
         for _ in range(3):
             async with running(tmp_path) as broker:
-                partition = broker.leader("orders", 0)
+                partition = partition_of(broker, "orders", 0)
                 told += [partition.epoch_at(records), partition.leader_epoch]
                 ends = [partition.end_of_epoch(epoch) for epoch in told]
                 assert [end and end[1] for end in ends] == [records] * len(told)
@@ -183,26 +188,12 @@ def test_no_producer_id_is_given_twice(tmp_path: Path) -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize(
-    ("topic", "partition"), [("none", 0), ("orders", 2), ("orders", -1)], ids=["topic", "beyond", "negative"]
-)
-def test_what_does_not_exist_is_unknown(tmp_path: Path, topic: str, partition: int) -> None:
-    async def scenario() -> None:
-        async with running(tmp_path, storage=MemoryStorage()) as broker:
-            await broker.topics.create(NewTopic(name="orders", partitions=2))
-            with pytest.raises(BrokerError) as refused:
-                broker.leader(topic, partition)
-            assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    run(scenario)
-
-
 def test_retention_happens_by_itself(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, retention_check_interval_ms="10") as broker:
             configs = {"retention.ms": "1", "segment.bytes": "200"}
             await broker.topics.create(NewTopic(name="t", partitions=1, configs=configs))
-            partition = broker.leader("t", 0)
+            partition = partition_of(broker, "t", 0)
             for _ in range(5):
                 partition.append(read_batch(build_batch([(1000, b"k", bytes(150), ())])))
             while partition.start_offset == 0:  # noqa: ASYNC110 - retention tells nobody
@@ -231,7 +222,7 @@ def test_who_waits_for_a_partition_is_called_when_the_broker_closes(tmp_path: Pa
         calls: list[Offset] = []
         async with running(tmp_path, storage=MemoryStorage()) as broker:
             await broker.topics.create(NewTopic(name="t", partitions=1))
-            broker.leader("t", 0).waiters.add(lambda: calls.append(Offset(0)))
+            partition_of(broker, "t", 0).waiters.add(lambda: calls.append(Offset(0)))
         assert calls
 
     run(scenario)

@@ -17,9 +17,10 @@ from typing import cast
 import pytest
 from tests.unhurried import UnhurriedLoop
 
-from tailrace.broker import Broker, BrokerConfig, Node
+from tailrace.broker import Broker, BrokerConfig, Node, Partition
 from tailrace.cluster import SqliteMetadata
-from tailrace.model import BrokerId, ErrorCode, Offset, PartitionExists, PartitionId
+from tailrace.model import BrokerId, ErrorCode, Offset, PartitionExists, PartitionId, TopicPartition
+from tailrace.model.session import INTERNAL
 from tailrace.native import NativeConfig, NativeListener
 from tailrace.native.connection import Connection
 from tailrace.records import Batch, iter_batches
@@ -233,14 +234,17 @@ class Rig:
         client = await self.connect()
         await client.ask(MessageType.CREATE_TOPIC, _topic=name, **properties)
 
+    def partition(self, topic: str, index: int) -> Partition:
+        return self.broker.gate.access(INTERNAL).readable(TopicPartition(topic, index))
+
     def log(self, topic: str = TOPIC, partition: int = 0) -> HeldLog:
-        found = self.broker.leader(topic, partition).log
+        found = self.partition(topic, partition).log
         assert isinstance(found, HeldLog)
         return found
 
     async def batches(self, topic: str = TOPIC, partition: int = 0) -> list[Batch]:
         """Everything in a log, batch by batch."""
-        found = await self.broker.leader(topic, partition).read(Offset(0), bytes_max=1 << 26)
+        found = await self.partition(topic, partition).read(Offset(0), bytes_max=1 << 26)
         return list(iter_batches(await found.load()))
 
     async def values(self, topic: str = TOPIC, partition: int = 0) -> list[bytes | None]:

@@ -27,7 +27,8 @@ from tailrace.broker.subscriptions import (
     SubscriptionConfig,
 )
 from tailrace.cluster import SqliteMetadata
-from tailrace.model import BrokerId, Offset, PartitionExists, PartitionId
+from tailrace.model import BrokerId, Offset, PartitionExists, PartitionId, TopicPartition
+from tailrace.model.session import INTERNAL
 from tailrace.records import Batch
 from tailrace.storage import LogConfig, Slice, Waiter
 from tailrace.storage.memory import MemoryLog, MemoryStorage
@@ -199,7 +200,7 @@ class Rig:
         return await self.broker.topics.create(NewTopic(name=name, partitions=partitions, configs=texts))
 
     def partition(self, index: int = 0, topic: str = TOPIC) -> Partition:
-        return self.broker.leader(topic, index)
+        return self.broker.gate.access(INTERNAL).readable(TopicPartition(topic, index))
 
     def log(self, index: int = 0, topic: str = TOPIC) -> HeldLog:
         found = self.partition(index, topic).log

@@ -209,7 +209,7 @@ def test_a_letter_whose_topic_is_deleted_meanwhile_is_written_to_the_next_one(tm
             ann.nack(0)
             await dead(rig, work, 1)
         assert len(await rig.broker.subscriptions.dead_letters("work", 9)) == 1
-        assert rig.broker.failure is None
+        assert rig.broker.cluster.failure is None
 
     play_lives(tmp_path, scenario)
 
