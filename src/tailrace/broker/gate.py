@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from tailrace.broker.cluster_view import ClusterView, Node
-from tailrace.broker.configs import ConfigEntry, describe_topic
 from tailrace.broker.groups.api import GroupListing
 from tailrace.broker.groups.handle import GroupHandle
 from tailrace.broker.groups.topic import OFFSETS_TOPIC
@@ -242,10 +241,6 @@ class Access:
             return found
         self._check_creation(new.name)
         return await self._topics.ensure(new)
-
-    def topic_settings(self, topic: Topic) -> list[ConfigEntry]:
-        """Every setting of a topic that was given out, with where its value comes from."""
-        return describe_topic(topic.configs, self._cluster.settings)
 
     async def create_topic(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
         """Create a topic; with `validate_only` the one that would be created."""

@@ -47,10 +47,14 @@ class FakeBroker:
         self.groups = Groups(committed or {})
         self.ends = ends or {}
 
-    def leader(self, topic: str, partition: int) -> SimpleNamespace:
-        if (topic, partition) not in self.ends:
+    @property
+    def gate(self) -> SimpleNamespace:
+        return SimpleNamespace(access=lambda _session: SimpleNamespace(readable=self._readable))
+
+    def _readable(self, tp: TopicPartition) -> SimpleNamespace:
+        if tp not in self.ends:
             raise BrokerError("gone", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return SimpleNamespace(start_offset=0, high_watermark=self.ends[topic, partition])
+        return SimpleNamespace(start_offset=0, high_watermark=self.ends[tp])
 
 
 def as_broker(fake: FakeBroker) -> Broker:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tailrace.broker.configs import check_topic_configs
+from tailrace.broker.configs import check_topic_configs, describe_topic
 from tailrace.broker.topic import NewTopic, Topic
 from tailrace.model import BrokerError, ErrorCode
 from tailrace.native.property import PARTITION_MAX, number_of, settings_of, text_of
@@ -49,7 +49,8 @@ def _check_same(protocol: NativeProtocol, topic: Topic, partitions: int, configs
     if partitions not in (0, existing):
         raise _exists(topic, f"{existing} partitions, not {partitions}")
     if configs:
-        values = {entry.name: entry.value for entry in protocol.access.topic_settings(topic)}
+        entries = describe_topic(topic.configs, protocol.access.topic_defaults)
+        values = {entry.name: entry.value for entry in entries}
         for name, value in configs.items():
             if values.get(name) != value:
                 raise _exists(topic, f"{name} = {values.get(name)}, not {value[:100]}")
