@@ -1,28 +1,31 @@
 # What one does with this repository, one word each. `make` alone lists the words.
 #
-# Everything happens in .venv, which `install` makes with pip alone; every word that needs it makes it first.
-# Another interpreter than python3: make install PYTHON=python3.13
+# Everything happens in .venv, which scripts/install makes with pip alone; every word that needs it makes it first:
+# `up` the core, or with SPARK=1 Spark too, and every other word all of it.
+# Another interpreter than python3: make up PYTHON=python3.13
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help install packages up test test-full check bench bench-quick bench-native bench-spark soak build clean fmt vet all
 
 BIN := .venv/bin
-SPARK_RUNS := from tailrace.spark.pipelines.session import check_spark; check_spark()
+WITH_SPARK := $(filter-out 0 no,$(SPARK))
 export PYTHON
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-install: ## make .venv with Tailrace and its test tools in it; a second call does nothing
-	@scripts/install
+install: ## make .venv with Tailrace, Spark and the test tools in it; a second call does nothing
+	@scripts/install all
 
 packages: ## install the Debian packages that tests use, if they are missing and we are root
 	@scripts/install-packages
 	@scripts/fetch-promtool
 
-up: install ## run a broker with demo traffic, and its pipelines where Java is; Ctrl-C stops it
-	@$(BIN)/tailrace up --demo $$($(BIN)/python -c "$(SPARK_RUNS)" 2>/dev/null && echo --pipelines)
+up: ## run a broker with demo traffic; with SPARK=1 pipelines archive it, if Java is there; Ctrl-C stops it
+	@$(if $(WITH_SPARK),scripts/install-packages spark)
+	@scripts/install $(if $(WITH_SPARK),spark,core)
+	@$(BIN)/tailrace up --demo$(if $(WITH_SPARK), --pipelines)
 
 test: packages install ## install all that is needed, then run the tests and hold the coverage
 	@scripts/test -m "not heavy"

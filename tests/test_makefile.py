@@ -1,4 +1,4 @@
-"""The Makefile and its scripts, without installing anything: targets, help, complaints of `make install`."""
+"""The Makefile and its scripts, without installing anything: targets, help, what each installs, packages."""
 
 from __future__ import annotations
 
@@ -65,6 +65,30 @@ def test_test_leaves_out_only_the_heavy_ones() -> None:
     assert "-m" not in make("--dry-run", "test-full").split("scripts/test")[1]
 
 
+def test_up_installs_the_core_and_every_other_target_everything() -> None:
+    assert make("--dry-run", "up").split("\n") == [
+        "scripts/install core",
+        ".venv/bin/tailrace up --demo",
+        "",
+    ]
+    for target in ("install", "test", "test-full", "check", "build", "bench"):
+        assert "scripts/install all\n" in make("--dry-run", target)
+
+
+def test_up_with_spark_brings_java_and_spark_and_runs_the_pipelines() -> None:
+    assert make("--dry-run", "up", "SPARK=1").split("\n") == [
+        "scripts/install-packages spark",
+        "scripts/install spark",
+        ".venv/bin/tailrace up --demo --pipelines",
+        "",
+    ]
+
+
+@pytest.mark.parametrize("given", ["SPARK=", "SPARK=0", "SPARK=no"])
+def test_spark_can_be_refused(given: str) -> None:
+    assert make("--dry-run", "up", given) == make("--dry-run", "up")
+
+
 @pytest.mark.parametrize(
     "script",
     [".ci/run", "scripts/install", "scripts/install-packages", "scripts/fetch-promtool", "scripts/test"],
@@ -75,44 +99,9 @@ def test_scripts_are_executable_and_stop_at_the_first_failure(script: str) -> No
     assert "\nset -euo pipefail\n" in path.read_text(encoding="utf-8")
 
 
-def install_with(tmp_path: Path, python: str) -> subprocess.CompletedProcess[str]:
-    """Run scripts/install in a folder of its own, with a shell script in the place of Python."""
-    scripts = tmp_path / "scripts"
-    scripts.mkdir()
-    shutil.copy(ROOT / "scripts" / "install", scripts)
-    fake = tmp_path / "python"
-    fake.write_text(f"#!/bin/sh\n{python}\n", encoding="utf-8")
-    fake.chmod(0o755)
-    return subprocess.run(
-        [scripts / "install"],
-        env={**os.environ, "PYTHON": str(fake)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-def test_install_says_what_to_do_where_venv_is_missing(tmp_path: Path) -> None:
-    done = install_with(tmp_path, 'case "$*" in *ensurepip*) exit 1;; esac')
-    assert done.returncode == 1
-    assert "has no venv module" in done.stderr
-    assert "apt-get install python3-venv" in done.stderr
-    assert not (tmp_path / ".venv").exists()
-
-
-def test_install_refuses_an_old_python(tmp_path: Path) -> None:
-    old = f"""
-        [ "$1" = --version ] && echo Python 3.10.9 && exit
-        exec {sys.executable} -c "import sys; sys.version_info = (3, 10, 9); $2"
-    """
-    done = install_with(tmp_path, old)
-    assert done.returncode == 1
-    assert "is not Python 3.11 or newer (Python 3.10.9)" in done.stderr
-    assert not (tmp_path / ".venv").exists()
-
-
-def install_packages_with(tmp_path: Path, *, user: int, refused: str) -> tuple[str, list[str]]:
+def install_packages_with(
+    tmp_path: Path, *wanted: str, user: int, refused: str, code: int = 0
+) -> tuple[str, list[str]]:
     """Run scripts/install-packages where no program is; what it says, and what it asks apt-get for."""
     programs = {
         "id": f"echo {user}",
@@ -123,16 +112,16 @@ def install_packages_with(tmp_path: Path, *, user: int, refused: str) -> tuple[s
         (tmp_path / name).chmod(0o755)
     script = (ROOT / "scripts" / "install-packages").read_text(encoding="utf-8")
     done = subprocess.run(
-        ["/bin/bash", "-c", script.replace(":/usr/sbin:/sbin", "")],
-        env={**os.environ, "PATH": str(tmp_path), "PYTHON": sys.executable},
+        ["/bin/bash", "-c", script.replace(":/usr/sbin:/sbin", ""), "install-packages", *wanted],
+        env={**os.environ, "PATH": str(tmp_path), "PYTHON": sys.executable, "JAVA_HOME": ""},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr == "") == (code, code == 0)
     asked = tmp_path / "asked"
-    return done.stdout, asked.read_text(encoding="utf-8").splitlines() if asked.exists() else []
+    return done.stdout + done.stderr, asked.read_text(encoding="utf-8").splitlines() if asked.exists() else []
 
 
 def test_packages_are_named_and_not_installed_where_we_are_not_root(tmp_path: Path) -> None:
@@ -154,3 +143,25 @@ def test_a_package_that_cannot_be_had_keeps_nobody_from_the_others(tmp_path: Pat
     assert re.findall(r"could not install (\S+);", said) == ["kcat"]
     one_by_one = [line.split()[-1] for line in asked[2:]]
     assert {"e2fsprogs", "mount", "strace", "nodejs", "npm"} <= set(one_by_one)
+
+
+def test_spark_needs_java_alone_and_it_is_installed_where_we_are_root(tmp_path: Path) -> None:
+    (tmp_path / "apt-cache").symlink_to("/bin/true")
+    said, asked = install_packages_with(tmp_path, "spark", user=0, refused="nothing", code=1)
+    assert [line.split()[-1] for line in asked] == ["update", "openjdk-17-jre-headless"]
+    assert "installing openjdk-17-jre-headless\n" in said
+    assert "apt-get could not install it" in said, "it is still not there, and Spark would not start"
+
+
+def test_spark_without_java_is_an_error_where_we_are_not_root(tmp_path: Path) -> None:
+    said, asked = install_packages_with(tmp_path, "spark", user=1000, refused="nothing", code=1)
+    assert "error: Spark needs Java 17 or newer" in said
+    assert (
+        "sudo apt-get install default-jre-headless; elsewhere set JAVA_HOME. Without Spark: make up\n" in said
+    )
+    assert asked == []
+
+
+def test_spark_needs_nothing_where_java_is(tmp_path: Path) -> None:
+    (tmp_path / "java").symlink_to("/bin/true")
+    assert install_packages_with(tmp_path, "spark", user=1000, refused="nothing") == ("", [])
