@@ -1,6 +1,6 @@
 """A topic as a DataFrame: the best-selling products of the demo's orders, as a table.
 
-    make up                                          # in another terminal
+    make up SPARK=1                                  # in another terminal
     .venv/bin/python examples/spark/batch_read.py
 
 The format `tailrace` comes with the package: nothing is imported for it, and no jar is fetched. Options and

@@ -1,6 +1,6 @@
 """History and now in one DataFrame: what the lake has, and from there on what only the topic has.
 
-    make up                                          # in another terminal
+    make up SPARK=1                                  # in another terminal
     .venv/bin/python examples/spark/lake_history.py
 
 A lake knows where it ends: for every partition the next offset, kept in the same commit that added the files.

@@ -1,6 +1,6 @@
 """From topic to topic: the revenue of every ten seconds, kept up to date while orders arrive.
 
-    make up                                                   # in another terminal
+    make up SPARK=1                                           # in another terminal
     .venv/bin/python examples/spark/streaming_aggregate.py    # Ctrl-C ends it; --once takes what is there
     .venv/bin/tailrace tail revenue                           # in a third terminal
 

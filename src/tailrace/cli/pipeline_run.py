@@ -26,6 +26,7 @@ from tailrace.cli.exit import CommandFailed, ExitCode
 from tailrace.cli.output import Output, examples, output_option
 from tailrace.cli.pipeline_flag import EXAMPLES, FLAGS, Flag, given_values, spell_of
 from tailrace.model import ConfigError, TailraceError
+from tailrace.spark import INSTALL_SPARK
 
 if TYPE_CHECKING:
     from tailrace.client.kafka import KafkaClient
@@ -286,7 +287,7 @@ def _made(make: Callable[[], list[Declared]]) -> list[Declared]:
     except ImportError as error:
         missing = error.name or error
         raise ConfigError(
-            f"pipelines need {missing}, which is not installed. Try: pip install 'tailrace[spark]'"
+            f"pipelines need {missing}, which is not installed. Try: {INSTALL_SPARK}"
         ) from error
 
 

@@ -5,6 +5,7 @@
       native   127.0.0.1:9999
       console  http://127.0.0.1:8080    REST /api/v1   metrics /metrics
       ready in 0.4 s    demo: 3 topics, 2 groups, 500 msg/s
+      Spark    off: make up SPARK=1, or tailrace up --demo --pipelines, adds a lake
       Next:  tailrace tail orders     tailrace bench     tailrace --help
       in 512 msg/s ▁▂▅▇▇▆▇  61 KB/s | out 1.0k msg/s | lag 14 | p99 2.1 ms
 
@@ -59,6 +60,8 @@ def screen_lines(facts: Facts) -> Iterator[str]:
     demo = f"    demo: {facts.demo}" if facts.demo else ""
     pipelines = f"    pipelines: {facts.pipelines}" if facts.pipelines else ""
     yield f"  ready in {facts.ready_s:.1f} s{demo}{pipelines}"
+    if facts.demo and not facts.pipelines:
+        yield "  Spark    off: make up SPARK=1, or tailrace up --demo --pipelines, adds a lake"
     yield f"  Next:  tailrace tail {facts.first_topic}     tailrace bench     tailrace --help"
 
 
@@ -124,4 +127,4 @@ def _coloured(number: int, line: str) -> str:
         return f"{_BOLD}{line}{_PLAIN}"
     if line.startswith("  ready"):
         return f"{_GREEN}{line}{_PLAIN}"
-    return f"{_DIM}{line}{_PLAIN}" if line.startswith("  Next") else line
+    return f"{_DIM}{line}{_PLAIN}" if line.startswith(("  Spark", "  Next")) else line

@@ -10,6 +10,9 @@
     lake/            tables of Parquet files: a manifest of ours, Delta Lake, Iceberg; no Spark in it
     pipelines/       archive, replay, sql, compact, report, and what runs them
 
-Nothing is imported here: pyspark, pyarrow and numpy come with `pip install 'tailrace[spark]'`, and whoever
-does not use Spark never pays for them.
+Nothing is imported here: pyspark, pyarrow and numpy come with `pip install 'tailrace[spark]'`, and a program
+that does not use Spark never pays for them.
 """
+
+INSTALL_SPARK = "pip install 'tailrace[spark]'; in a clone of the repository: make install"
+"""The way out of every error that says that something of Spark is not installed."""

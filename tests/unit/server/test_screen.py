@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -66,6 +67,21 @@ def test_the_demo_is_told() -> None:
     lines = list(screen_lines(facts))
     assert "  ready in 0.3 s    demo: 3 topics, 2 groups, 500 msg/s" in lines
     assert "  Next:  tailrace tail orders     tailrace bench     tailrace --help" in lines
+
+
+SPARK_OFF = "  Spark    off: make up SPARK=1, or tailrace up --demo --pipelines, adds a lake"
+
+
+def test_a_demo_without_pipelines_says_how_to_have_them() -> None:
+    lines = list(screen_lines(replace(FACTS, demo="3 topics")))
+    assert lines[-2] == SPARK_OFF
+    assert len(SPARK_OFF) < 80, "one line on every terminal"
+
+
+@pytest.mark.parametrize(("demo", "pipelines"), [("", ""), ("3 topics", "archive to ./data/lake")])
+def test_spark_is_not_told_of_where_pipelines_run_or_no_demo(demo: str, pipelines: str) -> None:
+    lines = list(screen_lines(replace(FACTS, demo=demo, pipelines=pipelines)))
+    assert not [line for line in lines if "Spark" in line]
 
 
 def test_without_a_terminal_the_screen_is_plain_and_ends_with_ready() -> None:

@@ -23,6 +23,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from tailrace.model import ConfigError
+from tailrace.spark import INSTALL_SPARK
 from tailrace.spark.pipelines.registry import PIPELINES, Pipeline, find_pipeline
 
 RUN = "run"
@@ -87,9 +88,7 @@ def check_declared(tables: Mapping[str, object], *, with_configs: bool) -> list[
             problems.append(str(error))
         except ImportError as error:
             missing = error.name or error
-            problems.append(
-                f"[pipelines.{name}] cannot be checked without {missing}. Try: pip install 'tailrace[spark]'"
-            )
+            problems.append(f"[pipelines.{name}] cannot be checked without {missing}. Try: {INSTALL_SPARK}")
     return problems
 
 

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from tailrace.model import ConfigError
+from tailrace.spark import INSTALL_SPARK
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 Tell = Callable[[str], None]
 
 JAVA_MIN = 17
-_PYSPARK_FIX = "pip install 'tailrace[spark]'"
 _JAVA_FIX = (
     "On Debian: apt-get install openjdk-17-jre-headless; elsewhere set JAVA_HOME to a Java 17 or newer"
 )
@@ -83,9 +83,9 @@ def check_spark(*, java: bool = True) -> str:
     """The version of pyspark; ConfigError with the fix if it, or a Java for it, is not here."""
     version = _find_pyspark()
     if version is None:
-        raise ConfigError(f"pipelines need pyspark, which is not installed. Try: {_PYSPARK_FIX}")
+        raise ConfigError(f"pipelines need pyspark, which is not installed. Try: {INSTALL_SPARK}")
     if int(version.partition(".")[0]) < 4:
-        raise ConfigError(f"pipelines need Spark 4, and pyspark {version} is installed. Try: {_PYSPARK_FIX}")
+        raise ConfigError(f"pipelines need Spark 4, and pyspark {version} is installed. Try: {INSTALL_SPARK}")
     if java:
         _check_java()
     return version

@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from tailrace.client.error import is_retriable
 from tailrace.model import ConfigError, TailraceError
+from tailrace.spark import INSTALL_SPARK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,7 +71,7 @@ def spread(spark: SparkSession, work: Callable[[T], R], tasks: Sequence[T], *, r
     try:
         rows = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, _ROW).collect()
     except ImportError as error:  # mapInArrow wants pandas, though nothing of ours does
-        raise ConfigError(f"{error}. Try: pip install 'tailrace[spark]'") from error
+        raise ConfigError(f"{error}. Try: {INSTALL_SPARK}") from error
     except Exception as error:  # py4j's, gRPC's and pyspark's have nothing in common but this
         raise SparkFailed(f"Spark could not finish a job: {plan_reason(str(error))}") from error
     outcomes = {row.task: msgspec.json.decode(bytes(row.outcome), type=_Outcome) for row in rows}
