@@ -17,8 +17,9 @@
          61   records, compressed as one piece by the codec (their layout: _pure.py)
 
 All numbers are big-endian. `read_batch` gives a view of a batch that lies in a buffer, `validate_batch`
-checks what a producer sent, `build_batch` makes one, `Batch.records` decodes lazily. Everything that is wrong
-with bytes is a `BatchError`. Nothing here waits, and nothing but `records` looks inside a payload.
+checks what a producer sent, `build_batch` makes one, `Batch.records` decodes lazily. `Walk` tells which
+batches of a buffer are visible: everything that reads batches for their records uses it. Everything that is
+wrong with bytes is a `BatchError`. Nothing here waits, and nothing but `records` looks inside a payload.
 
 The functions for varints, decoding and encoding exist twice, in Cython and in Python; `ACCELERATED` says
 which are in use, and TAILRACE_PURE=1 chooses the Python ones.
@@ -48,6 +49,7 @@ from tailrace.records.crc import crc32c
 from tailrace.records.error import BatchError
 from tailrace.records.record import BytesLike, NewRecord, Record
 from tailrace.records.twin import ACCELERATED, check_spans
+from tailrace.records.walk import NO_END, BadSpan, OnDamage, Visible, Walk, pass_over, refuse, span_of, stop
 
 __all__ = [
     "ACCELERATED",
@@ -60,8 +62,10 @@ __all__ = [
     "LOG_APPEND_TIME_BIT",
     "LOG_OVERHEAD_BYTES",
     "MAGIC",
+    "NO_END",
     "TRANSACTIONAL_BIT",
     "UNCHECKED_BYTES",
+    "BadSpan",
     "Batch",
     "BatchBuilder",
     "BatchError",
@@ -69,7 +73,10 @@ __all__ = [
     "BytesLike",
     "Compression",
     "NewRecord",
+    "OnDamage",
     "Record",
+    "Visible",
+    "Walk",
     "build_batch",
     "check_spans",
     "compress",
@@ -77,7 +84,11 @@ __all__ = [
     "decompress",
     "first_record_at",
     "iter_batches",
+    "pass_over",
     "read_batch",
     "rebuild_batch",
+    "refuse",
+    "span_of",
+    "stop",
     "validate_batch",
 ]
