@@ -6,10 +6,18 @@ import struct
 
 import pytest
 
-from tailrace.client.reading import RecordReader, whole_batches
+from tailrace.client.reading import RecordReader
 from tailrace.client.transfer import Fetched
 from tailrace.model import TailraceError
-from tailrace.records import BatchError, Compression, NewRecord, build_batch, read_batch, rebuild_batch
+from tailrace.records import (
+    BatchError,
+    Compression,
+    NewRecord,
+    build_batch,
+    crc32c,
+    read_batch,
+    rebuild_batch,
+)
 
 PRODUCER = 5
 
@@ -98,7 +106,7 @@ def test_a_wrong_crc_is_found() -> None:
     data = bytearray(batch(0, 2) + batch(2, 1))
     data[-1] ^= 1
     read = reader(bytes(data), 2)
-    with pytest.raises(BatchError, match="CRC of the batch at offset 2"):
+    with pytest.raises(BatchError, match="batch at offset 2: its CRC"):
         values(read)
 
 
@@ -108,16 +116,42 @@ def test_what_lies_before_damage_is_read_and_the_position_stays_at_it() -> None:
     read = reader(bytes(data) + batch(3, 1))
     assert values(read) == [0, 1]
     for _ in range(2):
-        with pytest.raises(BatchError, match="CRC of the batch at offset 2"):
+        with pytest.raises(BatchError, match="batch at offset 2: its CRC"):
             values(read)
         assert read.position == 2
+
+
+def test_what_lies_before_damage_within_a_batch_is_read() -> None:
+    data = bytearray(batch(0, 3))
+    data[-1] = 7  # headers that the last record does not have
+    data[17:21] = crc32c(memoryview(data)[21:]).to_bytes(4, "big")
+    read = reader(bytes(data) + batch(3, 1))
+    assert values(read) == [0, 1]
+    with pytest.raises(BatchError):
+        values(read)
+    assert read.position == 2
+
+
+def test_a_reply_shorter_than_a_length_is_an_error_and_not_an_endless_loop() -> None:
+    with pytest.raises(BatchError, match="offset 40"):
+        values(reader(batch(40, 1)[:11], 40))
+
+
+def test_the_position_passes_what_is_hidden_before_damage() -> None:
+    damaged = bytearray(batch(2, 1))
+    damaged[-1] ^= 1
+    read = reader(batch(0, 1) + marker(1, commit=True) + bytes(damaged))
+    assert values(read) == [0]
+    assert read.position == 2
 
 
 def test_a_length_that_is_negative_is_an_error() -> None:
     data = bytearray(batch(0, 1) + batch(1, 1))
     struct.pack_into(">i", data, len(data) // 2 + 8, -5)
-    with pytest.raises(TailraceError):
-        list(whole_batches(memoryview(data)))
+    read = reader(bytes(data))
+    assert values(read) == [0]
+    with pytest.raises(TailraceError, match="batch length -5"):
+        values(read)
 
 
 def test_offsets_that_compaction_emptied_are_passed() -> None:
