@@ -31,10 +31,9 @@ from tailrace.client.offsets import EARLIEST, LATEST
 from tailrace.client.pool import Channel
 from tailrace.client.transfer import Fetched, fetch_from
 from tailrace.model import ErrorCode, TailraceError, TopicPartition
-from tailrace.records import BatchError, read_batch
+from tailrace.records import BatchError, Walk, pass_over, read_batch
 from tailrace.spark.codec import KAFKA_SCHEMA, BadSpan, Piece, decode_pieces
 from tailrace.spark.codec.schema import plan_schema
-from tailrace.spark.codec.walk import Walk
 from tailrace.spark.link import BrokerLink
 from tailrace.spark.offset_range import OffsetRange
 
@@ -205,8 +204,8 @@ class _Reading:
 
     def _end_of(self, fetched: Fetched, position: int) -> int:
         """Where the next fetch begins if this one is sound. CRCs are checked later, with the rows."""
-        walk = Walk(fetched.records, start=position, end=self.wanted.end, aborted=(), check_crcs=False)
-        for _ in walk:
+        walk = Walk(position)
+        for _ in walk.over(fetched.records, end=self.wanted.end, may_be_cut=True, on_damage=pass_over):
             pass
         return walk.next_offset
 

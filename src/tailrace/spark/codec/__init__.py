@@ -5,9 +5,8 @@ sets aside what is damaged, `decode_pieces` bounds the memory. `encode` turns co
 ready to be produced. `partition_rows` says where rows go, as Kafka's default partitioner does.
 
     schema.py    the columns, by name and type
-    walk.py      which batches of a fetch have rows to show: ranges, control batches, aborted transactions
     columns.py   the Arrow buffers, and the shapes that both twins fill and read
-    decoding.py  fetch to rows
+    decoding.py  fetch to rows; records.Walk tells which batches have rows to show
     rows.py      the columns to be written, whatever their types; encoding.py makes batches of them
     partition.py keys to partitions
 
@@ -15,12 +14,12 @@ The functions that touch every row exist twice: `_compiled.pyx` in Cython, `_pur
 own kernels. `ACCELERATED` says which are in use, and TAILRACE_PURE=1 chooses the pure ones.
 """
 
+from tailrace.records import BadSpan
 from tailrace.spark.codec.decoding import Piece, Sound, decode, decode_pieces, decode_sound
 from tailrace.spark.codec.encoding import encode
 from tailrace.spark.codec.partition import partition_rows
 from tailrace.spark.codec.schema import HEADERS_TYPE, KAFKA_SCHEMA, TIMESTAMP_TYPE
 from tailrace.spark.codec.twin import ACCELERATED
-from tailrace.spark.codec.walk import BadSpan
 
 __all__ = [
     "ACCELERATED",

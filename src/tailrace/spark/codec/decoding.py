@@ -27,15 +27,24 @@ from tailrace.records import (
     COMPRESSION_MASK,
     DECOMPRESSED_BYTES_MAX,
     HEADER_BYTES,
+    BadSpan,
     Batch,
     BatchError,
     BytesLike,
+    Walk,
     decompress,
+    span_of,
 )
-from tailrace.spark.codec.columns import BATCH_FIELDS, INT32_MAX, Columns, Ints, repeated_text
+from tailrace.spark.codec.columns import (
+    BATCH_FIELDS,
+    INT32_MAX,
+    RECORD_BYTES_MIN,
+    Columns,
+    Ints,
+    repeated_text,
+)
 from tailrace.spark.codec.schema import KAFKA_SCHEMA, plan_schema
 from tailrace.spark.codec.twin import read_columns
-from tailrace.spark.codec.walk import BadSpan, Walk, check_count, span_of
 
 PIECE_BYTES_MAX = 64 * 1024 * 1024
 """Uncompressed bytes of records in one piece, unless a single batch has more."""
@@ -158,31 +167,36 @@ def decode_pieces(
     With `keeps_bad` broken batches are listed in the pieces with their bytes, else the first is raised.
     """
     columns = plan_schema(schema, headers=headers)
-    walk = Walk(data, start=start, end=end, aborted=aborted, check_crcs=check_crcs)
+    fetched = memoryview(data)
     reader = _Reader(
         TopicPartition(topic, partition),
         columns,
-        walk.view,
+        fetched,
         start=start,
         end=end,
         keeps_bad=keeps_bad,
         bytes_max=bytes_max,
     )
+    walk = Walk(start)
+    batches = walk.over(
+        fetched,
+        end=end,
+        aborted=aborted,
+        check_crcs=check_crcs,
+        may_be_cut=True,
+        on_damage=reader.refuse,
+    )
     rows_max = INT32_MAX // max(len(topic.encode()), 4)  # so that the topic column has room as well
     is_first = True
-    load = _Load(walk.view)
-    for found in walk:
-        if isinstance(found, BadSpan):
-            reader.refuse(found)
-            continue
-        position, batch = found
+    load = _Load(fetched)
+    for batch, _, _, position in batches:
         payload = reader.payload_of(batch, position)
         if payload is None:
             continue
         if load.batches and not load.has_room(batch, payload, bytes_max=piece_bytes_max, rows_max=rows_max):
             yield reader.read(load, next_offset=max(start, load.batches[-1].next_offset))
             is_first = False
-            load = _Load(walk.view)
+            load = _Load(fetched)
         load.add(batch, position, payload)
     if load.batches or is_first or reader.bad:
         yield reader.read(load, next_offset=walk.next_offset)
@@ -248,12 +262,13 @@ class _Reader:
         self._bytes_max = bytes_max
         self.bad: list[BadSpan] = []
 
-    def refuse(self, span: BadSpan) -> None:
-        """List a bad span, or raise it with its place."""
+    def refuse(self, span: BadSpan) -> bool:
+        """List a bad span and pass over it, or raise it with its place."""
         if not self._keeps_bad:
             raise BatchError(f"{self._tp} at offset {span.first_offset}: {span.reason}", code=span.code)
         raw = bytes(self._fetched[span.position : span.position + span.size])
         self.bad.append(replace(span, raw=raw))
+        return True
 
     def payload_of(self, batch: Batch, position: int) -> BytesLike | None:
         """The records of a batch, decompressed; None where they cannot be had."""
@@ -263,7 +278,7 @@ class _Reader:
                 payload = decompress(
                     batch.attributes & COMPRESSION_MASK, payload, bytes_max=min(self._bytes_max, INT32_MAX)
                 )
-            check_count(batch, len(payload))
+            _check_count(batch, len(payload))
         except BatchError as error:
             self.refuse(span_of(batch, position, error))
             return None
@@ -323,6 +338,12 @@ class _Reader:
                 array = made[field.name]
             arrays.append(array if array.type.equals(field.type) else array.cast(field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _check_count(batch: Batch, payload_bytes: int) -> None:
+    """Refuse a record count that the payload cannot hold, before anything is allocated for it."""
+    if batch.count > payload_bytes // RECORD_BYTES_MIN:
+        raise BatchError(f"{batch.count} records cannot lie in {payload_bytes} bytes")
 
 
 def _plan_arena(load: _Load) -> tuple[BytesLike, list[int]]:

@@ -17,12 +17,11 @@ from tailrace.client.offsets import LATEST
 from tailrace.client.pool import Channel
 from tailrace.client.transfer import Fetched, fetch_from
 from tailrace.model import BrokerError, ConfigError, ErrorCode, TopicPartition
-from tailrace.spark.codec.walk import Walk
+from tailrace.records import Walk, pass_over
 from tailrace.spark.source.place import Place
 from tailrace.spark.source.settings import Topics
 
 SAMPLE_BYTES = 64 * 1024
-_INT64_MAX = (1 << 63) - 1
 
 # A fetch that waits for records must not hold up the questions on the ordinary connection.
 _GROWTH = Channel("growth")
@@ -138,8 +137,9 @@ async def sample_sizes(
     )
     sizes: dict[TopicPartition, float] = {}
     for tp, part in fetched.items():
-        walk = Walk(part.records, start=positions[tp], end=_INT64_MAX, aborted=(), check_crcs=False)
-        bytes_seen = sum(each[1].size for each in walk if isinstance(each, tuple))
+        walk = Walk(positions[tp])
+        batches = walk.over(part.records, may_be_cut=True, on_damage=pass_over)
+        bytes_seen = sum(visible.batch.size for visible in batches)
         if (count := walk.next_offset - positions[tp]) > 0 and bytes_seen:
             sizes[tp] = bytes_seen / count
     return sizes
