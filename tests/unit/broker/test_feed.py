@@ -10,7 +10,7 @@ import pytest
 from tailrace.broker.feed import Feed
 from tailrace.broker.partition import Partition
 from tailrace.model import BrokerError, ErrorCode, LogDamaged, Offset, StorageError
-from tailrace.records import CONTROL_BIT, HEADER_BYTES, build_batch, crc32c, read_batch
+from tailrace.records import CONTROL_BIT, HEADER_BYTES, Compression, build_batch, crc32c, read_batch
 from tailrace.runtime import Supervisor
 from tailrace.storage import Slice
 from tailrace.testing import FakeClock
@@ -157,6 +157,43 @@ def test_records_that_make_no_sense_are_passed_over_and_counted() -> None:
     play(scenario)
 
 
+def test_a_batch_that_cannot_be_decompressed_is_passed_over_and_counted() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        await rig.publish(b"a")
+        broken = broken_batch(3)
+        broken[22] |= Compression.GZIP
+        broken[17:21] = crc32c(broken[21:]).to_bytes(4, "big")
+        rig.partition().append(read_batch(broken))
+        await rig.publish(b"b")
+        fed = Fed(rig.partition())
+        assert fed.drain() == [0, 4]
+        assert (fed.feed.position, fed.feed.skipped) == (5, 3)
+
+    play(scenario)
+
+
+def test_a_feed_ends_at_the_last_stable_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        for _ in range(3):
+            await rig.publish(b"a", b"b")
+        partition = rig.partition()
+        partition.last_stable_offset = Offset(4)
+        fed = Fed(partition)
+        assert fed.drain() == [0, 1, 2, 3] and fed.feed.position == 4
+        limited = Fed(partition, limit=5)
+        assert limited.drain() == [0, 1, 2, 3] and limited.feed.position == 4
+        with monkeypatch.context() as patched:
+            make_cold(patched)  # there is nothing to load before the end moves
+            assert limited.drain() == [] and not limited.feed.is_loading
+        partition.last_stable_offset = partition.high_watermark
+        assert fed.drain() == [4, 5]
+        assert limited.drain() == [4]
+
+    play(scenario)
+
+
 def test_a_broken_batch_behind_a_gap_counts_only_its_own() -> None:
     async def scenario(rig: Rig) -> None:
         await rig.topic()
@@ -214,7 +251,9 @@ def test_a_read_that_fails_is_shown_and_not_tried_again_at_once(monkeypatch: pyt
         await rig.publish(b"a")
         reads = 0
 
-        async def fail(self: Partition, offset: Offset, *, bytes_max: int) -> Slice:
+        async def fail(
+            self: Partition, offset: Offset, *, bytes_max: int, up_to: Offset | None = None
+        ) -> Slice:
             nonlocal reads
             reads += 1
             raise LogDamaged("bytes are gone")
@@ -239,7 +278,9 @@ def test_a_read_that_failed_is_tried_again_later(monkeypatch: pytest.MonkeyPatch
         await rig.topic()
         await rig.publish(b"a")
 
-        async def fail(self: Partition, offset: Offset, *, bytes_max: int) -> Slice:
+        async def fail(
+            self: Partition, offset: Offset, *, bytes_max: int, up_to: Offset | None = None
+        ) -> Slice:
             raise LogDamaged("bytes are gone")
 
         with monkeypatch.context() as patched:
@@ -377,7 +418,9 @@ def test_a_topic_that_is_deleted_while_it_is_read_is_nobody_s_failure(
         await rig.publish(*[b"v"] * 10)
         reading, deleted = asyncio.Event(), asyncio.Event()
 
-        async def read(partition: Partition, offset: Offset, *, bytes_max: int) -> Slice:
+        async def read(
+            partition: Partition, offset: Offset, *, bytes_max: int, up_to: Offset | None = None
+        ) -> Slice:
             log = partition.log
             assert log is not None
             reading.set()
@@ -403,7 +446,9 @@ def test_trouble_of_the_storage_is_told_and_the_feed_does_not_wait_for_it(
 ) -> None:
     make_cold(monkeypatch)
 
-    async def fail(partition: Partition, offset: Offset, *, bytes_max: int) -> Slice:
+    async def fail(
+        partition: Partition, offset: Offset, *, bytes_max: int, up_to: Offset | None = None
+    ) -> Slice:
         raise StorageError("read", "a disk", "it is on fire")
 
     async def scenario(rig: Rig) -> None:

@@ -44,7 +44,7 @@ COLD = DirectoryConfig(free_bytes_min=0, checkpoint_interval_ms=3_600_000, tail_
 
 def make_cold(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every record come from the disk. What the kernel has cached is nobody's to say in a test."""
-    monkeypatch.setattr(Partition, "read_nowait", lambda partition, offset, *, bytes_max: None)
+    monkeypatch.setattr(Partition, "read_nowait", lambda partition, offset, *, bytes_max, up_to: None)
 
 
 class HeldLog(MemoryLog):

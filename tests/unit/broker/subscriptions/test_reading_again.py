@@ -106,9 +106,11 @@ def test_a_batch_is_read_once_for_all_of_its_records(monkeypatch: pytest.MonkeyP
         reads: list[int] = []
         real = Partition.read
 
-        async def read(self: Partition, offset: Offset, *, bytes_max: int) -> Slice:
+        async def read(
+            self: Partition, offset: Offset, *, bytes_max: int, up_to: Offset | None = None
+        ) -> Slice:
             reads.append(offset)
-            return await real(self, offset, bytes_max=bytes_max)
+            return await real(self, offset, bytes_max=bytes_max, up_to=up_to)
 
         monkeypatch.setattr(Partition, "read", read)
         feed = Feed(rig.partition(), 0, tasks=Supervisor(lambda _: None), wake=lambda: None)
