@@ -4,8 +4,7 @@ A `Cursor` goes through one partition. `read_page` merges several by time: it ta
 the oldest among those that stand at the front, so every partition keeps its order. Where the cursors stand in
 the end one goes on, has nothing twice and misses nothing.
 
-- Nothing at or above the high watermark is read, control batches are passed over, and so is what compaction
-  took out.
+- What is visible is shown (`visible_records`): nothing at or above the last stable offset.
 - Only what is looked at is decoded. What the cursors hold, decompressed, is bounded: over `held_bytes_max` a
   cursor forgets its bytes and keeps the time of its next record alone.
 - What cannot be read is told with its place (`Unreadable`), after everything before it: a page ends there,
@@ -23,7 +22,8 @@ from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 from tailrace.broker.partition import Partition
-from tailrace.model import LogDamaged, Offset, OffsetOutOfRange
+from tailrace.broker.visible_records import read
+from tailrace.model import LogDamaged, OffsetOutOfRange
 from tailrace.records import (
     COMPRESSION_MASK,
     DECOMPRESSED_BYTES_MAX,
@@ -33,6 +33,7 @@ from tailrace.records import (
     BatchError,
     BytesLike,
     Record,
+    Visible,
     decompress,
     iter_batches,
     read_batch,
@@ -124,7 +125,7 @@ class Cursor:
         self.held_bytes = 0  # the piece that was read, and the batch that is decompressed
         self._piece_bytes = 0
         self._piece_end = position
-        self._batches: Iterator[Batch] = iter(())
+        self._batches: Iterator[Visible] = iter(())
         self._batch: Batch | None = None  # the one that is open
         self._records: Iterator[Record] = iter(())
 
@@ -147,13 +148,11 @@ class Cursor:
             return True
         if self.failure is not None:
             return False
-        position = self.position
         try:
             while True:
                 for record in self._records:
-                    if record.offset >= position:
-                        self.head, self.head_ms = record, record.timestamp
-                        return True
+                    self.head, self.head_ms = record, record.timestamp
+                    return True
                 if not self._open_next():
                     return False
         except BatchError as error:
@@ -195,28 +194,26 @@ class Cursor:
         """Get the bytes at the position; False if there are none."""
         self.drop()
         try:
-            piece = await self.partition.read(Offset(self.position), bytes_max=piece_bytes)
-            data = await piece.load()
+            portion = await read(self.partition, self.position, bytes_max=piece_bytes)
         except LogDamaged as error:
             self._fail(error)
             return False
-        self._piece_end = piece.next_offset
-        if not data:
+        self._piece_end = portion.next_offset
+        if not portion.data or portion.next_offset <= self.position:
             self.position = max(self.position, self._piece_end)
             return False
-        self._batches = iter_batches(data)
-        self._piece_bytes = self.held_bytes = len(data)
+        self._batches = portion.batches()
+        self._piece_bytes = self.held_bytes = len(portion.data)
         return True
 
     def _open_next(self) -> bool:
         """Go on to the next batch that has something to show."""
-        for batch in self._batches:
-            if batch.is_control or batch.next_offset <= self.position:
-                continue
-            self._batch = batch
-            opened = inflate(batch)
-            self.held_bytes = self._piece_bytes + (0 if opened is batch else opened.size)
-            self._records = opened.records()
+        self._batch = None
+        for visible in self._batches:
+            self._batch = visible.batch
+            opened = inflate(visible.batch)
+            self.held_bytes = self._piece_bytes + (0 if opened is visible.batch else opened.size)
+            self._records = visible._replace(batch=opened).records()
             return True
         return False
 

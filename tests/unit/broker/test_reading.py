@@ -233,10 +233,12 @@ def test_a_page_ends_where_the_rest_was_deleted_meanwhile(
     """What was found is shown; the next read says that its place is gone."""
     read = Partition.read
 
-    async def read_and_delete(self: Partition, offset: Offset, *, bytes_max: int) -> Slice:
+    async def read_and_delete(
+        self: Partition, offset: Offset, *, bytes_max: int, up_to: Offset | None = None
+    ) -> Slice:
         if offset == 500:
             await self.delete_records(1000)
-        return await read(self, offset, bytes_max=bytes_max)
+        return await read(self, offset, bytes_max=bytes_max, up_to=up_to)
 
     async def scenario(rig: Rig) -> None:
         (partition,) = await partitions_of(rig)
@@ -305,7 +307,9 @@ def test_a_bad_partition_does_not_keep_the_others_from_being_read(play: Play) ->
 
 
 def test_damage_on_the_disk_is_told_with_its_place(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def damaged(self: Partition, offset: Offset, *, bytes_max: int) -> Slice:
+    async def damaged(
+        self: Partition, offset: Offset, *, bytes_max: int, up_to: Offset | None = None
+    ) -> Slice:
         raise LogDamaged("segment 7 is not what was written")
 
     async def scenario(rig: Rig) -> None:
@@ -315,6 +319,23 @@ def test_damage_on_the_disk_is_told_with_its_place(play: Play, monkeypatch: pyte
         with pytest.raises(Unreadable, match="t-0 cannot be read at offset 0: segment 7") as told:
             await read_page([Cursor(partition, 0)], limits())
         assert told.value.next_offset is None
+
+    play(scenario)
+
+
+def test_a_page_ends_at_the_last_stable_offset(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        (partition,) = await partitions_of(rig)
+        for _ in range(3):
+            put(partition, [1, 1])
+        partition.last_stable_offset = Offset(4)
+        cursor = Cursor(partition, 1)
+        assert places((await read_page([cursor], limits())).records) == [(0, 1), (0, 2), (0, 3)]
+        assert cursor.position == 4
+        assert (await read_page([cursor], limits())).records == []
+        assert cursor.position == 4
+        partition.last_stable_offset = partition.high_watermark
+        assert places((await read_page([cursor], limits())).records) == [(0, 4), (0, 5)]
 
     play(scenario)
 

@@ -387,9 +387,11 @@ def test_a_topic_that_goes_while_it_is_read_is_not_found(
 ) -> None:
     read = Partition.read
 
-    async def read_too_late(self: Partition, offset: Offset, *, bytes_max: int) -> Slice:
+    async def read_too_late(
+        self: Partition, offset: Offset, *, bytes_max: int, up_to: Offset | None = None
+    ) -> Slice:
         await node.broker.delete_topic("t")
-        return await read(self, offset, bytes_max=bytes_max)
+        return await read(self, offset, bytes_max=bytes_max, up_to=up_to)
 
     async def scenario() -> None:
         await create(node)
