@@ -16,9 +16,18 @@ from pathlib import Path
 import pytest
 
 import tailrace
+from tailrace.broker import Partition
 from tailrace.client import admin
 from tailrace.client.kafka import KafkaClient
-from tailrace.model import BrokerError, ConfigError, ErrorCode, OffsetOutOfRange, StorageError, TailraceError
+from tailrace.model import (
+    BrokerError,
+    ConfigError,
+    ErrorCode,
+    Offset,
+    OffsetOutOfRange,
+    StorageError,
+    TailraceError,
+)
 
 
 @pytest.fixture
@@ -86,6 +95,20 @@ def test_reading_ends_at_the_high_watermark_of_its_beginning(broker: tailrace.Br
     records = broker.read("t")
     broker.produce("t", b"after")
     assert [record.value for record in records] == [b"before"]
+
+
+def test_reading_ends_at_the_last_stable_offset(
+    broker: tailrace.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        broker.produce("t", b"%d" % number)
+    with monkeypatch.context() as patched:
+        patched.setattr(Partition, "last_stable_offset", property(lambda _: Offset(3)))
+        assert values(broker, "t", offset=1) == [b"1", b"2"]
+        assert values(broker, "t", offset=4) == []
+        with pytest.raises(OffsetOutOfRange):
+            values(broker, "t", offset=6)
+    assert values(broker, "t", offset=1) == [b"1", b"2", b"3", b"4"]
 
 
 def test_a_topic_that_comes_by_itself_has_one_partition(broker: tailrace.Broker) -> None:

@@ -35,7 +35,6 @@ from tailrace.records import (
     Record,
     Visible,
     decompress,
-    iter_batches,
     read_batch,
 )
 
@@ -357,15 +356,6 @@ def record_bytes(record: Record) -> int:
     for name, value in record.headers:
         size += len(name) + len(value or b"")
     return size
-
-
-def visible_records(data: BytesLike, *, start: int, end: int) -> Iterator[Record]:
-    """The records of some batches from one offset to before another; a batch may begin before it."""
-    for batch in iter_batches(data):
-        if not batch.is_control:
-            for record in batch.records():
-                if start <= record.offset < end:
-                    yield record
 
 
 def inflate(batch: Batch) -> Batch:

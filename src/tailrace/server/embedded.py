@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tailrace.broker.visible_records import Portion
 from tailrace.model import ConfigError, TailraceError
 from tailrace.server.config import ServerConfig, is_loopback
 from tailrace.server.local import (
@@ -233,7 +234,7 @@ class AsyncBroker:
     async def read(
         self, topic: str, partition: int | None = None, offset: int | None = None
     ) -> AsyncIterator[EmbeddedRecord]:
-        """The records up to the high watermark, in order within a partition, one partition after the other.
+        """The records up to the last stable offset, one partition after the other, each in order.
 
         Without `partition` all of them, without `offset` from the first that is there.
         """
@@ -273,8 +274,8 @@ class _InThread(AsyncBroker):
     async def plan_read(self, topic: str, partition: int | None, offset: int | None) -> list[Span]:
         return self._access().plan_read(topic, partition=partition, offset=offset)
 
-    async def read_piece(self, topic: str, span: Span, offset: int) -> tuple[bytes, int]:
-        return await self._access().read_piece(topic, span, offset)
+    async def read_portion(self, topic: str, span: Span, offset: int) -> Portion:
+        return await self._access().read_portion(topic, span, offset)
 
 
 class Broker:
@@ -393,7 +394,7 @@ class Broker:
     def read(
         self, topic: str, partition: int | None = None, offset: int | None = None
     ) -> Iterator[EmbeddedRecord]:
-        """The records up to the high watermark, in order within a partition, one partition after the other.
+        """The records up to the last stable offset, one partition after the other, each in order.
 
         Without `partition` all of them, without `offset` from the first that is there.
         """
@@ -404,9 +405,11 @@ class Broker:
         for span in spans:
             at = span.start
             while at != span.end:
-                data, following = self._call(self._inner.read_piece(topic, span, at))
-                yield from records_in(data, topic=topic, span=span)
-                at = min(following, span.end)
+                portion = self._call(self._inner.read_portion(topic, span, at))
+                yield from records_in(portion, topic=topic, span=span)
+                if portion.next_offset == at:
+                    break  # it begins behind the last stable offset
+                at = portion.next_offset
 
     def _call(self, work: Coroutine[Any, Any, _T]) -> _T:
         if self._thread is None:

@@ -1,7 +1,7 @@
 """Producing and reading in the broker's own process, without a socket: what the embedded brokers offer.
 
 A record produced here takes the same way as one from a client: a batch, sequenced by its partition,
-acknowledged when it is durable. Reading ends at the high watermark as it was when the reading began.
+acknowledged when it is durable. Reading ends at the last stable offset as it was when the reading began.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import NamedTuple
 from tailrace.broker.appending import Gathering
 from tailrace.broker.gate import Gate
 from tailrace.broker.partition import Partition
-from tailrace.broker.reading import visible_records
 from tailrace.broker.topic import NewTopic
-from tailrace.model import BrokerError, ErrorCode, Offset, TopicPartition
+from tailrace.broker.visible_records import Portion, read
+from tailrace.model import BrokerError, ErrorCode, TopicPartition
 from tailrace.model.operation import Operation
 from tailrace.model.session import EMBEDDED
 
@@ -44,7 +44,7 @@ class EmbeddedRecord(NamedTuple):
 
 
 class Span(NamedTuple):
-    """What one read goes through: the offsets of one partition, up to its high watermark.
+    """What one read goes through: the offsets of one partition, up to its last stable offset.
 
     The partition itself, and not its number: a topic that is made anew under the same name is another one.
     """
@@ -96,32 +96,33 @@ class LocalAccess:
         for index in indexes:
             found = self._access.readable(TopicPartition(topic, index))
             start = found.start_offset if offset is None else offset
-            spans.append(Span(found, start, found.high_watermark))
+            spans.append(Span(found, start, found.last_stable_offset))
         return spans
 
-    async def read_piece(self, topic: str, span: Span, offset: int) -> tuple[bytes, int]:
-        """Whole batches from `offset` on, and where to go on."""
+    async def read_portion(self, topic: str, span: Span, offset: int) -> Portion:
+        """The next batches of a span, from `offset` on."""
         if self._access.readable(span.partition.name) is not span.partition:
             raise BrokerError(
                 f"topic {topic!r} was deleted and made anew while it was read",
                 code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             )
-        found = await span.partition.read(Offset(offset), bytes_max=READ_BYTES)
-        return await found.load(), found.next_offset
+        return await read(span.partition, offset, bytes_max=READ_BYTES, end=span.end)
 
     async def read(self, topic: str, spans: Sequence[Span]) -> AsyncIterator[EmbeddedRecord]:
         for span in spans:
             offset = span.start
             while offset != span.end:
-                data, following = await self.read_piece(topic, span, offset)
-                for record in records_in(data, topic=topic, span=span):
+                portion = await self.read_portion(topic, span, offset)
+                for record in records_in(portion, topic=topic, span=span):
                     yield record
-                offset = min(following, span.end)
+                if portion.next_offset == offset:
+                    break  # it begins behind the last stable offset
+                offset = portion.next_offset
 
 
-def records_in(data: bytes, *, topic: str, span: Span) -> Iterator[EmbeddedRecord]:
-    """The records of some batches that lie in a span; a batch may begin before it."""
-    for record in visible_records(data, start=span.start, end=span.end):
+def records_in(portion: Portion, *, topic: str, span: Span) -> Iterator[EmbeddedRecord]:
+    """The records of a portion, as the embedded brokers give them."""
+    for record in portion.records():
         yield EmbeddedRecord(
             record.value,
             record.key,

@@ -20,10 +20,9 @@ from tailrace.broker.reading import (
     Unreadable,
     inflate,
     read_page,
-    visible_records,
 )
 from tailrace.model import LogDamaged, Offset, OffsetOutOfRange
-from tailrace.records import CONTROL_BIT, BatchFields, Compression, NewRecord, build_batch, crc32c, read_batch
+from tailrace.records import BatchFields, Compression, NewRecord, build_batch, crc32c, read_batch
 from tailrace.storage.api import Slice
 
 from .conftest import Play, Rig, opened
@@ -351,11 +350,3 @@ def test_an_inflated_batch_is_the_same_without_compression(codec: Compression) -
     assert opened.data[21:] == plain[21:]
     assert (opened.compression, opened.size) == (Compression.NONE, len(plain))
     assert list(opened.records()) == list(batch.records())
-
-
-def test_visible_records_are_those_between_two_offsets() -> None:
-    data = build_batch([(n, None, b"%d" % n, ()) for n in range(4)], base_offset=10)
-    control = build_batch([(0, None, b"", ())], base_offset=14, control=True)
-    assert read_batch(control).attributes & CONTROL_BIT
-    found = visible_records(bytes(data + control), start=11, end=15)
-    assert [record.offset for record in found] == [11, 12, 13]
