@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 from tailrace.broker.partition import Partition
 from tailrace.broker.topic import Topic
+from tailrace.broker.visible_records import read, read_nowait
 from tailrace.http.live.entry import Entry, Filter, record_entry
-from tailrace.model import Offset, OffsetOutOfRange
-from tailrace.records import Batch, BatchError, Record, iter_batches
+from tailrace.model import OffsetOutOfRange
+from tailrace.records import BadSpan, refuse
 
 
 class Round(NamedTuple):
@@ -73,17 +74,16 @@ class History:
         index = partition.index
         begin = self.positions[index]
         try:
-            found = partition.read_nowait(Offset(begin), bytes_max=bytes_max)
-            if found is None:
-                found = await partition.read(Offset(begin), bytes_max=bytes_max)
-            data = await found.load()
+            portion = read_nowait(partition, begin, bytes_max=bytes_max)
+            if portion is None:
+                portion = await read(partition, begin, bytes_max=bytes_max)
         except OffsetOutOfRange as gone:
             self._skipped += max(gone.start - begin, 0)
             self.positions[index] = gone.start if begin < gone.start else gone.end
             return []
         entries: list[Entry] = []
         size = 0
-        for record in self._records(data, begin):
+        for record in portion.records(on_damage=self._pass_over):
             self._scanned += 1
             if not self._filter.admits(record):
                 continue
@@ -92,25 +92,16 @@ class History:
             if size >= bytes_max:
                 self.positions[index] = record.offset + 1
                 return entries
-        self.positions[index] = found.next_offset
+        self.positions[index] = portion.next_offset
         return entries
 
-    def _records(self, data: bytes, begin: int) -> Iterator[Record]:
-        for batch in iter_batches(data):
-            if batch.is_control:
-                continue
-            at = begin
-            try:
-                for record in batch.records():
-                    if record.offset >= begin:
-                        at = record.offset + 1
-                        yield record
-            except BatchError:  # what a producer sent with a correct checksum, and is no record
-                self._skipped += _rest(batch, at)
-
-
-def _rest(batch: Batch, begin: int) -> int:
-    return batch.next_offset - max(begin, batch.base_offset)
+    def _pass_over(self, span: BadSpan) -> bool:
+        """Count what a producer sent with a correct checksum and what is no record."""
+        if span.next_offset is None:
+            refuse(span)
+        else:
+            self._skipped += span.next_offset - span.first_offset
+        return True
 
 
 def _merged(found: Iterable[list[Entry]]) -> list[Entry]:

@@ -105,7 +105,7 @@ class Ring:
         for partition in topic.partitions:  # all of them, or none
             partition.check_led()
         for index, partition in enumerate(topic.partitions):
-            self._watch(index, partition.high_watermark)
+            self._watch(index, partition.last_stable_offset)
 
     def __repr__(self) -> str:
         return f"<Ring of {self.topic.name}, {len(self)} entries, {self.bytes} bytes>"
@@ -250,7 +250,7 @@ class Ring:
         partition = self.topic.partitions[index]
         if not partition.is_held_here:
             return  # it is not served here any more, and the feed finds out
-        newest = partition.high_watermark
+        newest = partition.last_stable_offset
         behind_max = max(self._config.ring_records_max // len(self._feeds), _BEHIND_RECORDS_MIN)
         if newest - feed.position > behind_max:
             begin, end = feed.position, newest - TURN_RECORDS

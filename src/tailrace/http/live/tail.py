@@ -278,7 +278,7 @@ class Tail:
             if self._wants(partition.index):
                 is_served = partition.is_held_here  # or not any more
                 found[partition.index] = (
-                    partition.high_watermark if is_served else ring.position(partition.index)
+                    partition.last_stable_offset if is_served else ring.position(partition.index)
                 )
         return found
 

@@ -167,7 +167,7 @@ async def _starts_at(
     if query.offset in (None, "earliest"):
         return {each.index: each.start_offset for each in partitions}
     if query.offset == "latest":
-        return {each.index: each.high_watermark for each in partitions}
+        return {each.index: each.last_stable_offset for each in partitions}
     number = int(query.offset or "")
     if query.offset is not None and query.offset.startswith("-"):
         return await plan_last(partitions, -number, records_max=records_max)
@@ -198,7 +198,7 @@ def _named_starts(query: ReadQuery) -> dict[int, int]:
 async def offset_at(partition: Partition, timestamp_ms: int) -> int:
     """The first record at or after a time; the end if there is none."""
     found = await partition.find_timestamp(timestamp_ms)
-    return partition.high_watermark if found is None else found.offset
+    return partition.last_stable_offset if found is None else found.offset
 
 
 def read_moment(text: str, *, now_ms: int) -> int:

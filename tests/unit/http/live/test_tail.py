@@ -15,8 +15,10 @@ from tailrace.broker.gate import Gate
 from tailrace.http import HttpConfig
 from tailrace.http.live.entry import Filter
 from tailrace.http.live.tail import Portion, Tail, TailEnded, TailFailed
+from tailrace.model import Offset
 from tailrace.model.operation import Operation, Resource, ResourceKind
 from tailrace.model.session import Principal, Session
+from tailrace.records import build_batch, crc32c, read_batch
 
 SMALL = HttpConfig(ring_records_max=5)
 
@@ -302,6 +304,40 @@ def test_stopping_ends_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
             await resting  # which takes longer than this test may if nothing ended it
             with pytest.raises(TailEnded, match="enough"):
                 await tail.wait_portion(10)
+
+    play(scenario)
+
+
+def test_records_that_make_no_sense_are_counted_where_the_log_is_read() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create()
+        rig.publish(b"a", b"b")
+        broken = build_batch([(0, None, b"v", ())] * 3)
+        broken[-1] = 14  # headers that the last of them does not have
+        broken[17:21] = crc32c(broken[21:]).to_bytes(4, "big")
+        partition = partition_of(rig.broker, TOPIC, 0)
+        partition.append(read_batch(broken))
+        partition.append(read_batch(build_batch([(0, b"\0\0\0\0", b"v", ())], control=True)))
+        rig.publish(b"c")
+        with watch(rig, positions={0: 1}) as tail:
+            assert await collect(tail, 5) == ([1, 2, 3, 6], 1)
+
+    play(scenario)
+
+
+def test_a_tail_ends_at_the_last_stable_offset() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create()
+        for _ in range(3):
+            rig.publish(b"x", b"x")
+        partition_of(rig.broker, TOPIC, 0).last_stable_offset = Offset(4)
+        with watch(rig, positions={0: 1}) as tail:
+            assert await collect(tail, 3) == ([1, 2, 3], 0)
+            await tail.wait_portion(0.001)
+            (ring,) = rig.tails.rings
+            assert (ring.position(0), len(ring)) == (4, 0)
+            rig.publish(b"y")  # which moves it
+            assert await collect(tail, 3) == ([4, 5, 6], 0)
 
     play(scenario)
 
