@@ -11,18 +11,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from heapq import heapify, heappop, heapreplace
+from typing import NamedTuple
 
 from tailrace.broker.partition import Partition
 from tailrace.broker.reading import Unreadable
-from tailrace.model import LogDamaged, Offset, OffsetOutOfRange
-from tailrace.records import Batch, BatchError, read_batch
+from tailrace.broker.visible_records import read
+from tailrace.model import LogDamaged, OffsetOutOfRange
+from tailrace.records import NO_END, Batch, BatchError, Visible, read_batch
 
 _ONE_BATCH = 1  # as a number of bytes: a read gives at least one batch
 
 
 async def plan_newest(partitions: Sequence[Partition], count: int) -> dict[int, int]:
     """The offset in each partition from which on, in all of them, lie the newest `count` records."""
-    starts = {each.index: int(each.high_watermark) for each in partitions}
+    starts = {each.index: int(each.last_stable_offset) for each in partitions}
     tails = [_Tail(each, starts[each.index], count_max=count) for each in partitions]
     heap = [(-tail.newest_ms, tail.partition.index, tail) for tail in tails if await tail.step_back()]
     heapify(heap)
@@ -60,24 +62,24 @@ class _Tail:
 
     async def step_back(self) -> bool:
         """Go to the batch before; its records are not looked at yet."""
-        batch = await find_before(self.partition, self._edge)
-        while batch is not None and (batch.is_control or not batch.count):
-            batch = await find_before(self.partition, batch.base_offset)
-        if batch is None:
+        found = await find_before(self.partition, self._edge)
+        while found is not None and found.visible is None:
+            found = await find_before(self.partition, found.batch.base_offset)
+        if found is None:
             return False
+        batch = found.batch
         self._edge, self._base = min(self._edge, batch.next_offset), batch.base_offset
         self._bound_ms = batch.max_timestamp
         self.is_open = False
         return True
 
     async def open(self) -> None:
-        batch = await _read_one(self.partition, max(self._base, self.partition.start_offset))
-        start, end = self.partition.start_offset, self._edge
-        if batch is not None:
+        start = max(self._base, self.partition.start_offset)
+        found = await _read_one(self.partition, start, end=self._edge)
+        if found is not None and found.visible is not None:
+            batch = found.batch
             try:
-                self.times.extend(
-                    (each.timestamp, each.offset) for each in batch.records() if start <= each.offset < end
-                )
+                self.times.extend((each.timestamp, each.offset) for each in found.visible.records())
             except BatchError as error:
                 raise Unreadable(
                     self.partition, offset=batch.base_offset, next_offset=batch.next_offset, cause=error
@@ -86,8 +88,15 @@ class _Tail:
         self.is_open = True
 
 
-async def find_before(partition: Partition, end: int) -> Batch | None:
-    """The last batch that begins before `end`; None if there is none."""
+class FoundBatch(NamedTuple):
+    """A batch as it lies in the log, and what of it is visible."""
+
+    batch: Batch
+    visible: Visible | None
+
+
+async def find_before(partition: Partition, end: int) -> FoundBatch | None:
+    """The last batch that begins before `end`, visible or not; None if there is none."""
     start = partition.start_offset
     if end <= start:
         return None
@@ -96,29 +105,30 @@ async def find_before(partition: Partition, end: int) -> Batch | None:
     while found is None:
         probe = max(end - width, start)
         found = await _read_one(partition, probe)
-        if found is not None and found.base_offset >= end:
+        if found is not None and found.batch.base_offset >= end:
             found = None
         if found is None:
             if probe == start:
                 return None
             beyond, width = probe, width * 2
-    while found.next_offset < beyond:
-        middle = (found.next_offset + beyond) // 2
+    while found.batch.next_offset < beyond:
+        middle = (found.batch.next_offset + beyond) // 2
         later = await _read_one(partition, middle)
-        if later is not None and later.base_offset < end:
+        if later is not None and later.batch.base_offset < end:
             found = later
         else:
             beyond = middle
     return found
 
 
-async def _read_one(partition: Partition, offset: int) -> Batch | None:
+async def _read_one(partition: Partition, offset: int, *, end: int = NO_END) -> FoundBatch | None:
     """The batch that holds an offset, or the next one where none does."""
     try:
-        piece = await partition.read(Offset(offset), bytes_max=_ONE_BATCH)
-        data = await piece.load()
+        portion = await read(partition, offset, bytes_max=_ONE_BATCH, end=end)
     except OffsetOutOfRange:
         return None  # trimmed while somebody looked
     except LogDamaged as error:
         raise Unreadable(partition, offset=offset, next_offset=None, cause=error) from error
-    return read_batch(data) if data else None
+    if not portion.data:
+        return None
+    return FoundBatch(read_batch(portion.data), next(portion.batches(), None))

@@ -26,9 +26,11 @@ class Reads:
         self.count = 0
         read = Partition.read
 
-        async def counted(partition: Partition, offset: Offset, *, bytes_max: int) -> Slice:
+        async def counted(
+            partition: Partition, offset: Offset, *, bytes_max: int, up_to: Offset | None = None
+        ) -> Slice:
             self.count += 1
-            return await read(partition, offset, bytes_max=bytes_max)
+            return await read(partition, offset, bytes_max=bytes_max, up_to=up_to)
 
         monkeypatch.setattr(Partition, "read", counted)
 
@@ -106,7 +108,7 @@ def test_a_wide_gap_is_crossed_in_few_steps(play: Play, monkeypatch: pytest.Monk
         reads = Reads(monkeypatch)
         found = await find_before(partition, 10_001_000)
         assert found is not None
-        assert found.base_offset == 998
+        assert found.batch.base_offset == 998
         assert reads.count < 60
         assert await plan_newest([partition], 2) == {0: 999}
 
@@ -122,6 +124,19 @@ def test_partitions_that_are_older_are_not_opened(play: Play, monkeypatch: pytes
         starts = await plan_newest(partitions, 2)
         assert [index for index, start in starts.items() if start == 0] == [48, 49]
         assert reads.count <= 50 + 4
+
+    play(scenario)
+
+
+def test_the_newest_end_at_the_last_stable_offset(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        (partition,) = await partitions_of(rig)
+        for first in range(0, 30, 10):
+            put(partition, range(first, first + 10))
+        partition.last_stable_offset = Offset(20)
+        assert await plan_newest([partition], 1) == {0: 19}
+        assert await plan_newest([partition], 15) == {0: 5}
+        assert await plan_newest([partition], 0) == {0: 20}
 
     play(scenario)
 
