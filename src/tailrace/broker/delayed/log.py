@@ -13,8 +13,9 @@ from tailrace.broker.publishing import NATIVE_EPOCH, id_prefix
 from tailrace.broker.sequence import sequence
 from tailrace.broker.topic import NewTopic
 from tailrace.broker.topics import Topics
+from tailrace.broker.visible_records import Portion, read
 from tailrace.model import NO_PRODUCER, Offset
-from tailrace.records import NewRecord, Record, iter_batches
+from tailrace.records import NewRecord, Record, pass_over
 
 DELAYED_TOPIC = "__tailrace_delayed"
 
@@ -74,25 +75,22 @@ class DelayedLog:
     async def read(self, *, end: Offset) -> AsyncIterator[Sequence[Record]]:
         """Every record below `end`, in portions."""
         partition = self.known()
-        offset = partition.start_offset
-        while offset < end:
-            records, offset = await read_records(partition, offset, bytes_max=_PIECE_BYTES)
-            yield [record for record in records if record.offset < end]
+        async for portion in _portions(partition, partition.start_offset, end):
+            yield list(portion.records())
 
 
-async def read_records(
-    partition: Partition, offset: Offset, *, bytes_max: int
-) -> tuple[list[Record], Offset]:
-    """The records from `offset` on, of as many batches as fit, at least one; and where to go on."""
-    piece = await partition.read(offset, bytes_max=bytes_max)
-    records = [
-        record
-        for batch in iter_batches(await piece.load())
-        if not batch.is_control
-        for record in batch.records()
-        if record.offset >= offset
-    ]
-    return records, piece.next_offset
+async def _portions(partition: Partition, start: int, end: int) -> AsyncIterator[Portion]:
+    """What lies from `start` to before `end`, which must be durable.
+
+    Up to the high watermark: a message of the broker's own counts as soon as it is durable, whether or not a
+    client's transaction is open before it.
+    """
+    offset = start
+    while offset < end:
+        portion = await read(partition, offset, bytes_max=_PIECE_BYTES, end=end, read_uncommitted=True)
+        yield portion
+        assert portion.next_offset > offset, "the end is not durable"
+        offset = portion.next_offset
 
 
 async def find_delayed_ids(
@@ -101,12 +99,10 @@ async def find_delayed_ids(
     """Those of `ids` that records of the partition from `start` up to `end` carry in a header."""
     wanted = {each.encode() for each in ids}
     found: set[str] = set()
-    offset = max(start, partition.start_offset)
-    while offset < end:
-        records, offset = await read_records(partition, offset, bytes_max=_PIECE_BYTES)
+    async for portion in _portions(partition, max(start, partition.start_offset), end):
         found.update(
             value.decode()
-            for record in records
+            for record in portion.records(on_damage=pass_over)  # a broken batch is a client's, not ours
             for name, value in record.headers
             if name == header and value in wanted and value is not None
         )

@@ -14,8 +14,9 @@ from typing import NamedTuple
 from tailrace.broker.delayed.stored import StoredMessage, read_message
 from tailrace.broker.internal import MalformedFields
 from tailrace.broker.partition import Partition
+from tailrace.broker.visible_records import read
 from tailrace.model import LogDamaged, Offset, OffsetOutOfRange
-from tailrace.records import BatchError, iter_batches
+from tailrace.records import BatchError
 
 _logger = logging.getLogger(__name__)
 
@@ -82,9 +83,9 @@ async def _read_near(
     size = 0
     reason: Exception | str = "it is not in the log"
     try:
-        piece = await partition.read(offset, bytes_max=bytes_max)
-        for batch in iter_batches(await piece.load()):
-            if any(each in wanted for each in range(batch.base_offset, batch.next_offset)):
+        portion = await read(partition, offset, bytes_max=bytes_max, read_uncommitted=True)
+        for batch in portion.batches():
+            if any(each in wanted for each in range(batch.first, batch.end)):
                 for record in batch.records():
                     if record.offset in wanted and record.value is not None:
                         stored = found[record.offset] = read_message(record)
