@@ -77,8 +77,8 @@ async def load_partition(log: InternalLog, partition: int) -> Loaded:
     """What the partition says; BrokerError or StorageError where it cannot be read."""
     loaded = Loaded()
     async for batch in log.read(partition):
-        # Nobody writes transactional commits here yet, so whatever claims to be one never took effect.
-        if not batch.is_control and not batch.is_transactional:
+        # The broker takes no transactional commits yet, so a batch that claims to be one never took effect.
+        if not batch.batch.is_transactional:
             for record in batch.records():
                 loaded.apply(record)
         await asyncio.sleep(0)  # a long log must not keep the loop from everybody else

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from tailrace.model import Offset
-from tailrace.records import Batch, NewRecord
+from tailrace.records import NewRecord, Visible
 from tailrace.storage.api import Waiter
 
 
@@ -32,5 +32,5 @@ class InternalLog(Protocol):
     def acknowledged(self, partition: int, end: Offset, waiter: Waiter) -> None:
         """Tell the waiter when everything below `end` is durable, or never will be; at once if it is."""
 
-    def read(self, partition: int) -> AsyncIterator[Batch]:
-        """Every batch from the start of the partition up to the high watermark at the time of the call."""
+    def read(self, partition: int) -> AsyncIterator[Visible]:
+        """Every visible batch of the partition, up to the high watermark at the time of the call."""

@@ -12,8 +12,9 @@ from tailrace.broker.partition import ACKS_ALL, Partition
 from tailrace.broker.sequence import sequence
 from tailrace.broker.topic import NewTopic, Topic
 from tailrace.broker.topics import Topics
+from tailrace.broker.visible_records import read
 from tailrace.model import BrokerError, ErrorCode, Offset
-from tailrace.records import Batch, NewRecord, iter_batches
+from tailrace.records import NewRecord, Visible
 from tailrace.storage.api import Waiter
 
 _READ_BYTES = 1 << 20
@@ -62,14 +63,15 @@ class InternalTopic:
     def acknowledged(self, partition: int, end: Offset, waiter: Waiter) -> None:
         self._partition(partition).acknowledged(end, ACKS_ALL, waiter)
 
-    async def read(self, partition: int) -> AsyncIterator[Batch]:
+    async def read(self, partition: int) -> AsyncIterator[Visible]:
         place = self._partition(partition)
-        offset, end = place.start_offset, place.high_watermark
+        offset: int = place.start_offset
+        end = place.high_watermark  # open transactions included: state is loaded as far as it was written
         while offset < end:
-            piece = await place.read(offset, bytes_max=_READ_BYTES)
-            for batch in iter_batches(await piece.load()):
+            portion = await read(place, offset, bytes_max=_READ_BYTES, end=end, read_uncommitted=True)
+            for batch in portion.batches():
                 yield batch
-            offset = piece.next_offset
+            offset = portion.next_offset
 
     def _topic(self) -> Topic | None:
         return self._topics.get(self.name)

@@ -115,7 +115,7 @@ def merge(snapshot: CursorSnapshot, deltas: Iterable[tuple[int, CursorDelta]]) -
 async def _find_newest(log: InternalLog, partition: int, loaded: LoadedCursors) -> dict[bytes, bytes]:
     newest: dict[bytes, bytes] = {}
     async for batch in log.read(partition):
-        if batch.is_control or batch.is_transactional:  # nobody writes such here
+        if batch.batch.is_transactional:  # the broker writes no such batch here
             continue
         for record in batch.records():
             loaded.records += 1

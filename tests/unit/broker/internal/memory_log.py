@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from tailrace.model import Offset
-from tailrace.records import Batch, NewRecord, Record, build_batch, read_batch
+from tailrace.records import NewRecord, Record, Visible, Walk, build_batch, read_batch
 from tailrace.storage.api import Waiter
 
 
@@ -71,12 +71,13 @@ class MemoryLog:
         if not waiter.done():
             waiter.set_result(None)
 
-    async def read(self, partition: int) -> AsyncIterator[Batch]:
+    async def read(self, partition: int) -> AsyncIterator[Visible]:
         for raw in list(self.batches.get(partition, [])):
             await self._may_read.wait()
             if self.read_error is not None:
                 raise self.read_error
-            yield read_batch(raw)
+            for visible in Walk(0).over(raw):
+                yield visible
 
     def hold_appends(self) -> None:
         """From now on nothing becomes durable."""

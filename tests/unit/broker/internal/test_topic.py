@@ -8,7 +8,8 @@ import pytest
 from tests.unit.broker.conftest import Play, Rig
 
 from tailrace.broker.internal.topic import InternalTopic
-from tailrace.model import BrokerError, ErrorCode
+from tailrace.model import BrokerError, ErrorCode, Offset
+from tailrace.records import build_batch, read_batch
 
 
 def _topic(rig: Rig, *, partitions: int = 2) -> InternalTopic:
@@ -71,6 +72,24 @@ def test_more_than_one_read_brings_is_read_to_its_end(play: Play) -> None:
             log.sequence(0, [(0, b"%d" % number, bytes(700_000), ())])
         read = [record.key async for batch in log.read(0) for record in batch.records()]
         assert read == [b"0", b"1", b"2", b"3"]
+
+    play(scenario)
+
+
+def test_what_is_visible_is_read_up_to_the_high_watermark(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        log = _topic(rig)
+        await log.ensure()
+        log.sequence(0, [(0, b"a", b"1", ()), (0, b"b", b"2", ())])
+        topic = rig.topics.get(log.name)
+        assert topic is not None
+        place = topic.partitions[0]
+        place.append(read_batch(build_batch([(0, b"\0\0\0\0", b"marker", ())], control=True)))
+        log.sequence(0, [(0, b"c", b"3", ())])
+        await place.delete_records(1)
+        place.last_stable_offset = Offset(2)
+        read = [record.key async for batch in log.read(0) for record in batch.records()]
+        assert read == [b"b", b"c"]
 
     play(scenario)
 
