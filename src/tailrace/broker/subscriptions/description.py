@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from tailrace.broker.partition import Partition
@@ -10,8 +9,8 @@ from tailrace.broker.subscriptions.dead_letter import is_letter_of, read_dead_le
 from tailrace.broker.subscriptions.retained import size_of
 from tailrace.broker.subscriptions.subscribed_partition import SubscribedPartition
 from tailrace.broker.subscriptions.subscription import Subscription
-from tailrace.model import Offset
-from tailrace.records import BatchError, Record, iter_batches
+from tailrace.broker.visible_records import read
+from tailrace.records import Record, pass_over
 from tailrace.wire.json.record_json import record_row
 
 _READ_BYTES = 256 * 1024
@@ -60,26 +59,18 @@ def describe(subscription: Subscription) -> dict[str, Any]:
 async def list_dead_letters(
     subscription: Subscription, partition: Partition, count: int
 ) -> list[dict[str, Any]]:
-    """The oldest dead letters that were not redriven yet: so many, or as many as are shown at once."""
+    """The oldest dead letters that were not redriven yet: at most `count`, and what fits into one answer."""
     shown: list[dict[str, Any]] = []
     bytes_left = _LISTED_BYTES_MAX
-    offset = Offset(max(partition.start_offset, subscription.redriven_to))
-    while offset < partition.high_watermark and len(shown) < count and bytes_left > 0:
-        found = await partition.read(offset, bytes_max=_READ_BYTES)
-        for record in _letters_in(await found.load(), subscription.config.name):
-            if record.offset >= offset and len(shown) < count and bytes_left > 0:
+    offset: int = max(partition.start_offset, subscription.redriven_to)
+    while offset < partition.last_stable_offset and len(shown) < count and bytes_left > 0:
+        portion = await read(partition, offset, bytes_max=_READ_BYTES)
+        for record in portion.records(on_damage=pass_over):  # any client may write to a topic
+            if is_letter_of(record, subscription.config.name) and len(shown) < count and bytes_left > 0:
                 shown.append(_show_letter(record))
                 bytes_left -= size_of(record)
-        offset = found.next_offset
+        offset = portion.next_offset
     return shown
-
-
-def _letters_in(data: bytes, subscription: str) -> Iterator[Record]:
-    for batch in iter_batches(data):
-        try:
-            yield from (record for record in batch.records() if is_letter_of(record, subscription))
-        except BatchError:  # anybody may write to a topic
-            continue
 
 
 def _show_partition(each: SubscribedPartition) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from tailrace.model import Offset, OffsetOutOfRange
 
 async def resolve_start(start: Start, partition: Partition) -> int:
     """The offset that a start means in a partition, now. What retention took away does not count."""
-    first, end = partition.start_offset, partition.high_watermark
+    first, end = partition.start_offset, partition.last_stable_offset
     if start.kind == "earliest":
         return first
     if start.kind == "latest":
@@ -17,6 +17,6 @@ async def resolve_start(start: Start, partition: Partition) -> int:
     if start.kind == "time":
         found = await partition.find_timestamp(start.value)
         return end if found is None else found.offset
-    if start.value > end:
-        raise OffsetOutOfRange(Offset(start.value), start=first, end=end)
+    if start.value > partition.high_watermark:
+        raise OffsetOutOfRange(Offset(start.value), start=first, end=partition.high_watermark)
     return max(start.value, first)

@@ -90,7 +90,7 @@ class SubscribedPartition:
             return self.feed.limit
         if not self.partition.is_held_here:
             return self.machine.cursor.position
-        return self.partition.high_watermark
+        return self.partition.last_stable_offset
 
     @property
     def lag(self) -> int:

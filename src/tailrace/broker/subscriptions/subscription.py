@@ -329,7 +329,7 @@ class Subscription:
         if letters is None:
             return 0
         limit = max(self.redriven_to, letters.partition.start_offset)
-        end = letters.partition.high_watermark
+        end = letters.partition.last_stable_offset
         target = end if count is None else min(limit + count, end)
         if target <= limit:
             return 0

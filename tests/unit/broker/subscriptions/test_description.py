@@ -6,6 +6,7 @@ import json
 
 from tailrace.broker.publishing import NewMessage
 from tailrace.broker.subscriptions import describe, summarize
+from tailrace.model import Offset
 from tailrace.records import build_batch, read_batch
 
 from .rig import Rig, play
@@ -170,6 +171,20 @@ def test_what_others_wrote_into_the_topic_is_listed_too() -> None:
         await rig.publish(b"last", topic="work.dlq")
         listed = await rig.broker.subscriptions.dead_letters("work", 10)
         assert [each["value"] for each in listed] == ["by hand", "last"]
+
+    play(scenario)
+
+
+def test_dead_letters_are_listed_up_to_the_last_stable_offset() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        await rig.topic("work.dlq")
+        await rig.subscribe()
+        for value in (b"first", b"second"):
+            await rig.publish(value, topic="work.dlq")
+        rig.partition(topic="work.dlq").last_stable_offset = Offset(1)
+        listed = await rig.broker.subscriptions.dead_letters("work", 10)
+        assert [each["value"] for each in listed] == ["first"]
 
     play(scenario)
 

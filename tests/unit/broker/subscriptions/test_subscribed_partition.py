@@ -12,11 +12,14 @@ import pytest
 from tailrace.broker.feed import Feed
 from tailrace.broker.subscriptions.codec import read_delta, read_snapshot
 from tailrace.broker.subscriptions.cursor import Cursor
+from tailrace.broker.subscriptions.definition import Start
 from tailrace.broker.subscriptions.delivery import Source
 from tailrace.broker.subscriptions.journal import CursorRecords
 from tailrace.broker.subscriptions.machine import PartitionMachine, Rules
+from tailrace.broker.subscriptions.start import resolve_start
 from tailrace.broker.subscriptions.stored import CursorKey
 from tailrace.broker.subscriptions.subscribed_partition import SubscribedPartition, is_expired, priority_of
+from tailrace.model import Offset, OffsetOutOfRange
 from tailrace.records import Record, build_batch, read_batch
 from tailrace.runtime import Supervisor
 
@@ -63,6 +66,26 @@ def test_what_is_done_or_under_way_is_not_new() -> None:
         part = subscribed(rig, 2, beyond=[(4, 6)])
         part.machine.deliver(7, member=1, now_ms=0)
         assert take_all(part) == [2, 3, 6, 8, 9]
+
+    play(scenario)
+
+
+def test_messages_behind_the_last_stable_offset_are_not_there_yet() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        for _ in range(3):
+            await rig.publish(b"v", b"v")
+        part = subscribed(rig, 1)
+        part.partition.last_stable_offset = Offset(4)
+        assert (part.end, part.lag) == (4, 3)
+        assert take_all(part) == [1, 2, 3]
+        assert await resolve_start(Start.parse("latest"), part.partition) == 4
+        assert await resolve_start(Start.parse("offset:5"), part.partition) == 5
+        with pytest.raises(OffsetOutOfRange):
+            await resolve_start(Start.parse("offset:7"), part.partition)
+        part.partition.last_stable_offset = part.partition.high_watermark
+        assert (part.end, part.lag) == (6, 5)
+        assert take_all(part) == [4, 5]
 
     play(scenario)
 
