@@ -160,11 +160,13 @@ def test_what_is_deleted_while_it_is_read_is_passed_over(
 ) -> None:
     read = Partition.read
 
-    async def trim_and_read(partition: Partition, offset: Offset, *, bytes_max: int) -> Slice:
+    async def trim_and_read(
+        partition: Partition, offset: Offset, *, bytes_max: int, up_to: Offset | None = None
+    ) -> Slice:
         if partition.topic == TOPIC and offset == 0:
             assert partition.log is not None
             await partition.log.trim(Offset(1))
-        return await read(partition, offset, bytes_max=bytes_max)
+        return await read(partition, offset, bytes_max=bytes_max, up_to=up_to)
 
     async def scenario() -> None:
         await tell(node, made("gone"), made("left"))
@@ -181,10 +183,12 @@ def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The offsets from which the topic is read from now on."""
     read, offsets = Partition.read, []
 
-    async def noted(partition: Partition, offset: Offset, *, bytes_max: int) -> Slice:
+    async def noted(
+        partition: Partition, offset: Offset, *, bytes_max: int, up_to: Offset | None = None
+    ) -> Slice:
         if partition.topic == TOPIC:
             offsets.append(int(offset))
-        return await read(partition, offset, bytes_max=bytes_max)
+        return await read(partition, offset, bytes_max=bytes_max, up_to=up_to)
 
     monkeypatch.setattr(Partition, "read", noted)
     return offsets

@@ -17,10 +17,11 @@ import msgspec
 from tailrace.broker.gate import Access
 from tailrace.broker.partition import Partition
 from tailrace.broker.publishing import NewMessage, Publisher
+from tailrace.broker.visible_records import read
 from tailrace.http.error import Code, HttpError, invalid
 from tailrace.http.operation import Call, NoBody, NoQuery, Operation
-from tailrace.model import BrokerError, ErrorCode, Offset, OffsetOutOfRange, TopicPartition
-from tailrace.records import BatchError, iter_batches
+from tailrace.model import BrokerError, ErrorCode, OffsetOutOfRange, TopicPartition
+from tailrace.records import pass_over
 from tailrace.wire.json.run_record import (
     LOST,
     TOPIC,
@@ -104,7 +105,7 @@ class Runs:
 
     def __init__(self) -> None:
         self._reading = asyncio.Lock()
-        self._begin(None, Offset(0))
+        self._begin(None, 0)
 
     async def read(self, access: Access) -> list[RunRecord]:
         """Every run that the topic tells of, newest first; none where there is no such topic."""
@@ -114,14 +115,14 @@ class Runs:
             except BrokerError as error:
                 if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise
-                self._begin(None, Offset(0))
+                self._begin(None, 0)
                 return []
             if not self._goes_on(partition):
                 self._begin(partition.id.topic_id, partition.start_offset)
             await self._read_on(partition)
             return self._fold.runs()
 
-    def _begin(self, topic_id: UUID | None, offset: Offset) -> None:
+    def _begin(self, topic_id: UUID | None, offset: int) -> None:
         self._topic_id = topic_id
         self._begun = self._offset = offset
         self._fold = RunFold()
@@ -135,21 +136,21 @@ class Runs:
 
     async def _read_on(self, partition: Partition) -> None:
         """Take what was written until now; what is read is taken, also if the rest cannot be."""
-        end = partition.high_watermark
+        end = partition.last_stable_offset
         while self._offset < end:
             try:
-                found = await partition.read(self._offset, bytes_max=_READ_BYTES)
+                portion = await read(partition, self._offset, bytes_max=_READ_BYTES, end=end)
             except OffsetOutOfRange:
                 if partition.start_offset <= self._offset:
                     break
                 self._begin(self._topic_id, partition.start_offset)  # the oldest went meanwhile
                 continue
-            data = await found.load()
-            _fold_batches(data, self._fold)
-            self._folded_bytes += len(data)
-            if found.next_offset <= self._offset:
+            for record in portion.records(on_damage=pass_over):  # any client may write to a topic
+                self._fold.take(record.key, record.value)
+            self._folded_bytes += len(portion.data)
+            if portion.next_offset <= self._offset:
                 break
-            self._offset = found.next_offset
+            self._offset = portion.next_offset
 
 
 async def request_stop(
@@ -161,17 +162,6 @@ async def request_stop(
     messages = [NewMessage(stop_key(run.id), value) for run in runs]
     published = publisher.publish(partition, messages)
     await partition.wait_acknowledged(published.end_offset)
-
-
-def _fold_batches(data: bytes, fold: RunFold) -> None:
-    for batch in iter_batches(data):
-        if batch.is_control:
-            continue
-        try:
-            for record in batch.records():
-                fold.take(record.key, record.value)
-        except BatchError:  # anybody may write to a topic
-            continue
 
 
 def _view(runs: list[RunRecord], now: datetime) -> RunList:
