@@ -207,6 +207,22 @@ def test_a_time_is_found_in_every_partition(run: Run, node: Node, client: httpx.
     run(scenario())
 
 
+def test_every_start_ends_at_the_last_stable_offset(run: Run, node: Node, client: httpx.AsyncClient) -> None:
+    async def scenario() -> None:
+        await create(node)
+        put(node, ["a0", "a1"], at=0)
+        put(node, ["b0", "b1"], at=2)
+        partition_of(node.broker, "t", 0).last_stable_offset = Offset(2)
+        for query in ({"offset": "latest"}, {"ts": T0 + 2}):
+            page = await get(client, **query)
+            assert (values(page), page["next_offsets"]) == ([], {"0": 2})
+        assert values(await get(client, offset="-1")) == ["a1"]
+        assert values(await get(client, offset="earliest")) == ["a0", "a1"]
+        assert values(await get(client, partition=0, offset=3)) == []
+
+    run(scenario())
+
+
 # ---- filters
 
 
@@ -366,8 +382,10 @@ def test_a_topic_that_was_made_anew_is_not_read_at_offsets_of_the_old_one(
 ) -> None:
     find = Partition.find_timestamp
 
-    async def find_and_make_anew(self: Partition, timestamp_ms: int) -> TimestampedOffset | None:
-        found = await find(self, timestamp_ms)
+    async def find_and_make_anew(
+        self: Partition, timestamp_ms: int, *, up_to: Offset | None = None
+    ) -> TimestampedOffset | None:
+        found = await find(self, timestamp_ms, up_to=up_to)
         await node.broker.delete_topic("t")
         await create(node)
         put(node, ["new"] * 5)

@@ -15,7 +15,7 @@ async def resolve_start(start: Start, partition: Partition) -> int:
     if start.kind == "latest":
         return end
     if start.kind == "time":
-        found = await partition.find_timestamp(start.value)
+        found = await partition.find_timestamp(start.value, up_to=end)
         return end if found is None else found.offset
     if start.value > partition.high_watermark:
         raise OffsetOutOfRange(Offset(start.value), start=first, end=partition.high_watermark)

@@ -197,8 +197,9 @@ def _named_starts(query: ReadQuery) -> dict[int, int]:
 
 async def offset_at(partition: Partition, timestamp_ms: int) -> int:
     """The first record at or after a time; the end if there is none."""
-    found = await partition.find_timestamp(timestamp_ms)
-    return partition.last_stable_offset if found is None else found.offset
+    end = partition.last_stable_offset
+    found = await partition.find_timestamp(timestamp_ms, up_to=end)
+    return end if found is None else found.offset
 
 
 def read_moment(text: str, *, now_ms: int) -> int:

@@ -74,12 +74,16 @@ def test_messages_behind_the_last_stable_offset_are_not_there_yet() -> None:
     async def scenario(rig: Rig) -> None:
         await rig.topic()
         for _ in range(3):
+            rig.clock.advance(1000)
             await rig.publish(b"v", b"v")
+        last_ms = rig.clock.now_ms()
         part = subscribed(rig, 1)
         part.partition.last_stable_offset = Offset(4)
         assert (part.end, part.lag) == (4, 3)
         assert take_all(part) == [1, 2, 3]
         assert await resolve_start(Start.parse("latest"), part.partition) == 4
+        assert await resolve_start(Start.parse("time:0"), part.partition) == 0
+        assert await resolve_start(Start.parse(f"time:{last_ms}"), part.partition) == 4
         assert await resolve_start(Start.parse("offset:5"), part.partition) == 5
         with pytest.raises(OffsetOutOfRange):
             await resolve_start(Start.parse("offset:7"), part.partition)
