@@ -11,9 +11,10 @@ always the whole cursor: the snapshot, and the deltas with a greater version in 
 Whether compaction has run or not, and wherever the log ends after a crash, loading gives the state of the
 last write that is in it.
 
-That holds on two conditions. One write of a cursor is on its way at a time, and the next record is taken when
-the fate of the last one is known: a delta that outlived the snapshot before it would take the place of one
-that is still needed. And after a write that failed, or may have, the next one is a snapshot: `need_snapshot`.
+That holds on two conditions. The log keeps writes in the order in which they were sequenced, and a crash
+leaves a prefix of them: a delta that outlived the snapshot before it would take the place of one that is still
+needed. So several writes of a cursor may be in flight. And after a write that failed, or may have, the next
+one is a snapshot: `need_snapshot`.
 """
 
 from __future__ import annotations
