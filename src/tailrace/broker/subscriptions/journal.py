@@ -12,9 +12,9 @@ Whether compaction has run or not, and wherever the log ends after a crash, load
 last write that is in it.
 
 That holds on two conditions. The log keeps writes in the order in which they were sequenced, and a crash
-leaves a prefix of them: a delta that outlived the snapshot before it would take the place of one that is still
-needed. So several writes of a cursor may be in flight. And after a write that failed, or may have, the next
-one is a snapshot: `need_snapshot`.
+leaves a prefix of them: a delta that outlived the snapshot before it would take the place of one that is
+still needed. So several writes of a cursor may be in flight. And after a write that failed, or may have, the
+next one is a snapshot: `need_snapshot`.
 """
 
 from __future__ import annotations
