@@ -15,6 +15,8 @@ settings.register_profile(
 )
 settings.load_profile("tailrace")
 
+pytest_plugins = ["tests.time_limit"]
+
 
 def pytest_configure(config: pytest.Config) -> None:
     # A shell starts what runs in its background with Ctrl-C ignored, and so would begin every process that a

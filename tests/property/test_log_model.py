@@ -14,12 +14,10 @@ import bisect
 import logging
 import random
 import shutil
-import signal
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -33,6 +31,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from tests.time_limit import deadline
 
 from tailrace.model import NO_PRODUCER, Epoch, LogTruncated, Offset, OffsetOutOfRange, PartitionId
 from tailrace.records import build_batch, iter_batches, read_batch
@@ -151,22 +150,6 @@ class Model:
             epochs.apply(batch.leader_epoch, batch.base_offset)
             producers.apply(batch)
         return epochs, producers
-
-
-@contextmanager
-def deadline(seconds: int) -> Iterator[None]:
-    """Fail what spins without a pause, which no timer of the loop could interrupt."""
-
-    def expire(signum: int, frame: FrameType | None) -> None:
-        raise AssertionError(f"still running after {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, expire)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 @dataclass(slots=True)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-import signal
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from types import FrameType
 from uuid import UUID
 
 import pytest
+from tests.time_limit import deadline
 
 from tailrace.model import (
     BrokerError,
@@ -714,22 +712,6 @@ def test_truncations_within_a_gap_are_recovered_from() -> None:
     disk.kill()
     with deadline(5):
         play(look, disk=disk)
-
-
-@contextmanager
-def deadline(seconds: int) -> Iterator[None]:
-    """Fail what spins without a pause, which no timer of the loop could interrupt."""
-
-    def expire(signum: int, frame: FrameType | None) -> None:
-        raise AssertionError(f"still running after {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, expire)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def test_truncating_at_the_end_does_nothing_and_below_the_start_is_refused() -> None:
