@@ -15,7 +15,7 @@ settings.register_profile(
 )
 settings.load_profile("tailrace")
 
-pytest_plugins = ["tests.time_limit"]
+pytest_plugins = ["tests.loop_errors", "tests.time_limit"]
 
 
 def pytest_configure(config: pytest.Config) -> None:

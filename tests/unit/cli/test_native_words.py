@@ -115,7 +115,7 @@ def test_a_delayed_message_comes_later(
 ) -> None:
     assert main(["create-topic", topic]) == 0
     capsys.readouterr()
-    (line,) = lines(capsys, "publish", topic, "later", "--delay", "300")
+    (line,) = lines(capsys, "publish", topic, "later", "--delay", "1000")
     assert line == f"1 message for {topic}, to be delivered later"
     assert list(broker.read(topic)) == []
     assert lines(capsys, "subscribe", topic, "--count", "1") == ["later"]

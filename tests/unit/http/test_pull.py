@@ -647,9 +647,16 @@ async def keep(
     node: Node, subscription: Subscription, value: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> Puller:
     """Have the listener keep a message of partition 0, whose client is gone."""
-    puller, line = join_pulls(node.http_app().service, subscription), Line()
-    waiting = asyncio.create_task(puller.pull(line.request, count=1, wait_ms=LONG_MS))
+    service, line = node.http_app().service, Line()
+
+    async def pull() -> list[Delivery]:
+        # Join and pull in one turn of the loop, as the handler does: else an idle listener leaves in between.
+        return await join_pulls(service, subscription).pull(line.request, count=1, wait_ms=LONG_MS)
+
+    waiting = asyncio.create_task(pull())
     await wait_until(lambda: wanted(subscription) == 1)
+    puller = find_puller(service, subscription)
+    assert puller is not None
     gone_with_delivery(puller, line, monkeypatch)
     publish(node, value)
     assert await waiting == []

@@ -24,6 +24,8 @@ from tailrace.testing.storage_suite import StorageSuite
 
 LogType = Callable[..., MemoryLog]
 
+pytestmark = pytest.mark.loop_errors  # of the broken engines
+
 
 class BrokenStorage(MemoryStorage):
     """The memory engine with logs of another kind."""

@@ -1,0 +1,49 @@
+"""Errors that an event loop only logs fail the test in which they are logged.
+
+asyncio logs the errors that it can raise nowhere: a task that failed and whose result nothing asked for, a
+task that was destroyed while it waited, an exception in a callback. Errors in `__del__` and in threads fail a
+test through pytest's own plugins, because warnings are errors here: a coroutine that was never awaited, a
+transport, a socket or a file that was never closed.
+
+`@pytest.mark.loop_errors` is for tests of broken code, whose errors are what is tested.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator
+
+import pytest
+
+
+class _Errors(logging.Handler):
+    """Keeps the errors that asyncio logs."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(self.format(record))
+
+
+_errors = pytest.StashKey[_Errors]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "loop_errors: the errors that asyncio logs are part of the test")
+    config.stash[_errors] = _Errors()
+    logging.getLogger("asyncio").addHandler(config.stash[_errors])
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    logging.getLogger("asyncio").removeHandler(config.stash[_errors])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    yield
+    errors = item.config.stash[_errors]
+    texts, errors.texts = errors.texts, []
+    if texts and item.get_closest_marker("loop_errors") is None:
+        pytest.fail("asyncio logged errors:\n" + "\n".join(texts), pytrace=False)
