@@ -28,10 +28,10 @@ up: ## run a broker with demo traffic; with SPARK=1 pipelines archive it, if Jav
 	@$(BIN)/tailrace up --demo$(if $(WITH_SPARK), --pipelines)
 
 test: packages install ## install all that is needed, then run the tests and hold the coverage
-	@scripts/test -m "not heavy"
+	@scripts/test
 
 test-full: packages install ## the same with the long and heavy tests
-	@scripts/test
+	@scripts/test --full
 
 check: vet ## the gate before every commit: format, lint, types, import contracts, fast tests
 	$(BIN)/pytest -q -m "not heavy and not slow"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,23 +15,40 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "tailrace", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("full", settings.get_profile("tailrace"), max_examples=1000)
 settings.load_profile("tailrace")
 
 pytest_plugins = ["tests.loop_errors", "tests.time_limit"]
+
+_HERE = Path(__file__).parent
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # A shell starts what runs in its background with Ctrl-C ignored, and so would begin every process that a
     # test starts in order to interrupt it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.setdefault("SPARK_CONF_DIR", str(_HERE / "spark" / "conf"))
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist looks for the groups in the same hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For a run on several cores: a file stays together, and so does everything that shares the one Spark."""
-    spark = Path(__file__).parent / "spark"
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Group the tests for a run in several processes: a file stays together, and so does the shared Spark."""
     for item in items:
-        with_spark = spark in item.path.parents
-        item.add_marker(pytest.mark.xdist_group("spark" if with_spark else str(item.path)))
-        if with_spark:
+        shares_spark = "spark" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("spark" if shares_spark else str(item.path)))
+        if _HERE / "spark" in item.path.parents:
             item.add_marker(pytest.mark.slow)
+    if hasattr(config, "workerinput"):
+        _put_slow_groups_first(items)
+
+
+def _put_slow_groups_first(items: list[pytest.Item]) -> None:
+    """A long group that starts last keeps one process busy while the others have nothing left to do."""
+    slow = Counter(_group(item) for item in items if item.get_closest_marker("slow") is not None)
+    items.sort(key=lambda item: -slow[_group(item)])
+
+
+def _group(item: pytest.Item) -> str:
+    marker = item.get_closest_marker("xdist_group")
+    assert marker is not None
+    return str(marker.args[0])

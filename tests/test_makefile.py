@@ -60,9 +60,9 @@ def test_check_holds_everything_the_gate_promises() -> None:
         assert step in steps
 
 
-def test_test_leaves_out_only_the_heavy_ones() -> None:
-    assert 'scripts/test -m "not heavy"\n' in make("--dry-run", "test")
-    assert "-m" not in make("--dry-run", "test-full").split("scripts/test")[1]
+def test_the_full_run_is_the_one_with_the_heavy_tests() -> None:
+    assert "scripts/test\n" in make("--dry-run", "test")
+    assert "scripts/test --full\n" in make("--dry-run", "test-full")
 
 
 def test_up_installs_the_core_and_every_other_target_everything() -> None:
