@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections import Counter
@@ -40,6 +41,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.slow)
     if hasattr(config, "workerinput"):
         _put_slow_groups_first(items)
+
+
+def pytest_collection_finish() -> None:
+    """Spare every later garbage collection the modules and the thousands of tests, which stay to the end."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()
 
 
 def _put_slow_groups_first(items: list[pytest.Item]) -> None:
