@@ -159,7 +159,7 @@ MODES = pytest.mark.parametrize(("mode", "partitions"), [("shared", 1), ("key_sh
 def test_every_message_is_acknowledged_or_dead_whoever_is_killed(
     tmp_path: Path, seed: int, mode: str, partitions: int
 ) -> None:
-    run_chaos(tmp_path, seed, mode=mode, partitions=partitions, kills=5, publishers=2, workers=4)
+    run_chaos(tmp_path, seed, mode=mode, partitions=partitions, kills=3, publishers=2, workers=4)
 
 
 @MODES

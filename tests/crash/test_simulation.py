@@ -16,9 +16,9 @@ from tailrace.testing.crashes import Failed, Options, play, play_flipped, sweep
 
 pytestmark = pytest.mark.usefixtures("untraced")
 
-HISTORIES = 600
-FLIPS = 250
-SWEEP_SECONDS = 15.0
+HISTORIES = 200
+FLIPS = 100
+SWEEP_SECONDS = 6.0
 FULL_SECONDS = 600.0
 
 
@@ -42,7 +42,7 @@ def must_be_clean(failed: Failed | None) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_acknowledged_is_lost_by_thousands_of_crashes() -> None:
+def test_nothing_acknowledged_is_lost_by_hundreds_of_crashes() -> None:
     crashes = 0
     for seed in seeds(HISTORIES):
         history, failed = play(seed)
@@ -90,7 +90,7 @@ def test_a_few_histories_without_faults_end_with_everything_there() -> None:
 @pytest.mark.heavy
 def test_ten_minutes_of_crashes() -> None:
     until = time.monotonic() + FULL_SECONDS
-    seed = 1_000_000
+    seed = 0
     while time.monotonic() < until:
         must_be_clean(play(seed)[1])
         must_be_clean(play_flipped(seed)[1])

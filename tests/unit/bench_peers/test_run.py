@@ -77,7 +77,7 @@ def test_an_interrupt_ends_the_run_with_what_there_is(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_command_writes_json_table_and_page(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    arguments = ["--quick", "--only", "producers-1", "--peers", "", "--seconds", "1"]
+    arguments = ["--quick", "--only", "producers-1", "--peers", "", "--seconds", "0.3"]
 
     done = CliRunner().invoke(command, [*arguments, "--dir", str(tmp_path), "--out", str(out)])
 

@@ -244,7 +244,7 @@ def test_a_wait_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_curve_from_the_command_line_has_points_and_leaves_nothing_behind(tmp_path: Path) -> None:
     out, place = tmp_path / "out", tmp_path / "place"
     place.mkdir()
-    arguments = ["--quick", "--only", "scaling-groups,scaling-part", "--seconds", "1"]
+    arguments = ["--quick", "--only", "scaling-groups,scaling-part", "--seconds", "0.3"]
 
     done = CliRunner().invoke(command, [*arguments, "--dir", str(place), "--out", str(out)])
 

@@ -66,7 +66,7 @@ def test_idle_connections_are_closed_and_busy_ones_are_not(uv: bool) -> None:
         polling.send(FETCH, 12, fetch_body({0: 0}, max_wait_ms=20_000))
         waiting.send(PRODUCE, 9, produce_body({1: batch()}))
         assert await idle.wait_closed() == b""
-        await asyncio.sleep(4)
+        await asyncio.sleep(1.5)
         assert rig.listener.counters.connections == 2
         rig.log(1).settle()
         await waiting.receive(PRODUCE, 9)
@@ -74,7 +74,7 @@ def test_idle_connections_are_closed_and_busy_ones_are_not(uv: bool) -> None:
         await polling.receive(FETCH, 12)
         await rig.wait_until(lambda: rig.listener.counters.connections == 0)  # in their turn
 
-    play(scenario, config=KafkaConfig(idle_timeout_s=3), uv=uv)
+    play(scenario, config=KafkaConfig(idle_timeout_s=1), uv=uv)
 
 
 def test_a_client_that_talks_now_and_then_stays() -> None:
