@@ -22,11 +22,12 @@ from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import Receive, Scope, Send
 
 from tailrace.http.body import read_whole
+from tailrace.http.config import HttpConfig
 from tailrace.http.error import Code, HttpError, answer_to, invalid
 from tailrace.http.operation import JSON, Call, NoBody, Operation
 from tailrace.http.service import HttpService
 from tailrace.http.session import session_of
-from tailrace.net import ListenerCounters, Tally
+from tailrace.net import Holding, ListenerCounters, Tally
 
 logger = logging.getLogger(__name__)
 
@@ -87,18 +88,17 @@ def _route(service: HttpService, operation: Operation) -> Route:
         return response
 
     async def answer(request: Request) -> Response:
+        held = Holding(service.budget)
         try:
-            call = Call(
-                service,
-                service.gate.access(session_of(request.scope)),
-                request,
-                request.path_params,
-                read_query(request, operation.query),
-                await _read_body(request, operation, service),
-            )
+            access = service.gate.access(session_of(request.scope))
+            query = read_query(request, operation.query)
+            body = await _read_body(request, operation, service.config, held)
+            call = Call(service, access, request, request.path_params, query, body, held)
             found = await operation.handler(call)
         except Exception as error:
             return answer_failed(error, request)  # no name here for what it says: it knows this frame
+        finally:
+            held.release()
         return found if isinstance(found, Response) else json_response(found, status=operation.status)
 
     def answer_failed(error: Exception, request: Request) -> Response:
@@ -173,7 +173,7 @@ def read_query(request: Request, kind: type[msgspec.Struct]) -> Any:
         raise invalid(_readable(error, "parameter")) from error
 
 
-async def _read_body(request: Request, operation: Operation, service: HttpService) -> Any:
+async def _read_body(request: Request, operation: Operation, config: HttpConfig, held: Holding) -> Any:
     if operation.body is NoBody:
         return NoBody()
     media = media_type(request)
@@ -186,7 +186,7 @@ async def _read_body(request: Request, operation: Operation, service: HttpServic
             f"{media[:_SHOWN_MAX]} is not read here. Send {kinds}, and say so: -H 'Content-Type: {JSON}'",
             status=415,
         )
-    data = await read_whole(request, service.config)
+    data = await read_whole(request, config, held)
     # A body of which everything may be left out may be left out as well.
     return read_json(data or _EMPTY if operation.body_may_be_empty else data, operation.body)
 

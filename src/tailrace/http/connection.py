@@ -11,7 +11,8 @@ here is what an acceptor needs of every connection, and an end for each way to k
 - While a request is answered no clock runs: the client waits for us.
 - A client that takes nothing of what waits for it is given up: soon if the connection closes anyway, after
   some idle times if it does not, since a live stream may well be paused.
-- A message of a WebSocket has `FRAGMENTS_MAX`, beside the bound on its bytes.
+- A message of a WebSocket has `FRAGMENTS_MAX`, beside the bound on its bytes, and `request_timeout_s`.
+- The bytes of a WebSocket are counted until the app receives them; without room for more, it is not read.
 - What breaks the rules is answered once, in our form, and never in the middle of another answer.
 - Whoever still works for a client that is gone is told, also where several requests came at once.
 
@@ -23,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Any, Final
@@ -33,15 +35,18 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 from websockets.frames import Frame
+from websockets.http11 import Request as WebSocketRequest
 
 from tailrace.http.config import HttpConfig
 from tailrace.http.error import Code, HttpError
-from tailrace.net import ConnectionFacts, ListenerCounters, facts_of
+from tailrace.http.intake import Intake
+from tailrace.net import ConnectionFacts, ListenerCounters, RequestBudget, facts_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 _LISTENER = "http"
+_NEVER = float("inf")
 _IDLE, _HEAD, _BODY = range(3)
 _STALLED_IDLE_TIMES: Final = 4
 """How many idle times a client may leave a live stream unread."""
@@ -57,7 +62,15 @@ _PHRASES: Final = {400: "Bad Request", 431: "Request Header Fields Too Large"}
 class Shared:
     """What all connections of a listener are made with."""
 
-    def __init__(self, app: ASGIApp, config: HttpConfig, counters: ListenerCounters) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        config: HttpConfig,
+        counters: ListenerCounters,
+        socket_budget: Callable[[str], RequestBudget],
+    ) -> None:
+        """`socket_budget` says which share the messages of a WebSocket draw on, by its path."""
+        self.socket_budget = socket_budget
         self.config = config
         self.counters = counters
         self.state = _DatedState()
@@ -244,6 +257,9 @@ class HttpConnection(HttpToolsProtocol):
 
     def sweep(self, now: float, *, idle_ticks_max: int) -> None:  # noqa: ARG002
         """Close one that is kept for nothing."""
+        if self._socket is not None and self._socket.is_message_late(now):
+            self.transport.abort()
+            return
         unsent = self.transport.get_write_buffer_size()
         closes = self.transport.is_closing()
         is_busy = not closes and (self._socket is not None or self._is_answering)
@@ -275,12 +291,68 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
     def __init__(self, shared: Shared, upgraded: HttpConnection) -> None:
         super().__init__(shared.uvicorn, shared.state, {}, asyncio.get_running_loop())
         self.logger = shared.logger
+        self._shared = shared
         self._upgraded = upgraded
+        self._intake: Intake | None = None  # from the handshake on
+        self._fragment_bytes = 0  # of the message that is arriving
+        self._message_bytes: deque[int] = deque()  # of messages that the app has not received
+        self._unreceived_bytes = 0  # their sum
+        self._message_due = _NEVER  # when the message that is arriving must be here
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._intake is not None:
+            self._intake.close()
         if not self.disconnected:
             super().connection_lost(exc)
             self._upgraded.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._intake is None or self._intake.admit(data):
+            self._parse(data)
+        else:
+            self._message_due = _NEVER  # it is not the client that is slow
+            self.transport.pause_reading()
+
+    def _parse(self, data: bytes) -> None:
+        super().data_received(data)
+        self._settle_intake()
+        if not self.read_paused and not self.transport.is_closing():
+            self.transport.resume_reading()  # the intake may have paused it
+
+    def _settle_intake(self) -> None:
+        """Count what the parser holds, a message that is arriving, and messages that were not received."""
+        if self._intake is None:
+            return
+        arriving = len(self.conn.reader.buffer) + self._fragment_bytes
+        self._intake.settle(arriving + self._unreceived_bytes)
+        if not arriving or self.read_paused:
+            self._message_due = _NEVER
+        elif self._message_due == _NEVER:
+            self._message_due = self.loop.time() + self._shared.config.request_timeout_s
+
+    def is_message_late(self, now: float) -> bool:
+        """Whether the message that is arriving has had time enough."""
+        return now >= self._message_due
+
+    async def receive(self) -> Any:
+        message = await super().receive()
+        if message["type"] == "websocket.receive":
+            self._unreceived_bytes -= self._message_bytes.popleft()
+            self._settle_intake()
+        return message
+
+    def handle_connect(self, event: WebSocketRequest) -> None:
+        path = event.path.partition("?")[0]
+        self._intake = Intake(self._shared.socket_budget(path), self._parse)
+        super().handle_connect(event)
+
+    def handle_text(self, event: Frame) -> None:
+        self._fragment_bytes = len(event.data)
+        super().handle_text(event)
+
+    def handle_bytes(self, event: Frame) -> None:
+        self._fragment_bytes = len(event.data)
+        super().handle_bytes(event)
 
     def handle_cont(self, event: Frame) -> None:
         if self.close_sent:
@@ -288,18 +360,24 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         # websockets bounds the bytes of a message, and empty frames have none.
         if len(self.frames) >= FRAGMENTS_MAX:
             self.frames = []
+            self._fragment_bytes = 0
             self.conn.fail(_TOO_BIG, f"a message may have {FRAGMENTS_MAX} fragments")
             self.handle_parser_exception()
             return
+        self._fragment_bytes += len(event.data)
         super().handle_cont(event)
 
     def send_receive_event_to_app(self) -> None:
+        size, self._fragment_bytes = self._fragment_bytes, 0
         # uvicorn logs what is no UTF-8 with a traceback, and a client can send that all day.
         if self.curr_msg_data_type == "text" and not self.close_sent and not _is_text(self.frames):
             self.frames = []
             self.conn.send_close(1007)
             self.handle_parser_exception()
             return
+        if not self.close_sent:  # else the message is dropped
+            self._message_bytes.append(size)
+            self._unreceived_bytes += size
         super().send_receive_event_to_app()
 
     async def send(self, message: Any) -> None:

@@ -59,7 +59,7 @@ class HttpListener:
         config: HttpConfig = self.service.config
         counters = self.service.counters
         guarded: ASGIApp = Guard(self._app, allowed_hosts=config.allowed_hosts, counters=counters)
-        shared = self._shared = Shared(guarded, config, counters)
+        shared = self._shared = Shared(guarded, config, counters, self.service.socket_budget)
 
         def connect(
             made: Callable[[HttpConnection], bool], lost: Callable[[HttpConnection], None]

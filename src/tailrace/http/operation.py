@@ -22,6 +22,7 @@ from starlette.requests import Request
 from tailrace.broker.gate import Access
 from tailrace.http.error import Code
 from tailrace.http.service import HttpService
+from tailrace.net import Holding
 
 Q = TypeVar("Q")
 B = TypeVar("B")
@@ -53,6 +54,7 @@ class Call(Generic[Q, B]):
     params: Mapping[str, str]  # out of the path
     query: Q
     body: B
+    held: Holding  # what the body counts for; released when the request is answered
 
 
 Handler = Callable[[Call[Any, Any]], Awaitable[Any]]

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -16,7 +16,7 @@ from tailrace.http.error import Code, HttpError
 from tailrace.http.session import LISTENER
 from tailrace.metrics.node_metrics import NodeMetrics
 from tailrace.model.session import Session
-from tailrace.net import ListenerCounters
+from tailrace.net import ListenerCounters, NodeBudget, RequestBudget
 
 if TYPE_CHECKING:
     from tailrace.http.live.port import MessageSocket, NativeShell
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 OpenShell = Callable[["MessageSocket", Session], "NativeShell"]
 """Makes the shell of a native client out of its WebSocket and the session of the request."""
+NATIVE_PATH: Final = "/api/v1/ws"
+"""Where a WebSocket is a native session."""
 Trace = Callable[[ASGIApp, Scope, Receive, Send], Awaitable[None]]
 
 
@@ -40,13 +42,25 @@ class NodeFacts:
     kafka: str = ""  # HOST:PORT of each listener; "": there is none
     native: str = ""
     native_shell: OpenShell | None = None  # serves native clients that come by WebSocket
+    native_budget: RequestBudget | None = None  # what their messages draw on
 
 
 class HttpService:
     """One app's gate, bounds and state."""
 
-    def __init__(self, gate: Gate, config: HttpConfig, facts: NodeFacts, metrics: NodeMetrics) -> None:
-        """`metrics` has the counters of this listener under the listener's name."""
+    def __init__(
+        self,
+        gate: Gate,
+        config: HttpConfig,
+        facts: NodeFacts,
+        metrics: NodeMetrics,
+        budget: RequestBudget | None = None,
+    ) -> None:
+        """`metrics` has the counters of this listener under the listener's name.
+
+        `budget` is this listener's share of the node's; without one it is the only listener of a node.
+        """
+        self.budget = budget or NodeBudget().share(LISTENER)
         self.gate = gate
         self.clock = gate.clock
         self.config = config
@@ -63,6 +77,11 @@ class HttpService:
     def streams(self) -> int:
         """Tails and WebSockets that are open."""
         return self.counters.streams
+
+    def socket_budget(self, path: str) -> RequestBudget:
+        """The share that a WebSocket's messages draw on: those of a native session are native requests."""
+        native = self.facts.native_budget
+        return native if native is not None and path == NATIVE_PATH else self.budget
 
     @property
     def tails(self) -> Tails:

@@ -16,15 +16,21 @@ from tailrace.http.openapi import write_openapi
 from tailrace.http.operation import JSON
 from tailrace.http.service import HttpService, NodeFacts
 from tailrace.metrics.node_metrics import NodeMetrics
+from tailrace.net import RequestBudget
 
 OPERATIONS = (*rest.OPERATIONS, *live.OPERATIONS)
 
 
 def create_app(
-    gate: Gate, *, config: HttpConfig | None = None, facts: NodeFacts, metrics: NodeMetrics
+    gate: Gate,
+    *,
+    config: HttpConfig | None = None,
+    facts: NodeFacts,
+    metrics: NodeMetrics,
+    budget: RequestBudget | None = None,
 ) -> HttpApp:
-    """The app of one node, in the node's loop."""
-    service = HttpService(gate, config or HttpConfig(), facts, metrics)
+    """The app of one node, in the node's loop; `budget` is the service's."""
+    service = HttpService(gate, config or HttpConfig(), facts, metrics, budget)
     return HttpApp(service, OPERATIONS, [*live.routes(service), _openapi_route(facts), *console_routes()])
 
 

@@ -1,7 +1,7 @@
 """Bounds and defaults of the Kafka listener.
 
-Every queue of the listener has its bound here. The budget for request bytes is smaller than what a storage
-engine lets wait for its commit, so that a busy node reads less and refuses nothing.
+Every queue of the listener has its bound here, but for the bytes of requests, which the whole node bounds
+(`net/budget.py`).
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ class KafkaConfig:
     # Reading. A frame must arrive within frame_timeout_s plus a second for every MiB of it.
     frame_bytes_max: int = 100 * _MIB
     frame_timeout_s: float = 30.0
-    request_bytes_max: int = 96 * _MIB  # of all connections together: read and not yet answered
-    small_request_bytes: int = 64 * _KIB  # one up to this size may use a reserve besides,
-    small_requests_bytes_max: int = 32 * _MIB  # of this size
+    small_request_bytes: int = 64 * _KIB  # a request up to this size is served as soon as it is read;
     large_requests_bytes_max: int = 2 * _MIB  # larger ones that are served at a time; others wait, read whole
     unanswered_requests_max: int = 1_000  # of one connection; then it is not read
     unanswered_bytes_max: int = 32 * _MIB  # likewise, but for a single larger request

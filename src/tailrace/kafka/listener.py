@@ -21,7 +21,7 @@ class KafkaListener(RequestListener[KafkaService, Connection]):
         config: KafkaConfig | None = None,
         budget: RequestBudget | None = None,
     ) -> None:
-        """`budget` is the node's, where several listeners share one."""
+        """`budget` is this listener's share of the node's; without one it is the only listener of a node."""
         config = config or KafkaConfig()
         service = KafkaService(gate, config, budget)
         super().__init__(

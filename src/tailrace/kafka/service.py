@@ -7,21 +7,14 @@ from tailrace.kafka.cache import ReplyCache
 from tailrace.kafka.config import KafkaConfig
 from tailrace.kafka.fetch_session import FetchSessions
 from tailrace.model import TopicPartition
-from tailrace.net import RequestBudget, RequestService
+from tailrace.net import NodeBudget, RequestBudget, RequestService
 
 
 class KafkaService(RequestService):
     """One listener's gate, bounds, caches and running handlers."""
 
     def __init__(self, gate: Gate, config: KafkaConfig, budget: RequestBudget | None = None) -> None:
-        super().__init__(
-            budget
-            or RequestBudget(
-                config.request_bytes_max,
-                reserve_bytes=config.small_requests_bytes_max,
-                small_bytes=config.small_request_bytes,
-            )
-        )
+        super().__init__(budget or NodeBudget().share("kafka"))
         self.gate = gate
         self.clock = gate.clock
         self.produce_ms = gate.counters.produce_ms

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tailrace.broker import Broker
 from tailrace.metrics.free_space import FreeSpace
-from tailrace.net import ListenerCounters
+from tailrace.net import ListenerCounters, RequestBudget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +16,7 @@ class Observed:
 
     broker: Broker
     listeners: Mapping[str, ListenerCounters] = field(default_factory=dict)  # by name
+    budgets: Mapping[str, RequestBudget] = field(default_factory=dict)  # of request bytes, by listener
     info: Mapping[str, str] = field(default_factory=dict)  # version, engine: what never changes
     free_space: FreeSpace = field(default_factory=FreeSpace)
 

@@ -1,4 +1,8 @@
-"""Bounds and defaults of the native listener. Every queue of the listener has its bound here."""
+"""Bounds and defaults of the native listener.
+
+Every queue of the listener has its bound here, but for the bytes of requests, which the whole node bounds
+(`net/budget.py`).
+"""
 
 from __future__ import annotations
 
@@ -26,9 +30,6 @@ class NativeConfig:
     # Reading. A frame must arrive within frame_timeout_s plus a second for every MiB of it.
     frame_bytes_max: int = 8 * _MIB
     frame_timeout_s: float = 30.0
-    request_bytes_max: int = 96 * _MIB  # of all connections together: read and not yet answered
-    small_request_bytes: int = 64 * _KIB  # one up to this size may use a reserve besides,
-    small_requests_bytes_max: int = 32 * _MIB  # of this size
     unanswered_requests_max: int = 10_000  # of one connection; then it is not read
     unanswered_bytes_max: int = 32 * _MIB  # likewise, but for a single larger request
     request_timeout_s: float = 60.0  # what is not done by then is answered with an error

@@ -23,7 +23,7 @@ class NativeListener(RequestListener[NativeService, Connection]):
         config: NativeConfig | None = None,
         budget: RequestBudget | None = None,
     ) -> None:
-        """`budget` is the node's, where several listeners share one."""
+        """`budget` is this listener's share of the node's; without one it is the only listener of a node."""
         config = config or NativeConfig()
         service = NativeService(gate, config, budget)
         super().__init__(

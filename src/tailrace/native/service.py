@@ -5,21 +5,14 @@ from __future__ import annotations
 from tailrace.broker.gate import Gate
 from tailrace.native.config import NativeConfig
 from tailrace.native.counting import RequestCounts
-from tailrace.net import RequestBudget, RequestService
+from tailrace.net import NodeBudget, RequestBudget, RequestService
 
 
 class NativeService(RequestService):
     """One listener's gate, bounds and running requests."""
 
     def __init__(self, gate: Gate, config: NativeConfig, budget: RequestBudget | None = None) -> None:
-        super().__init__(
-            budget
-            or RequestBudget(
-                config.request_bytes_max,
-                reserve_bytes=config.small_requests_bytes_max,
-                small_bytes=config.small_request_bytes,
-            )
-        )
+        super().__init__(budget or NodeBudget().share("native"))
         self.gate = gate
         self.clock = gate.clock
         self.publisher = gate.publisher

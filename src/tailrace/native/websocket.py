@@ -10,7 +10,9 @@ waits as long as something holds the connection: the same as of a TCP socket (`c
 
     the protocol is busy · the node has no bytes left · the client does not read · too much is unanswered
 
-While it waits it holds one message, and the socket is not read. What is sent goes through one outbox: over
+A message is taken whole from the native listener's share of the request bytes before its first frame is, and
+given back frame by frame as they are answered. While the shell waits it holds one message, and the socket is
+not read. What is sent goes through one outbox: over
 `out_buffer_bytes_max` subscriptions deliver nothing more, and with `reply_bytes_max` on top no request is
 taken. A client that takes nothing out of it for three heartbeat intervals is given up. Heartbeats are the
 WebSocket's own pings, which the server of the socket sees to.
@@ -183,15 +185,21 @@ class WebSocketShell:
 
     async def _take_message(self, message: bytes | str) -> None:
         self._speaks_text = isinstance(message, str)
-        for frame, size in self._frames_of(message):
-            await self._wait_free()
-            await self._take_bytes(size)
-            self._service.counters.requests += 1
-            self._taken += 1
-            self.protocol.take(frame, size)
-            self._flush_soon()
-            if self._taken >= self._config.turn_requests:
-                await asyncio.sleep(0)
+        budget, left = self._service.budget, len(message)
+        await budget.take(left)
+        try:
+            for frame, size in self._frames_of(message):
+                await self._wait_free()
+                self._service.counters.requests += 1
+                self._taken += 1
+                left -= size  # it is the protocol's now
+                self.protocol.take(frame, size)
+                self._flush_soon()
+                if self._taken >= self._config.turn_requests:
+                    await asyncio.sleep(0)
+        finally:
+            if left:  # of a message that is broken
+                budget.give(left)
 
     def _frames_of(self, message: bytes | str) -> Iterator[tuple[Frame, int]]:
         """The frames of a message with their sizes; ProtocolError where it stops making sense."""
@@ -234,19 +242,6 @@ class WebSocketShell:
             or protocol.unanswered_bytes >= config.unanswered_bytes_max
             or self._outbox_bytes >= config.out_buffer_bytes_max + config.reply_bytes_max
         )
-
-    async def _take_bytes(self, size: int) -> None:
-        """Take a request's bytes of the node's budget, waiting for them if need be."""
-        budget = self._service.budget
-        if budget.take_nowait(size):
-            return
-        granted = asyncio.Event()
-        claim = budget.wait(size, granted.set)
-        try:
-            await granted.wait()
-        except BaseException:
-            budget.withdraw(claim)
-            raise
 
     # ---- inside: sending
 

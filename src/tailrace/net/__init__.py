@@ -2,7 +2,7 @@
 
 `acceptor`    binds a port, counts connections, refuses and ends them
 `service`     what the connections of one listener share, and the listener
-`budget`      the node's bound on request bytes
+`budget`      the node's bound on request bytes, and each listener's share of it
 `framed`      a connection, as far as frames go: what holds it, and whose turn it is
 `frames`      size-prefixed frames out of a byte stream, without I/O
 `peer`        the two ends of a connection
@@ -11,7 +11,7 @@
 """
 
 from tailrace.net.acceptor import Acceptor, AcceptorConfig, ListenerCounters
-from tailrace.net.budget import Claim, RequestBudget
+from tailrace.net.budget import Claim, Holding, NodeBudget, RequestBudget
 from tailrace.net.frames import FrameSplitter
 from tailrace.net.occupant import find_occupant
 from tailrace.net.peer import ConnectionFacts, facts_of
@@ -24,7 +24,9 @@ __all__ = [
     "Claim",
     "ConnectionFacts",
     "FrameSplitter",
+    "Holding",
     "ListenerCounters",
+    "NodeBudget",
     "RequestBudget",
     "RequestListener",
     "RequestService",

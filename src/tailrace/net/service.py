@@ -95,7 +95,7 @@ class RequestListener(Generic[S, C]):
 
     @property
     def budget(self) -> RequestBudget:
-        """What bounds the request bytes of this listener, and of those that share it."""
+        """This listener's share of the node's request bytes."""
         return self.service.budget
 
     @property

@@ -27,7 +27,26 @@ def storage_config(config: ServerConfig) -> DirectoryConfig:
     """What the segment engine goes by."""
     from tailrace.storage.segment import DirectoryConfig
 
-    return DirectoryConfig(fsync=config.fsync, free_bytes_min=_number(config.broker, "disk.free.min"))
+    return DirectoryConfig(
+        fsync=config.fsync,
+        free_bytes_min=_number(config.broker, "disk.free.min"),
+        queue_bytes_max=queue_bytes_max(config),
+    )
+
+
+def request_bytes_max(config: ServerConfig) -> int:
+    """The bytes of requests that the node holds at most."""
+    return _number(config.broker, "queued.max.request.bytes")
+
+
+def queue_bytes_max(config: ServerConfig) -> int:
+    """The bytes that wait for their commit at most: more than the node reads, so that no append is refused.
+
+    A sixth on top is for what the node writes itself: offsets, cursors, dead letters. A single request may
+    be larger than the budget, and is read when it is alone.
+    """
+    most = max(request_bytes_max(config), _number(config.broker, "socket.request.max.bytes"))
+    return most + most // 6
 
 
 def broker_config(config: ServerConfig) -> BrokerConfig:
@@ -45,8 +64,6 @@ def kafka_config(config: ServerConfig) -> KafkaConfig:
         made = replace(made, idle_timeout_s=int(given["connections.max.idle.ms"]) / 1000)
     if "socket.request.max.bytes" in given:
         made = replace(made, frame_bytes_max=int(given["socket.request.max.bytes"]))
-    if "queued.max.request.bytes" in given:
-        made = replace(made, request_bytes_max=int(given["queued.max.request.bytes"]))
     return made
 
 

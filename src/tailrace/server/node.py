@@ -19,7 +19,7 @@ from tailrace.cluster import SqliteMetadata
 from tailrace.kafka import KafkaListener
 from tailrace.model import ConfigError, StorageError, TailraceError
 from tailrace.native import NativeListener
-from tailrace.net import ListenerCounters
+from tailrace.net import ListenerCounters, NodeBudget
 from tailrace.runtime import SystemClock
 from tailrace.server import descriptors
 from tailrace.server.assembly import (
@@ -30,6 +30,7 @@ from tailrace.server.assembly import (
     metadata_path,
     native_config,
     nodes,
+    request_bytes_max,
     storage_config,
     telemetry_config,
 )
@@ -59,6 +60,7 @@ class Node:
         self._owns_loop = owns_loop  # the loop is ours alone, so that short syncs may run in it
         self._clock = SystemClock()
         self._opened = AsyncExitStack()
+        self._budget = NodeBudget(request_bytes_max(config))
         self._broker: Broker | None = None
         self._kafka: KafkaListener | None = None
         self._native: NativeListener | None = None
@@ -179,9 +181,16 @@ class Node:
             kafka=self.kafka_address,
             native=self.native_address,
             native_shell=self._native.shell,
+            native_budget=self._budget.share("native"),
         )
         metrics = NodeMetrics(self.observed)
-        return create_app(self.broker.gate, config=http_config(config), facts=facts, metrics=metrics)
+        return create_app(
+            self.broker.gate,
+            config=http_config(config),
+            facts=facts,
+            metrics=metrics,
+            budget=self._budget.share("http"),
+        )
 
     def _observe(self) -> Observed:
         from tailrace import __version__
@@ -197,6 +206,7 @@ class Node:
                 "native": self._native.counters,
                 "http": ListenerCounters(),
             },
+            budgets=self._budget.shares,
             info={"version": __version__, "engine": config.engine, "fsync": str(config.fsync)},
             free_space=FreeSpace(self._data_dir),
         )
@@ -232,11 +242,19 @@ class Node:
     async def _open_listeners(self, broker: Broker) -> None:
         config = self.config
         self._kafka = KafkaListener(
-            broker.gate, host=config.host, port=config.kafka_port, config=kafka_config(config)
+            broker.gate,
+            host=config.host,
+            port=config.kafka_port,
+            config=kafka_config(config),
+            budget=self._budget.share("kafka"),
         )
         self._opened.push_async_callback(self._kafka.close)
         self._native = NativeListener(
-            broker.gate, host=config.host, port=config.native_port, config=native_config(config)
+            broker.gate,
+            host=config.host,
+            port=config.native_port,
+            config=native_config(config),
+            budget=self._budget.share("native"),
         )
         self._opened.push_async_callback(self._native.close)
         try:

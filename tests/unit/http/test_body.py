@@ -15,6 +15,7 @@ from starlette.types import Message
 from tailrace.http import HttpConfig
 from tailrace.http.body import pieces_of, read_lines, read_whole
 from tailrace.http.error import Code, HttpError
+from tailrace.net import Holding, RequestBudget
 
 SMALL = HttpConfig(body_bytes_max=10, line_bytes_max=10)
 IMPATIENT = HttpConfig(body_timeout_s=0.01)
@@ -39,12 +40,25 @@ def request(pieces: Iterable[bytes], *, length: str = "", then: str = "end") -> 
 
 
 def whole(pieces: Iterable[bytes], config: HttpConfig = SMALL, **how: str) -> bytes:
-    return asyncio.run(read_whole(request(pieces, **how), config))
+    async def main() -> bytes:
+        budget = RequestBudget(1000)
+        held = Holding(budget)
+        try:
+            return await read_whole(request(pieces, **how), config, held)
+        finally:
+            held.release()
+            assert budget.used == 0
+
+    return asyncio.run(main())
 
 
 def lines(pieces: Iterable[bytes], config: HttpConfig = SMALL, **how: str) -> list[bytes]:
     async def main() -> list[bytes]:
-        return [line async for found in read_lines(request(pieces, **how), config) for line in found]
+        return [
+            line
+            async for found in read_lines(request(pieces, **how), config, RequestBudget(1000))
+            for line in found
+        ]
 
     return asyncio.run(main())
 
@@ -100,7 +114,7 @@ def test_a_body_that_trickles_has_a_deadline_for_all_of_it() -> None:
             return {"type": "http.request", "body": b"x", "more_body": True}
 
         endless = Request({"type": "http", "method": "POST", "path": "/", "headers": []}, receive)
-        await asyncio.wait_for(read_whole(endless, config), 30)
+        await asyncio.wait_for(read_whole(endless, config, Holding(RequestBudget(1 << 20))), 30)
 
     error = refused(lambda: asyncio.run(main()), Code.INVALID_REQUEST, 408)
     assert "was not complete within 0.05 s" in str(error)
@@ -124,7 +138,7 @@ def test_the_last_line_needs_no_end() -> None:
 
 def test_lines_come_as_they_become_complete() -> None:
     async def main() -> None:
-        found = read_lines(request([b"a\nb", b"c\n\n", b"d"], then="silence"), SMALL)
+        found = read_lines(request([b"a\nb", b"c\n\n", b"d"], then="silence"), SMALL, RequestBudget(1000))
         assert await anext(found) == [b"a"]
         assert await anext(found) == [b"bc"]
 
@@ -154,7 +168,7 @@ def test_lines_before_a_break_are_given_and_the_break_is_told() -> None:
     found: list[list[bytes]] = []
 
     async def collect() -> None:
-        async for each in read_lines(request([b"a\nb"], then="disconnect"), SMALL):
+        async for each in read_lines(request([b"a\nb"], then="disconnect"), SMALL, RequestBudget(1000)):
             found.append(each)  # noqa: PERF401 - what came before the error counts
 
     refused(lambda: asyncio.run(collect()), Code.INVALID_REQUEST, 400)

@@ -20,6 +20,7 @@ from tailrace.kafka import KafkaConfig, KafkaListener
 from tailrace.kafka.connection import Connection
 from tailrace.model import BrokerId, Offset, PartitionExists, PartitionId, TopicPartition
 from tailrace.model.session import INTERNAL
+from tailrace.net import RequestBudget
 from tailrace.records import build_batch
 from tailrace.storage import LogConfig, Waiter
 from tailrace.storage.memory import MemoryLog, MemoryStorage
@@ -201,6 +202,7 @@ def play(
     scenario: Callable[[Rig], Awaitable[None]],
     *,
     config: KafkaConfig | None = None,
+    budget: RequestBudget | None = None,
     uv: bool = False,
     partitions: int = 2,
     values: Mapping[str, str] | None = None,
@@ -221,7 +223,7 @@ def play(
         )
         await broker.start()
         await broker.topics.create(NewTopic(name=TOPIC, partitions=partitions))
-        listener = KafkaListener(Gate(broker, authorize=authorize), port=0, config=config)
+        listener = KafkaListener(Gate(broker, authorize=authorize), port=0, config=config, budget=budget)
         await listener.start()
         rig = Rig(broker, listener, storage)
         try:

@@ -13,6 +13,7 @@ from tests.unit.kafka.rig import TOPIC, Client, Rig, batch, fetch_body, play, pr
 from tailrace.kafka import KafkaConfig
 from tailrace.kafka.handlers import metadata, produce
 from tailrace.model import ErrorCode, StorageError
+from tailrace.net import RequestBudget
 from tailrace.wire.kafka import (
     APIS,
     FETCH,
@@ -382,7 +383,7 @@ def test_the_nodes_budget_stops_reading_and_goes_on_in_order(uv: bool) -> None:
         assert offsets == [0, 1, 2]
         assert rig.listener.budget.used == 0
 
-    play(scenario, config=KafkaConfig(request_bytes_max=1000, small_request_bytes=1), uv=uv)
+    play(scenario, budget=RequestBudget(1000), uv=uv)
 
 
 def test_who_leaves_while_waiting_for_budget_leaves_nothing_behind() -> None:
@@ -401,7 +402,7 @@ def test_who_leaves_while_waiting_for_budget_leaves_nothing_behind() -> None:
         assert await is_alive(third) and rig.log(0).end_offset == 1
         await rig.wait_until(lambda: rig.listener.budget.used == 0)
 
-    play(scenario, config=KafkaConfig(request_bytes_max=1000, small_request_bytes=1))
+    play(scenario, budget=RequestBudget(1000))
 
 
 def test_who_leaves_with_a_batch_under_way_counts_until_it_is_durable() -> None:
@@ -566,7 +567,7 @@ def test_a_crowd_of_long_polls_leaves_the_budget_to_those_who_produce() -> None:
             await reader.receive(FETCH, 12)
         assert rig.listener.budget.used == 0
 
-    play(scenario, config=KafkaConfig(request_bytes_max=300, small_request_bytes=1))
+    play(scenario, budget=RequestBudget(300))
 
 
 def test_members_that_wait_for_a_rebalance_leave_the_budget_to_others() -> None:
@@ -590,7 +591,7 @@ def test_members_that_wait_for_a_rebalance_leave_the_budget_to_others() -> None:
 
     play(
         scenario,
-        config=KafkaConfig(request_bytes_max=1000, small_request_bytes=1),
+        budget=RequestBudget(1000),
         values={"group.initial.rebalance.delay.ms": "60000"},
     )
 

@@ -32,7 +32,7 @@ def call(advertised: str = "auto") -> Call:
         {"connections_max": 0},
         {"frame_bytes_max": -1},
         {"idle_timeout_s": 0.0},
-        {"request_bytes_max": 0},
+        {"large_requests_bytes_max": 0},
         {"close_grace_s": -1.0},
         {"advertised": "nowhere"},
         {"advertised": "host:0"},

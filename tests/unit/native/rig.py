@@ -23,6 +23,7 @@ from tailrace.model import BrokerId, ErrorCode, Offset, PartitionExists, Partiti
 from tailrace.model.session import INTERNAL
 from tailrace.native import NativeConfig, NativeListener
 from tailrace.native.connection import Connection
+from tailrace.net import RequestBudget
 from tailrace.records import Batch, iter_batches
 from tailrace.runtime import SystemClock
 from tailrace.storage import LogConfig, Slice, Waiter
@@ -273,6 +274,7 @@ Scenario = Callable[[Rig], Awaitable[None]]
 def play(
     *scenarios: Scenario,
     config: NativeConfig | None = None,
+    budget: RequestBudget | None = None,
     uv: bool = False,
     values: Mapping[str, str] | None = None,
     directory: Path | None = None,
@@ -298,7 +300,7 @@ def play(
         )
         await broker.start()
         await broker.subscriptions.wait_loaded()
-        listener = NativeListener(broker.gate, port=0, config=config)
+        listener = NativeListener(broker.gate, port=0, config=config, budget=budget)
         await listener.start()
         rig = Rig(broker, listener)
         try:

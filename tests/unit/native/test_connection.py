@@ -361,10 +361,7 @@ def test_an_exhausted_budget_is_waited_for() -> None:
         await two.reply(second)
         assert rig.listener.budget.used == 0
 
-    play(
-        scenario,
-        config=NativeConfig(request_bytes_max=5000, small_request_bytes=100, small_requests_bytes_max=1000),
-    )
+    play(scenario, budget=RequestBudget(5000, reserve_bytes=1000, small_bytes=100))
 
 
 @both_loops

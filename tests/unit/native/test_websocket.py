@@ -14,6 +14,7 @@ from tailrace.broker.publishing import Publisher
 from tailrace.model.session import Session
 from tailrace.native import NativeConfig
 from tailrace.native.websocket import WebSocketShell
+from tailrace.net import RequestBudget
 from tailrace.wire.native import Frame, FrameReader, MessageType, read_error, write_frame
 
 KIB = 1024
@@ -429,10 +430,7 @@ def test_the_budget_of_the_node_holds_the_next() -> None:
             client.leave()
             await client.serving
 
-    play(
-        scenario,
-        config=NativeConfig(request_bytes_max=4 * KIB, small_request_bytes=1, small_requests_bytes_max=1),
-    )
+    play(scenario, budget=RequestBudget(4 * KIB))
 
 
 def test_one_that_leaves_while_it_waits_for_the_budget_gives_up_its_place() -> None:
@@ -453,10 +451,7 @@ def test_one_that_leaves_while_it_waits_for_the_budget_gives_up_its_place() -> N
         await first.serving
         assert await rig.values() == [b"x" * 3 * KIB]
 
-    play(
-        scenario,
-        config=NativeConfig(request_bytes_max=4 * KIB, small_request_bytes=1, small_requests_bytes_max=1),
-    )
+    play(scenario, budget=RequestBudget(4 * KIB))
 
 
 def test_what_is_not_durable_in_time_is_answered() -> None:

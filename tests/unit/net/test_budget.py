@@ -1,10 +1,14 @@
-"""The budget for request bytes: counted, queued for in order, never leaked. Plain calls."""
+"""The budget for request bytes: counted, queued for in order, shared by listeners, never leaked."""
 
 from __future__ import annotations
 
+import asyncio
+import random
+
 import pytest
 
-from tailrace.net import RequestBudget
+from tailrace.net import NodeBudget, RequestBudget
+from tailrace.net.budget import LISTENERS, REQUEST_BYTES_MAX, SMALL_REQUEST_BYTES, Claim, Holding, SharedBytes
 
 
 def test_takes_while_there_is_room_and_refuses_past_it() -> None:
@@ -85,3 +89,260 @@ def test_small_requests_have_a_reserve_and_need_not_wait_for_large_ones() -> Non
     assert granted == []
     budget.give(95)
     assert granted == ["large"] and budget.used == 70
+
+
+def test_small_requests_do_not_take_what_a_large_one_waits_for() -> None:
+    budget = RequestBudget(100, reserve_bytes=20, small_bytes=10)
+    granted: list[str] = []
+    assert budget.take_nowait(60)
+    budget.wait(50, lambda: granted.append("large"))
+    assert budget.take_nowait(10) and budget.take_nowait(10)
+    assert not budget.take_nowait(10), "40 bytes are free, and they are the large one's"
+    budget.give(10)
+    assert budget.take_nowait(10), "what a small one gives back is there for the next one"
+    budget.give(30)
+    assert granted == ["large"] and budget.used == 100
+
+
+# ---- the shares of a node
+
+
+class Shares:
+    """Three budgets with 100 kept bytes each, and 300 shared ones."""
+
+    def __init__(self) -> None:
+        self.shared = SharedBytes(300)
+        self.one, self.two, self.three = (RequestBudget(100, shared=self.shared) for _ in range(3))
+        self.granted: list[str] = []
+
+    def wait(self, budget: RequestBudget, size: int, name: str) -> Claim:
+        return budget.wait(size, lambda: self.granted.append(name))
+
+
+def test_a_node_shares_half_and_keeps_a_sixth_for_each_listener() -> None:
+    node = NodeBudget(6000)
+    kafka, native, http = (node.share(name) for name in LISTENERS)
+    assert [each.bytes_max for each in node.shares.values()] == [4000] * 3
+    assert kafka.take_nowait(3500), "its sixth but for what small requests keep, and the half"
+    assert kafka.take_nowait(500) and kafka.used == 4000, (
+        "small as this node is, every request is a small one"
+    )
+    assert not kafka.take_nowait(1)
+    for other in (native, http):
+        assert other.take_nowait(500) and other.take_nowait(500) and not other.take_nowait(1)
+    assert sum(each.used for each in node.shares.values()) == 6000
+
+
+def test_large_requests_leave_half_of_a_sixth_to_small_ones() -> None:
+    budget = NodeBudget().share("native")
+    size = REQUEST_BYTES_MAX // 192
+    taken = 0
+    while budget.take_nowait(size):
+        taken += size
+    assert taken == REQUEST_BYTES_MAX * 7 // 12
+    assert not budget.take_nowait(SMALL_REQUEST_BYTES + 1) and budget.take_nowait(SMALL_REQUEST_BYTES)
+
+
+def test_a_listener_that_takes_everything_shared_leaves_the_others_their_own() -> None:
+    shares = Shares()
+    assert shares.one.take_nowait(400) and not shares.one.take_nowait(1)
+    shares.wait(shares.one, 50, "one")
+    assert shares.two.take_nowait(100) and not shares.two.take_nowait(1)
+    assert shares.three.take_nowait(60) and shares.three.take_nowait(40)
+    assert shares.shared.used == 300
+
+
+def test_what_is_given_back_refills_the_shared_bytes_first() -> None:
+    shares = Shares()
+    assert shares.one.take_nowait(250)
+    shares.one.give(100)
+    assert shares.shared.used == 50 and shares.one.used == 150
+    shares.one.give(150)
+    assert shares.shared.used == 0 and shares.one.used == 0
+
+
+def test_a_listener_hears_that_another_gave_shared_bytes_back() -> None:
+    shares = Shares()
+    assert shares.one.take_nowait(400) and shares.two.take_nowait(100)
+    shares.wait(shares.two, 50, "two")
+    shares.one.give(49)
+    assert shares.granted == []
+    shares.one.give(1)
+    assert shares.granted == ["two"] and shares.two.used == 150 and not shares.two.exhausted
+
+
+def test_listeners_take_turns_at_the_shared_bytes() -> None:
+    shares = Shares()
+    assert shares.one.take_nowait(400) and shares.two.take_nowait(100) and shares.three.take_nowait(100)
+    for number in range(3):
+        shares.wait(shares.two, 50, f"two {number}")
+        shares.wait(shares.three, 50, f"three {number}")
+    shares.one.give(300)
+    assert shares.granted == [f"{name} {number}" for number in range(3) for name in ("two", "three")]
+
+
+def test_while_a_listener_waits_for_shared_bytes_no_other_takes_them() -> None:
+    shares = Shares()
+    assert shares.one.take_nowait(200)
+    shares.wait(shares.two, 350, "two")
+    assert not shares.one.take_nowait(10), "many of these would keep the large one waiting for ever"
+    assert shares.three.take_nowait(100) and not shares.three.take_nowait(1)
+    shares.one.give(50)
+    assert shares.granted == ["two"] and shares.shared.used == 300
+
+
+def test_a_claim_that_waits_for_other_listeners_is_passed_by_those_that_do_not() -> None:
+    shares = Shares()
+    assert shares.one.take_nowait(400)
+    shares.wait(shares.two, 150, "large")
+    assert shares.two.take_nowait(80) and not shares.two.take_nowait(30)
+    shares.wait(shares.two, 30, "kept")
+    assert not shares.two.take_nowait(10), "it would pass one that waits for the kept bytes"
+    shares.two.give(80)
+    assert shares.granted == ["kept"]
+    shares.one.give(150)
+    assert shares.granted == ["kept", "large"] and shares.shared.used == 230
+
+
+def test_a_claim_over_the_shared_bytes_is_not_passed() -> None:
+    shares = Shares()
+    assert shares.one.take_nowait(1) and shares.two.take_nowait(50)
+    shares.wait(shares.two, 380, "large")
+    shares.wait(shares.two, 10, "small")
+    assert shares.granted == [] and not shares.two.take_nowait(10)
+    shares.two.give(30)
+    assert shares.granted == ["large"], "20 + 380 are all that the listener may use"
+    shares.two.give(10)
+    assert shares.granted == ["large", "small"]
+
+
+def test_a_frame_larger_than_its_listener_may_use_waits_until_it_is_alone() -> None:
+    shares = Shares()
+    assert shares.one.take_nowait(101) and shares.two.take_nowait(1) and shares.three.take_nowait(100)
+    shares.wait(shares.two, 1000, "huge")
+    shares.two.give(1)
+    assert shares.granted == [], "a shared byte is taken"
+    shares.one.give(1)
+    assert shares.granted == ["huge"] and shares.shared.used == 900
+    assert not shares.three.take_nowait(1)
+    shares.two.give(1000)
+    assert shares.shared.used == 0 and shares.three.take_nowait(300)
+
+
+def test_a_withdrawn_claim_lets_the_next_listener_through() -> None:
+    shares = Shares()
+    assert shares.one.take_nowait(300) and shares.three.take_nowait(100)
+    first = shares.wait(shares.two, 350, "two")
+    shares.wait(shares.three, 50, "three")
+    shares.two.withdraw(first)
+    assert shares.granted == ["three"] and not shares.two.exhausted and not shares.shared.turns
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_nothing_is_lost_and_nobody_waits_for_ever(seed: int) -> None:
+    """At random: the bounds hold after every step, and when all is given back every claim was granted."""
+    rng = random.Random(seed)
+    shared = SharedBytes(300)
+    budgets = [RequestBudget(80, reserve_bytes=20, small_bytes=5, shared=shared) for _ in range(3)]
+    held: list[tuple[RequestBudget, int]] = []
+    waiting: list[tuple[RequestBudget, Claim]] = []
+    for _ in range(2000):
+        if rng.random() < 0.5 and held:
+            budget, size = held.pop(rng.randrange(len(held)))
+            budget.give(size)
+        else:
+            budget = rng.choice(budgets)
+            size = rng.choice((1, 5, 40, 90, 200, 350, 600))
+            if budget.take_nowait(size):
+                held.append((budget, size))
+            else:
+                claim = budget.wait(size, lambda: None)
+                waiting.append((budget, claim))
+        if rng.random() < 0.1 and waiting:
+            budget, claim = waiting.pop(rng.randrange(len(waiting)))
+            budget.withdraw(claim)
+        held += [(each, claim.bytes) for each, claim in waiting if claim.taken]
+        waiting = [pair for pair in waiting if not pair[1].taken]
+        for each in budgets:
+            assert each.used == sum(size for budget, size in held if budget is each)
+            assert each.exhausted == any(budget is each for budget, _ in waiting)
+        huge = any(size > 380 for _, size in held)
+        assert huge or (shared.used <= 300 and sum(each.used for each in budgets) <= 600)
+    while held:
+        budget, size = held.pop()
+        budget.give(size)
+        held += [(each, claim.bytes) for each, claim in waiting if claim.taken]
+        waiting = [pair for pair in waiting if not pair[1].taken]
+    assert not waiting and shared.used == 0 and not shared.turns
+    for each in budgets:
+        assert each.used == 0 and each.take_nowait(380)
+        each.give(380)
+
+
+# ---- a request of unknown size
+
+
+def test_a_holding_grows_and_shrinks() -> None:
+    async def main() -> None:
+        budget = RequestBudget(100)
+        holding = Holding(budget)
+        await holding.resize(60)
+        await holding.resize(100)
+        assert budget.used == holding.bytes == 100
+        await holding.resize(30)
+        assert budget.used == holding.bytes == 30
+        holding.release()
+        holding.release()
+        assert budget.used == holding.bytes == 0
+
+    asyncio.run(main())
+
+
+def test_two_that_hold_and_need_more_do_not_wait_for_each_other() -> None:
+    async def main() -> None:
+        budget = RequestBudget(100)
+        first, second = Holding(budget), Holding(budget)
+        await first.resize(50)
+        await second.resize(50)
+        both = [asyncio.create_task(each.resize(80)) for each in (first, second)]
+        await asyncio.sleep(0)
+        await both[0]
+        assert budget.used == 80 and not both[1].done()
+        first.release()
+        await asyncio.wait_for(both[1], 5)
+        assert budget.used == second.bytes == 80
+
+    asyncio.run(main())
+
+
+def test_one_that_is_cancelled_while_it_waits_holds_nothing() -> None:
+    async def main() -> None:
+        budget = RequestBudget(100)
+        assert budget.take_nowait(40)
+        holding = Holding(budget)
+        await holding.resize(60)
+        growing = asyncio.create_task(holding.resize(70))
+        await asyncio.sleep(0)
+        growing.cancel()
+        await asyncio.gather(growing, return_exceptions=True)
+        assert budget.used == 40 and holding.bytes == 0 and not budget.exhausted
+
+    asyncio.run(main())
+
+
+def test_a_request_that_grows_is_small_only_while_all_of_it_is() -> None:
+    async def main() -> None:
+        budget = RequestBudget(100, reserve_bytes=20, small_bytes=10)
+        assert budget.take_nowait(100)
+        holding = Holding(budget)
+        await holding.resize(5)
+        await holding.resize(10)
+        assert budget.used == 110, "out of the reserve"
+        growing = asyncio.create_task(holding.resize(11))
+        await asyncio.sleep(0)
+        assert not growing.done() and budget.used == 100
+        budget.give(100)
+        await asyncio.wait_for(growing, 5)
+        assert budget.used == 11
+
+    asyncio.run(main())

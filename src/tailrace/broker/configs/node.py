@@ -134,8 +134,9 @@ BROKER_CONFIGS: Mapping[str, ConfigKey] = table_of(
     _number("socket.request.max.bytes", 100 << 20, doc="The largest request that is read.", at_least=1),
     _number(
         "queued.max.request.bytes",
-        96 << 20,
-        doc="How many bytes of requests wait at once in the whole node; at the bound, sockets are not read.",
+        192 << 20,
+        doc="How many bytes of requests wait at once in the whole node: half shared by all listeners, a "
+        "sixth kept for each; at the bound, sockets are not read.",
         at_least=1,
         type=ConfigType.LONG,
     ),

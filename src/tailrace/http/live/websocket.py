@@ -21,7 +21,7 @@ from tailrace.http.error import Code, HttpError
 from tailrace.http.live.ring import Run
 from tailrace.http.live.start import TailQuery, open_tail
 from tailrace.http.live.tail import Portion, Tail, TailEnded, TailFailed
-from tailrace.http.service import HttpService
+from tailrace.http.service import NATIVE_PATH, HttpService
 from tailrace.http.session import session_of
 
 _DONE = 1000
@@ -43,7 +43,7 @@ def routes(service: HttpService) -> list[BaseRoute]:
 
     return [
         WebSocketRoute("/api/v1/topics/{topic}/tail", tail, name="tailTopicWebSocket"),
-        WebSocketRoute("/api/v1/ws", native, name="nativeWebSocket"),
+        WebSocketRoute(NATIVE_PATH, native, name="nativeWebSocket"),
     ]
 
 

@@ -90,7 +90,7 @@ async def produce(call: Call[ProduceQuery, ProduceBody | None]) -> Produced | Re
 
 
 async def _produce_binary(call: Call[ProduceQuery, Any]) -> Produced:
-    value = await read_whole(call.request, call.service.config)
+    value = await read_whole(call.request, call.service.config, call.held)
     return await _produce_all(call, [ParsedRecord(value=value)])
 
 
@@ -208,7 +208,7 @@ def _parse_lines(lines: list[bytes]) -> tuple[list[ParsedRecord], BadRecord | No
 
 async def _lines_until_stopping(call: Call[Any, Any]) -> AsyncGenerator[list[bytes], None]:
     """The lines of the body as they arrive; a node that stops does not wait for more."""
-    lines = read_lines(call.request, call.service.config)
+    lines = read_lines(call.request, call.service.config, call.service.budget)
 
     async def read() -> list[bytes] | None:
         return await anext(lines, None)
@@ -230,6 +230,7 @@ async def _lines_until_stopping(call: Call[Any, Any]) -> AsyncGenerator[list[byt
         if reading is not None:
             reading.cancel()
             await asyncio.wait({reading})
+        await lines.aclose()  # which gives back what its lines counted for
 
 
 class _LinesAnswer(LongAnswer):

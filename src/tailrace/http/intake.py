@@ -1,0 +1,81 @@
+"""The bytes of one WebSocket that have arrived and that the app has not received, counted.
+
+    data --admit--> parser --> fragments --> messages --settle--> the app
+      |               counted until the app receives the message
+      +--> kept while the listener's share of the request bytes is exhausted; the socket is not read
+
+Data is counted as it arrives: how long a message will be is not known before. Where bytes are missing, the
+connection gives back what it holds and claims the sum (see `net.budget.Holding`). When the app has received
+a message, the app counts it: a native session takes it whole, and a tail is done with it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from tailrace.net import Claim, RequestBudget
+
+
+class Intake:
+    """One socket's part of a share."""
+
+    __slots__ = ("_claim", "_feed", "_kept", "_loop", "budget", "bytes")
+
+    def __init__(self, budget: RequestBudget, feed: Callable[[bytes], None]) -> None:
+        self.budget = budget
+        self.bytes = 0  # taken from the share
+        self._feed = feed  # called with data that was kept, when it may be parsed
+        self._kept: list[bytes] = []
+        self._claim: Claim | None = None
+        self._loop = asyncio.get_running_loop()
+
+    def __repr__(self) -> str:
+        return f"<Intake {self.bytes} bytes{', waits' if self.is_waiting else ''}>"
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether data is kept until there are bytes for it; the socket should not be read."""
+        return self._claim is not None
+
+    def admit(self, data: bytes) -> bool:
+        """Whether the data may be parsed now; if not, it is kept and fed later."""
+        size = len(data)
+        if self._claim is None and self.budget.take_more_nowait(size, held=self.bytes):
+            self.bytes += size
+            return True
+        self._kept.append(data)
+        if self._claim is None:
+            held, self.bytes = self.bytes, 0
+            if held:
+                self.budget.give(held)
+            self._claim = self.budget.wait(held + size, self._granted_soon)
+        return False
+
+    def settle(self, size: int) -> None:
+        """At most so many bytes still wait to be received: the others are free."""
+        if self.bytes > size:
+            freed, self.bytes = self.bytes - size, size
+            self.budget.give(freed)
+
+    def close(self) -> None:
+        """The connection is over, and nothing counts any more."""
+        if self._claim is not None:
+            self.budget.withdraw(self._claim)
+            self._claim = None
+        self._kept.clear()
+        self.settle(0)
+
+    def _granted_soon(self) -> None:
+        """By way of the loop: it is granted in the middle of another connection's work."""
+        self._loop.call_soon(self._granted)
+
+    def _granted(self) -> None:
+        if self._claim is None:
+            return  # the connection was lost in between
+        self.bytes, self._claim = self._claim.bytes, None
+        kept, self._kept = self._kept, []
+        self._feed(kept[0])
+        for data in kept[1:]:  # came before the transport had stopped
+            if self.admit(data):
+                self._feed(data)
