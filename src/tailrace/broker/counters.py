@@ -10,6 +10,8 @@ from collections import deque
 from dataclasses import dataclass
 from uuid import UUID
 
+from tailrace.runtime import Histogram
+
 _LATENCIES_KEPT = 1024
 
 
@@ -34,13 +36,15 @@ class TopicCounters:
 class Counters:
     """What users sent and read, in all topics; the broker's own topics do not count."""
 
-    __slots__ = ("_by_topic", "_gone", "produce_ms")
+    __slots__ = ("_by_topic", "_gone", "fetch_age", "produce_ms")
 
     def __init__(self) -> None:
         self._by_topic: dict[UUID, TopicCounters] = {}
         self._gone = TopicCounters()
         self.produce_ms: deque[float] = deque(maxlen=_LATENCIES_KEPT)
         """How long the newest of those who published waited for durability, the newest last."""
+        self.fetch_age = Histogram()
+        """How old records were when a Fetch was answered with them: of each partition the first batch."""
 
     def __repr__(self) -> str:
         return f"<Counters of {len(self._by_topic)} topics, {self.records_in} records in>"

@@ -4,7 +4,7 @@
 `rest/`        the operations, by noun
 `live/`        streams that do not end: tails, WebSocket
 `search`       which records a read or a tail is looking for
-`body`         request bodies, bounded
+`body`         request bodies, bounded; `intake` does it for what a WebSocket sends
 `error`        exceptions to answers: the one border
 `app`          the ASGI application, mountable anywhere
 `openapi`      the table as /openapi.json

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tailrace.kafka.connection import Connection
     from tailrace.kafka.fetch_session import Answer, FetchContext, Wanted
     from tailrace.kafka.replies import Pieces
+    from tailrace.kafka.service import KafkaService
 
 _READ_COMMITTED = 1
 _SUSPECTS_MAX = 10_000
@@ -44,27 +45,31 @@ _CAREFUL_BYTES = 256 * 1024
 class Records:
     """What a partition contributes to a reply: extents that are loaded as the socket drains."""
 
-    __slots__ = ("_suspects", "_tp", "counters", "extents", "next_offset", "size")
+    __slots__ = ("_is_begun", "_service", "_tp", "counters", "extents", "next_offset", "size")
 
     def __init__(
-        self,
-        found: Slice,
-        tp: TopicPartition,
-        suspects: set[TopicPartition],
-        counters: TopicCounters,
+        self, found: Slice, tp: TopicPartition, service: KafkaService, counters: TopicCounters
     ) -> None:
         self.counters = counters  # of its topic
         self.extents: Sequence[Extent] = found.extents
         self.size = found.size
         self.next_offset = found.next_offset
         self._tp = tp
-        self._suspects = suspects
+        self._service = service
+        self._is_begun = False  # some of it was sent
+
+    def sending(self, data: memoryview) -> None:
+        """An extent is about to be sent; the first one tells how old the records are."""
+        if not self._is_begun:
+            self._is_begun = True
+            self._service.note_fetch_age(data)
 
     def failed(self, error: Exception) -> None:  # noqa: ARG002
         """The reply was cut off: next time look before promising, so that the client hears of the error."""
-        if len(self._suspects) >= _SUSPECTS_MAX:
-            self._suspects.clear()
-        self._suspects.add(self._tp)
+        suspects = self._service.suspects
+        if len(suspects) >= _SUSPECTS_MAX:
+            suspects.clear()
+        suspects.add(self._tp)
 
 
 class _LoadedExtent:
@@ -211,8 +216,8 @@ class Fetch(HeldReply):
     def _result(self, wanted: Wanted, partition: Partition, found: Slice, limit: int) -> FetchResult[Records]:
         records = None
         if found.size and (found.size <= limit or not self._found_bytes):
-            suspects = self._connection.service.suspects
-            records = Records(found, wanted.tp, suspects, partition.counters)
+            service = self._connection.service
+            records = Records(found, wanted.tp, service, partition.counters)
             self._found_bytes += found.size
         return FetchResult(
             wanted.tp.partition,

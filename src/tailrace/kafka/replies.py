@@ -41,6 +41,9 @@ class LazyRecords(Protocol):
     def extents(self) -> Sequence[Extent]:
         """Where they come from, in order."""
 
+    def sending(self, data: memoryview) -> None:
+        """The bytes of an extent are in memory, and are sent now."""
+
     def failed(self, error: Exception) -> None:
         """They cannot be had after all, and the reply is cut off."""
 
@@ -253,6 +256,7 @@ class Outbox:
             return None
         if view is not None:
             self._lent.append(extent)
+            records.sending(view)
         elif may_wait:
             self._loading = self._loop.create_task(self._load(extent, records), name="fetch-load")
         return view
@@ -271,6 +275,7 @@ class Outbox:
             self._release()
             return
         self._pieces.popleft()
+        records.sending(view)
         self._write([view], len(view))
         if not self._paused and not self.closed:
             self._release()

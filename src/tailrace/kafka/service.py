@@ -8,6 +8,7 @@ from tailrace.kafka.config import KafkaConfig
 from tailrace.kafka.fetch_session import FetchSessions
 from tailrace.model import TopicPartition
 from tailrace.net import NodeBudget, RequestBudget, RequestService
+from tailrace.records import max_timestamp_at
 
 
 class KafkaService(RequestService):
@@ -30,3 +31,13 @@ class KafkaService(RequestService):
             idle_s=config.session_idle_s,
         )
         self.suspects: set[TopicPartition] = set()  # their records could not be read in mid-reply
+
+    def note_fetch_age(self, data: memoryview) -> None:
+        """Whole batches answer a Fetch now: note how old the newest record of the first one is.
+
+        By the batch's header, since nothing is decoded here.
+        """
+        newest_ms = max_timestamp_at(data)
+        if newest_ms >= 0:
+            age_ms = max(self.clock.now_ms() - newest_ms, 0)  # a client's clock may be ahead
+            self.gate.counters.fetch_age.observe(age_ms / 1000)

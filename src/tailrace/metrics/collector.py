@@ -87,6 +87,11 @@ class NodeCollector(Collector):
             ("bytes_out", "Bytes that were read.", totals.bytes_out),
         ):
             yield from counter(f"tailrace_{name}", doc, one(value))
+        yield from histogram(
+            "tailrace_fetch_age_seconds",
+            "How old records are when they answer a Fetch: by the newest timestamp of the first batch.",
+            [({}, self._observed.broker.counters.fetch_age)],
+        )
 
     def _requests(self) -> Iterator[Metric]:
         listeners = self._observed.listeners
@@ -133,6 +138,17 @@ class NodeCollector(Collector):
             "Connections that were closed at once because there were too many.",
             (({"listener": listener}, counters.refused) for listener, counters in listeners),
         )
+        budgets = self._observed.budgets.items()
+        yield from gauge(
+            "tailrace_request_budget_used_bytes",
+            "Bytes of requests that were read, or are being read, and are not answered.",
+            (({"listener": listener}, budget.used) for listener, budget in budgets),
+        )
+        yield from gauge(
+            "tailrace_request_budget_limit_bytes",
+            "The most that a listener may use: what is kept for it, and what all listeners share.",
+            (({"listener": listener}, budget.bytes_max) for listener, budget in budgets),
+        )
         yield from gauge(
             "tailrace_streams",
             "Live streams that are open: tails and WebSockets.",
@@ -171,6 +187,17 @@ class NodeCollector(Collector):
             "tailrace_disk_free_bytes",
             "Space left where the logs are.",
             () if free is None else one(free),
+        )
+        queue = storage.counters.commit_queue()
+        yield from gauge(
+            "tailrace_commit_queue_entries",
+            "Batches, and changes of logs, that wait until they are durable.",
+            one(queue.entries),
+        )
+        yield from gauge(
+            "tailrace_commit_queue_bytes",
+            "Bytes of batches that wait until they are durable.",
+            one(queue.bytes),
         )
         yield from histogram(
             "tailrace_log_append_duration_seconds",

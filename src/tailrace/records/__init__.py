@@ -40,6 +40,7 @@ from tailrace.records.batch import (
     Batch,
     first_record_at,
     iter_batches,
+    max_timestamp_at,
     read_batch,
     validate_batch,
 )
@@ -84,6 +85,7 @@ __all__ = [
     "decompress",
     "first_record_at",
     "iter_batches",
+    "max_timestamp_at",
     "pass_over",
     "read_batch",
     "rebuild_batch",

@@ -253,6 +253,12 @@ def read_batch(buffer: BytesLike, position: int = 0) -> Batch:
     return batch
 
 
+def max_timestamp_at(buffer: BytesLike, position: int = 0) -> int:
+    """The greatest timestamp of the batch that begins at `position`, in milliseconds; -1 if it has none."""
+    found: int = _MAX_TIMESTAMP.unpack_from(buffer, position + _MAX_TIMESTAMP_AT)[0]
+    return found
+
+
 def iter_batches(buffer: BytesLike) -> Iterator[Batch]:
     """The batches that lie one after the other; BatchError at one that is malformed or cut off."""
     view = memoryview(buffer)

@@ -60,7 +60,7 @@ class Node:
         self._owns_loop = owns_loop  # the loop is ours alone, so that short syncs may run in it
         self._clock = SystemClock()
         self._opened = AsyncExitStack()
-        self._budget = NodeBudget(request_bytes_max(config))
+        self.budget = NodeBudget(request_bytes_max(config))
         self._broker: Broker | None = None
         self._kafka: KafkaListener | None = None
         self._native: NativeListener | None = None
@@ -181,7 +181,7 @@ class Node:
             kafka=self.kafka_address,
             native=self.native_address,
             native_shell=self._native.shell,
-            native_budget=self._budget.share("native"),
+            native_budget=self.budget.share("native"),
         )
         metrics = NodeMetrics(self.observed)
         return create_app(
@@ -189,7 +189,7 @@ class Node:
             config=http_config(config),
             facts=facts,
             metrics=metrics,
-            budget=self._budget.share("http"),
+            budget=self.budget.share("http"),
         )
 
     def _observe(self) -> Observed:
@@ -206,7 +206,7 @@ class Node:
                 "native": self._native.counters,
                 "http": ListenerCounters(),
             },
-            budgets=self._budget.shares,
+            budgets=self.budget.shares,
             info={"version": __version__, "engine": config.engine, "fsync": str(config.fsync)},
             free_space=FreeSpace(self._data_dir),
         )
@@ -246,7 +246,7 @@ class Node:
             host=config.host,
             port=config.kafka_port,
             config=kafka_config(config),
-            budget=self._budget.share("kafka"),
+            budget=self.budget.share("kafka"),
         )
         self._opened.push_async_callback(self._kafka.close)
         self._native = NativeListener(
@@ -254,7 +254,7 @@ class Node:
             host=config.host,
             port=config.native_port,
             config=native_config(config),
-            budget=self._budget.share("native"),
+            budget=self.budget.share("native"),
         )
         self._opened.push_async_callback(self._native.close)
         try:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tailrace.runtime import Histogram
+
+
+class CommitQueue(NamedTuple):
+    """What was appended and is not durable yet, the round under way among it."""
+
+    entries: int = 0
+    bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -13,3 +22,4 @@ class StorageCounters:
 
     append: Histogram = field(default_factory=Histogram)  # from when a round is taken to when it is durable
     flush: Histogram = field(default_factory=Histogram)  # of that, the journal's write with its sync
+    commit_queue: Callable[[], CommitQueue] = CommitQueue  # as it is now

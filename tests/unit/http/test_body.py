@@ -180,3 +180,134 @@ def test_pieces_are_what_arrives() -> None:
         return [each async for each in pieces_of(request([b"a", b"", b"b"]), SMALL)]
 
     assert asyncio.run(main()) == [b"a", b"b"]
+
+
+# ---- counted
+
+
+async def turn() -> None:
+    """Let what can go on go on."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+class Sender:
+    """A client whose body the test sends a piece at a time; `asked` is how often the next was asked for."""
+
+    def __init__(self, length: str = "") -> None:
+        self.asked = 0
+        self._messages: asyncio.Queue[Message] = asyncio.Queue()
+        headers = [(b"content-length", length.encode())] if length else []
+        scope = {"type": "http", "method": "POST", "path": "/", "headers": headers}
+        self.request = Request(scope, self._receive)
+
+    async def _receive(self) -> Message:
+        self.asked += 1
+        return await self._messages.get()
+
+    def send(self, piece: bytes, *, more: bool = True) -> None:
+        self._messages.put_nowait({"type": "http.request", "body": piece, "more_body": more})
+
+
+def test_a_body_of_known_length_is_counted_before_it_is_read() -> None:
+    async def main() -> None:
+        budget = RequestBudget(100)
+        assert budget.take_nowait(95)
+        sender, held = Sender("10"), Holding(budget)
+        sender.send(b"0123456789", more=False)
+        reading = asyncio.create_task(read_whole(sender.request, HttpConfig(), held))
+        await turn()
+        assert budget.exhausted and sender.asked == 0
+        budget.give(5)
+        assert await reading == b"0123456789" and held.bytes == 10
+
+    asyncio.run(main())
+
+
+def test_a_body_of_unknown_length_is_counted_as_it_comes() -> None:
+    async def main() -> None:
+        budget = RequestBudget(100)
+        assert budget.take_nowait(90)
+        sender, held = Sender(), Holding(budget)
+        reading = asyncio.create_task(read_whole(sender.request, HttpConfig(), held))
+        sender.send(b"01234567")
+        await turn()
+        assert budget.used == 98 and sender.asked == 2
+        sender.send(b"890")
+        sender.send(b"", more=False)
+        await turn()
+        assert budget.exhausted and budget.used == 90 and sender.asked == 2, "it is not read on"
+        budget.give(1)
+        assert await reading == b"01234567890" and budget.used == 100 and held.bytes == 11
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("length", ["", "10"])
+def test_a_body_for_which_there_is_no_room_is_refused(length: str) -> None:
+    async def main() -> None:
+        budget = RequestBudget(100)
+        assert budget.take_nowait(95)
+        sender, held = Sender(length), Holding(budget)
+        sender.send(b"0123456789", more=False)
+        config = HttpConfig(body_timeout_s=0.05, request_timeout_s=0.02)  # not its own time that runs out
+        try:
+            await read_whole(sender.request, config, held)
+        finally:
+            assert budget.used == 95 and not budget.exhausted
+
+    error = refused(lambda: asyncio.run(main()), Code.BROKER_NOT_AVAILABLE, 503)
+    assert "no room for this request for 0.05 s. Send it again later" in str(error)
+    assert error.headers == {"retry-after": "10"}
+
+
+def test_the_time_for_which_a_body_waits_for_room_is_not_the_client_s() -> None:
+    async def main() -> bytes:
+        budget = RequestBudget(100)
+        assert budget.take_nowait(100)
+        sender, held = Sender(), Holding(budget)
+        config = HttpConfig(request_timeout_s=0.2)
+        reading = asyncio.create_task(read_whole(sender.request, config, held))
+        sender.send(b"0", more=False)
+        asyncio.get_running_loop().call_later(0.5, budget.give, 1)
+        return await reading
+
+    assert asyncio.run(main()) == b"0"
+
+
+def test_lines_count_until_the_next_ones_are_asked_for_and_an_unfinished_one_until_it_ends() -> None:
+    async def main() -> None:
+        budget = RequestBudget(1000)
+        sender = Sender()
+        found = read_lines(sender.request, HttpConfig(), budget)
+        sender.send(b"one\ntwo\nthr")
+        assert await anext(found) == [b"one", b"two"] and budget.used == 11
+        waiting = asyncio.ensure_future(anext(found))
+        await turn()
+        assert budget.used == 3
+        sender.send(b"ee\n")
+        assert await waiting == [b"three"] and budget.used == 6
+        await found.aclose()
+        assert budget.used == 0
+
+    asyncio.run(main())
+
+
+def test_lines_are_not_read_on_without_room() -> None:
+    async def main() -> None:
+        budget = RequestBudget(100)
+        assert budget.take_nowait(95)
+        sender = Sender()
+        found = read_lines(sender.request, HttpConfig(), budget)
+        sender.send(b"abc")
+        waiting = asyncio.ensure_future(anext(found))
+        await turn()
+        assert budget.used == 98
+        sender.send(b"def\n")
+        await turn()
+        assert budget.exhausted and sender.asked == 2 and budget.used == 95
+        budget.give(95)
+        assert await waiting == [b"abcdef"] and budget.used == 7
+        await found.aclose()
+
+    asyncio.run(main())

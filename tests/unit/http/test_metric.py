@@ -274,6 +274,20 @@ def test_connections_are_counted_by_listener(run: Run, node: Node, client: httpx
 # ---- bounds and odd names
 
 
+def test_request_bytes_are_shown_by_listener(run: Run, node: Node, client: httpx.AsyncClient) -> None:
+    async def scenario() -> None:
+        budget = node.budget.share("native")
+        assert budget.take_nowait(12_345)
+        found = await scrape(client)
+        budget.give(12_345)
+        used = {each["listener"]: value for each, value in found.find("tailrace_request_budget_used_bytes")}
+        assert used == {"kafka": 0, "native": 12_345, "http": 0}
+        limits = found.find("tailrace_request_budget_limit_bytes")
+        assert [value for _, value in limits] == [128 << 20] * 3
+
+    run(scenario())
+
+
 def test_partitions_are_shown_in_full_when_asked_for(run: Run, node: Node, client: httpx.AsyncClient) -> None:
     async def main() -> None:
         await node.broker.topics.create(NewTopic(name="wide", partitions=50))

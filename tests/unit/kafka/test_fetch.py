@@ -414,3 +414,31 @@ def test_without_room_the_first_batch_comes_all_the_same(limits: dict[str, int])
         assert [offsets_in(result) for result in results] == [[0], []]
 
     play(scenario)
+
+
+def test_the_age_of_what_is_fetched_is_noted_once_for_each_partition_with_records() -> None:
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        ages, now_ms = rig.broker.counters.fetch_age, rig.broker.clock.now_ms()
+        await client.produce(batch(b"a", timestamp=now_ms - 2_000))
+        await client.produce(batch(b"b", timestamp=now_ms - 1_000))
+        await client.fetch({0: 0, 1: 0}, max_wait_ms=0)
+        assert (ages.count, ages.sum_s) == (1, 2.0), "by the first batch; the other partition is empty"
+        await client.fetch({0: 1})
+        assert (ages.count, ages.sum_s) == (2, 3.0)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("timestamp", "counted"), [(-1, 0), (1 << 50, 1)])
+def test_records_without_a_time_have_no_age_and_those_of_the_future_are_new(
+    timestamp: int, counted: int
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        await client.produce(batch(b"a", timestamp=timestamp))
+        await client.fetch({0: 0})
+        ages = rig.broker.counters.fetch_age
+        assert (ages.count, ages.sum_s) == (counted, 0.0)
+
+    play(scenario, values={"log.message.timestamp.difference.max.ms": str(1 << 60)})

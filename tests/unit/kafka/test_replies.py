@@ -76,6 +76,9 @@ class Stock:
         self.loaded_most = 0
         self.error: Exception | None = None
 
+    def sending(self, data: memoryview) -> None:
+        """Nothing is done with it."""
+
     def failed(self, error: Exception) -> None:
         self.error = error
 

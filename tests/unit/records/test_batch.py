@@ -14,6 +14,7 @@ from tailrace.records import (
     crc32c,
     first_record_at,
     iter_batches,
+    max_timestamp_at,
     read_batch,
     validate_batch,
 )
@@ -45,6 +46,7 @@ def test_reads_every_field_of_a_golden_batch() -> None:
     assert (batch.base_offset, batch.batch_length, batch.size, batch.leader_epoch) == (0, 72, 84, 0)
     assert (batch.magic, batch.crc, batch.attributes) == (2, 0x899AD242, 0x10)
     assert (batch.last_offset_delta, batch.base_timestamp, batch.max_timestamp) == (1, 5000, 5000)
+    assert max_timestamp_at(GOLDEN) == max_timestamp_at(b"xyz" + GOLDEN, 3) == 5000
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (4242, 7, 2**31 - 1)
     assert (batch.count, batch.last_offset, batch.next_offset) == (2, 1, 2)
     assert batch.is_transactional

@@ -8,6 +8,7 @@ import pytest
 
 from tailrace.broker.configs import TOPIC_CONFIGS, log_config, topic_settings
 from tailrace.kafka import KafkaConfig
+from tailrace.net.budget import REQUEST_BYTES_MAX
 from tailrace.server.assembly import (
     NODE_ID,
     broker_config,
@@ -15,6 +16,7 @@ from tailrace.server.assembly import (
     metadata_path,
     node_values,
     nodes,
+    request_bytes_max,
     storage_config,
 )
 from tailrace.server.config import ServerConfig
@@ -78,6 +80,14 @@ def test_the_listener_keeps_its_own_bounds_unless_they_are_set() -> None:
 def test_the_fsync_of_the_directory_is_the_node_s() -> None:
     config = storage_config(ServerConfig(fsync=OS, broker={"disk.free.min": "123"}))
     assert (config.fsync, config.free_bytes_min) == (OS, 123)
+
+
+def test_the_budget_of_requests_is_the_node_s_and_the_commit_queue_holds_all_of_it() -> None:
+    plain, small = ServerConfig(), ServerConfig(broker={"queued.max.request.bytes": "600"})
+    assert request_bytes_max(plain) == REQUEST_BYTES_MAX and request_bytes_max(small) == 600
+    assert storage_config(plain).queue_bytes_max == REQUEST_BYTES_MAX * 7 // 6
+    frame_bytes_max = kafka_config(small).frame_bytes_max
+    assert storage_config(small).queue_bytes_max == frame_bytes_max * 7 // 6, "a frame that is read alone"
 
 
 def test_clients_are_sent_where_they_came_from_or_where_they_should_go() -> None:

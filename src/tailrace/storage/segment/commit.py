@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tailrace.runtime import SyncError
+from tailrace.storage.counters import CommitQueue
 from tailrace.storage.segment.apply import Applier
 from tailrace.storage.segment.config import DirectoryConfig
 from tailrace.storage.segment.directory import Directory
@@ -124,6 +125,7 @@ class Committer:
         self._checkpoint_due = checkpoint_due
         self._referenced_bytes = 0  # since a checkpoint was asked for on their account
         self._queue: list[Entry] = []
+        self._round_entries = 0  # of the round under way
         self._wake: asyncio.Future[None] | None = None
         self._idle: asyncio.Future[None] | None = None
         self._committing = False
@@ -132,6 +134,7 @@ class Committer:
         self._last_count = 0  # entries of the last round that was synced
         self._expected = 0  # and of the larger one of the last two
         directory.submit = self.submit
+        directory.counters.commit_queue = self._look_at_queue
 
     def submit(self, entry: Entry, size: int) -> None:
         """Queue an entry; the order of the queue is the order of the journal."""
@@ -169,12 +172,17 @@ class Committer:
             if len(self._queue) < self._expected:
                 await self._gather()
             entries, size = self._take()
+            self._round_entries = len(entries)
             await self._commit(entries, size)
+            self._round_entries = 0
             self._committing = False
             if self._idle is not None and not self._queue:
                 if not self._idle.done():  # else nobody waits any more
                     self._idle.set_result(None)
                 self._idle = None
+
+    def _look_at_queue(self) -> CommitQueue:
+        return CommitQueue(len(self._queue) + self._round_entries, self._directory.queued_bytes)
 
     async def _gather(self) -> None:
         """Wait a moment for those who shared the last rounds.

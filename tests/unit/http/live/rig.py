@@ -24,6 +24,7 @@ from tailrace.model.operation import Operation
 from tailrace.model.session import Principal, Session
 from tailrace.native import NativeConfig, NativeListener
 from tailrace.native.websocket import MessageSocket, WebSocketShell
+from tailrace.net import RequestBudget
 from tailrace.server.config import ServerConfig
 from tailrace.server.node import Node
 
@@ -133,7 +134,10 @@ class EventReader:
 class Rig:
     """A node in memory and its listener."""
 
-    def __init__(self, node: Node, listener: HttpListener, native_sessions: list[Session]) -> None:
+    def __init__(
+        self, node: Node, listener: HttpListener, native: NativeListener, native_sessions: list[Session]
+    ) -> None:
+        self.native = native
         self.node = node
         self.broker = node.broker
         self.listener = listener
@@ -211,7 +215,9 @@ class Rig:
 
 
 @asynccontextmanager
-async def served(config: HttpConfig | None, native: NativeConfig | None) -> AsyncIterator[Rig]:
+async def served(
+    config: HttpConfig | None, native: NativeConfig | None, budget: RequestBudget | None
+) -> AsyncIterator[Rig]:
     node = Node(ServerConfig(engine="memory", kafka_port=0, native_port=0, http_port=None), owns_loop=False)
     await node.start()
     native_listener = NativeListener(node.broker.gate, port=0, config=native)
@@ -229,11 +235,12 @@ async def served(config: HttpConfig | None, native: NativeConfig | None) -> Asyn
         fsync="os",
         data_dir="",
         native_shell=open_shell,
+        native_budget=native_service.budget,
     )
-    service = HttpService(node.broker.gate, config or HttpConfig(), facts, metrics_of(node))
+    service = HttpService(node.broker.gate, config or HttpConfig(), facts, metrics_of(node), budget)
     listener = HttpListener(HttpApp(service, OPERATIONS, routes(service)), port=0)
     await listener.start()
-    rig = Rig(node, listener, sessions)
+    rig = Rig(node, listener, native_listener, sessions)
     try:
         yield rig
     finally:
@@ -245,17 +252,23 @@ async def served(config: HttpConfig | None, native: NativeConfig | None) -> Asyn
     assert service.streams == 0 and len(service.tails) == 0 and not service.tails.rings, (
         "a stream was not given back"
     )
-    assert native_service.budget.used == 0, "bytes of the budget were lost"
+    assert native_service.budget.used == 0 == service.budget.used, "bytes of the budget were lost"
 
 
 Scenario = Callable[[Rig], Awaitable[None]]
 
 
-def play(scenario: Scenario, config: HttpConfig | None = None, *, native: NativeConfig | None = None) -> None:
+def play(
+    scenario: Scenario,
+    config: HttpConfig | None = None,
+    *,
+    native: NativeConfig | None = None,
+    budget: RequestBudget | None = None,
+) -> None:
     """Run a scenario with a node of its own."""
 
     async def main() -> None:
-        async with asyncio.timeout(DEADLINE_S), served(config, native) as rig:
+        async with asyncio.timeout(DEADLINE_S), served(config, native, budget) as rig:
             await scenario(rig)
 
     asyncio.run(main())

@@ -192,6 +192,25 @@ def test_what_comes_while_a_round_is_in_flight_shares_the_next() -> None:
     play(scenario)
 
 
+def test_the_queue_tells_what_is_not_durable() -> None:
+    async def scenario(stage: Stage) -> None:
+        log, queue = await stage.create(), stage.storage.counters.commit_queue
+        assert queue() == (0, 0)
+        sizes = [batch_of(size).size for size in (100, 300)]
+        log.append(batch_of(100), leader_epoch=Epoch(0))
+        assert queue() == (1, sizes[0])
+        await asyncio.sleep(0)  # the committer has taken it
+        log.append(batch_of(300), leader_epoch=Epoch(0))
+        assert queue() == (2, sum(sizes)), "the round under way and what waits behind it"
+        await log.wait_durable(Offset(1))
+        assert queue() == (1, sizes[1])
+        await log.wait_durable(Offset(2))
+        await asyncio.sleep(0)
+        assert queue() == (0, 0)
+
+    play(scenario)
+
+
 async def produce(log: SegmentLog, *, turns: int, times: int) -> None:
     """Append, wait, and come back some turns of the loop after the acknowledgement."""
     for _ in range(times):
