@@ -426,6 +426,10 @@ def test_the_age_of_what_is_fetched_is_noted_once_for_each_partition_with_record
         assert (ages.count, ages.sum_s) == (1, 2.0), "by the first batch; the other partition is empty"
         await client.fetch({0: 1})
         assert (ages.count, ages.sum_s) == (2, 3.0)
+        for _ in range(3):
+            await client.produce(batch(b"x" * 60_000, timestamp=now_ms - 1_000), partition=1)
+        await client.fetch({1: 0})
+        assert (ages.count, ages.sum_s) == (3, 4.0), "once, of however many pieces"
 
     play(scenario)
 

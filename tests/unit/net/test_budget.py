@@ -210,7 +210,9 @@ def test_a_claim_over_the_shared_bytes_is_not_passed() -> None:
     shares.wait(shares.two, 380, "large")
     shares.wait(shares.two, 10, "small")
     assert shares.granted == [] and not shares.two.take_nowait(10)
-    shares.two.give(30)
+    shares.two.give(29)
+    assert shares.granted == [], "the small one would take what the large one needs"
+    shares.two.give(1)
     assert shares.granted == ["large"], "20 + 380 are all that the listener may use"
     shares.two.give(10)
     assert shares.granted == ["large", "small"]

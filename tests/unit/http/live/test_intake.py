@@ -151,7 +151,12 @@ def test_without_room_a_socket_is_not_read() -> None:
             assert "record" in await socket.text(), "what is sent to it does not wait"
             budget.give(8 * KIB)
             await rig.wait_until(lambda: not budget.exhausted and budget.used == 0)
-            socket.send(frame(b"nonsense"))
+            assert budget.take_nowait(8 * KIB)
+            socket.send(frame(b"nonsense")[:10])
+            await rig.wait_until(lambda: budget.exhausted)
+            budget.give(8 * KIB)
+            await rig.wait_until(lambda: not budget.exhausted)
+            socket.send(frame(b"nonsense")[10:])
             await socket.reader.readuntil(b"understands")
 
     play(scenario, budget=RequestBudget(8 * KIB))
