@@ -19,6 +19,12 @@ LEFT_BEHIND = {
 }
 
 
+@pytest.fixture(autouse=True)
+def collect_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `scripts/test --full` does."""
+    monkeypatch.setenv("TAILRACE_COLLECT_GARBAGE", "1")
+
+
 def run(pytester: pytest.Pytester, body: str, *, marks: str = "") -> pytest.RunResult:
     pytester.makeini("[pytest]\nfilterwarnings = error\n")
     pytester.makepyfile(
@@ -58,3 +64,14 @@ def test_nothing_left_behind_is_fine(pytester: pytest.Pytester) -> None:
 def test_a_test_of_broken_code_may_have_logged_errors(pytester: pytest.Pytester) -> None:
     body = LEFT_BEHIND["a task that fails unseen"]
     run(pytester, body, marks="@pytest.mark.loop_errors").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("left_behind", "fails"), [("a future that fails unseen", False), ("a callback that fails", True)]
+)
+def test_without_collecting_garbage_only_errors_of_the_moment_count(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, left_behind: str, fails: bool
+) -> None:
+    monkeypatch.delenv("TAILRACE_COLLECT_GARBAGE")
+    outcomes = run(pytester, LEFT_BEHIND[left_behind]).parseoutcomes()
+    assert outcomes.get("failed", 0) + outcomes.get("errors", 0) == fails

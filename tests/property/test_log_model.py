@@ -265,7 +265,9 @@ class LogMachine(RuleBasedStateMachine):
         """The process ends: nobody waits any more."""
         for wait in self.waits:
             if wait.future.done():
-                wait.future.exception()  # so that nobody reports it as never looked at
+                wait.future.exception()  # else asyncio reports it as never retrieved
+            else:
+                wait.future.cancel()
         self.waits.clear()
 
     # ---- reading
