@@ -145,10 +145,9 @@ class Feed:
         portion = await read(self._partition, offset, bytes_max=1)
         self.end_fetching()  # nothing waits between here and whoever takes the record
         for batch in portion.batches():
-            if batch.first == offset:
-                self._fetched = batch.records()
-                self._fetch_from, self._fetch_end = batch.first, batch.end
-                return
+            self._fetched = batch.records()
+            self._fetch_from, self._fetch_end = batch.first, batch.end
+            return
 
     # ---- inside
 

@@ -94,6 +94,7 @@ def test_a_batch_that_is_cut_off_is_left_for_the_next_fetch() -> None:
     for cut in range(len(second)):
         read = reader(batch(0, 2) + second[:cut])
         assert values(read) == [0, 1]
+        assert values(read) == []
         assert read.position == 2
 
 

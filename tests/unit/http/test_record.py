@@ -213,7 +213,7 @@ def test_every_start_ends_at_the_last_stable_offset(run: Run, node: Node, client
         put(node, ["a0", "a1"], at=0)
         put(node, ["b0", "b1"], at=2)
         partition_of(node.broker, "t", 0).last_stable_offset = Offset(2)
-        for query in ({"offset": "latest"}, {"ts": T0 + 2}):
+        for query in ({"offset": "latest"}, {"ts": T0 + 3}):
             page = await get(client, **query)
             assert (values(page), page["next_offsets"]) == ([], {"0": 2})
         assert values(await get(client, offset="-1")) == ["a1"]
