@@ -5,7 +5,7 @@ whoever asked for the change is told when its record is durable.
 
 `log`        the port: an internal topic, partition by partition
 `topic`      `InternalTopic`: the same, over the topics of the broker (imported from there: it needs them all)
-`writer`     `StateWriter`: what one turn of the loop changes in one partition becomes one batch
+`writer`     `StateWriter`: changes of one partition that come together become one batch
 `placement`  which partition a name lives in
 `fields`     the field types that keys and values are made of
 `alarm`      one timer for everything that has a time

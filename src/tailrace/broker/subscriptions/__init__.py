@@ -9,7 +9,7 @@ Pure, without clock or I/O:
 Durable, in the compacted topic `__tailrace_cursors`:
 `stored`, `codec`       values, and their bytes
 `journal`, `loading`    small records for changes, now and then one with everything; how they are read back
-`cursor_writer`         what one turn changed is one write; a waiter is told when its write is durable
+`cursor_writer`         what changed together is one write; a waiter is told when its write is durable
 
 At work:
 `retained`              what was delivered and is not settled, kept for delivering it again

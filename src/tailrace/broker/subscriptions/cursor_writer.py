@@ -1,10 +1,10 @@
 """Makes the cursors of one subscription durable.
 
-The writer of the cursors' partition asks for what changed at the end of each turn of the loop
-(`internal.Source`). So everything that is acknowledged in one turn shares a record, and no write waits for
-the one before it. A waiter is told when the write that holds its acknowledgement is durable; after a write
-that failed the next one is a snapshot. A subscription that is deleted writes nothing after its tombstones:
-the next one of its name must not find anything of it.
+The writer of the cursors' partition asks for what changed when it makes its next batch (`internal.Source`).
+So acknowledgements that come together share a record, and no write waits for the one before it. A waiter is
+told when the write that holds its acknowledgement is durable; after a write that failed the next one is a
+snapshot. A subscription that is deleted writes nothing after its tombstones: the next one of its name must
+not find anything of it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class CursorWriter:
         _tell(waiters, ErrorCode.RESOURCE_NOT_FOUND)
 
     def flush_soon(self) -> None:
-        """Write what changed, at the end of this turn of the loop."""
+        """Write what changed, soon."""
         if not self._ended:
             self._write_soon(self)
 

@@ -54,20 +54,38 @@ def play(scenario: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(bounded())
 
 
-def test_what_one_turn_brings_shares_a_batch_and_waits_for_no_other() -> None:
+async def quiet_turns() -> None:
+    """Let the loop turn as often as a lone change waits: once to look, once to sequence."""
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+def test_what_comes_together_shares_a_batch_that_waits_for_no_other() -> None:
     async def scenario() -> None:
         rig = Rig()
         rig.log.hold_appends()
         rig.put("a")
-        await asyncio.sleep(0)
+        await quiet_turns()
         for name in "bcd":
             rig.put(name)
-        await asyncio.sleep(0)
+        await quiet_turns()
         assert rig.appended() == [[b"a0"], [b"b0", b"c0", b"d0"]]  # although nothing is durable yet
         assert rig.outcomes == []
         rig.log.release_appends()
         await rig.writer.wait_idle()
         assert rig.outcomes == [(name, ErrorCode.NONE) for name in "abcd"]
+
+    play(scenario)
+
+
+def test_changes_that_keep_coming_share_a_batch_for_three_turns_at_most() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        for name in "abcdefgh":
+            rig.put(name)
+            await asyncio.sleep(0)
+        await rig.writer.wait_idle()
+        assert rig.appended() == [[b"a0", b"b0", b"c0", b"d0"], [b"e0", b"f0", b"g0", b"h0"]]
 
     play(scenario)
 
@@ -107,8 +125,7 @@ def test_a_source_is_asked_when_there_is_room() -> None:
         rig.put("a", value=bytes(2000))
         await rig.log.appending.wait()
         rig.writer.write_soon(source)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await quiet_turns()
         assert source.asked == 0
         rig.log.release_appends()
         await rig.writer.wait_idle()
@@ -231,9 +248,9 @@ def test_a_batch_that_never_becomes_durable_is_an_error_for_its_changes() -> Non
         rig = Rig()
         rig.log.hold_appends()
         rig.put("a")
-        await asyncio.sleep(0)
+        await quiet_turns()
         rig.put("b")
-        await asyncio.sleep(0)
+        await quiet_turns()
         rig.log.fail_appends(StorageError("fsync", "/d", "broken"))
         await rig.writer.wait_idle()
         assert rig.outcomes == [("a", ERRORS.otherwise), ("b", ERRORS.otherwise)]
