@@ -104,7 +104,7 @@ def messaging_of(kind: str, where: Mapping[str, object]) -> Messaging:
     host, port, name = HOST, int(str(where["port"])), str(where["topic"])
     if kind == "tailrace":
         from tailrace.bench.native.subject import TailraceMessaging
-        from tailrace.client.address import Address
+        from tailrace.model.address import Address
 
         return TailraceMessaging(
             Address(host, port), topic=name, subscription=name, bootstrap=str(where["bootstrap"])

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tailrace.bench.native.subject import NativeSubject
     from tailrace.bench.wire.broker import BrokerRun, Plan
     from tailrace.bench.wire.subject import Subject
+    from tailrace.model.address import Address
 
 _HINTS = (
     "What each load does: tailrace bench --help",
@@ -269,13 +270,13 @@ def bench_native(
     from tailrace.bench.native.report import native_report_of
     from tailrace.bench.native.run import FULL_S, QUICK_S, NativePlan, look
     from tailrace.bench.native.subject import TIMEOUT_S
-    from tailrace.client.address import Address
+    from tailrace.model.address import Address
 
     plan = NativePlan(seconds=seconds or (QUICK_S if quick else FULL_S))
     try:
         subject = look(
             node.address,
-            bootstrap=bootstrap or str(Address(node.address.host, _KAFKA_PORT)),
+            bootstrap=bootstrap or str(Address(_host_of(node.address), _KAFKA_PORT)),
             timeout_s=node.timeout_s or TIMEOUT_S,
         )
     except BrokerError as error:
@@ -283,6 +284,11 @@ def bench_native(
     run = _run_native(subject, plan)
     _tell_broker(native_report_of(subject, plan, run), page=page, output=output, hints=_NATIVE_HINTS)
     return _end(str(subject.node), run)
+
+
+def _host_of(node: Address) -> str:
+    """The host of a broker whose native listener is here; a Unix socket is on this machine."""
+    return "127.0.0.1" if node.path else node.host
 
 
 def _run_native(subject: NativeSubject, plan: NativePlan) -> BrokerRun:

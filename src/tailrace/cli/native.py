@@ -25,8 +25,8 @@ from tailrace.cli.exit import CommandFailed, ExitCode
 from tailrace.model import BrokerError, ErrorCode, escape
 
 if TYPE_CHECKING:  # the client is imported when a command runs, not when it shows its help
-    from tailrace.client.address import Address
     from tailrace.client.async_client import AsyncClient
+    from tailrace.model.address import Address
 
     _AddressType = click.ParamType[Address]
     _TextType = click.ParamType[str]
@@ -39,9 +39,7 @@ Work = Callable[["AsyncClient"], Coroutine[Any, Any, T]]
 DEFAULT_NODE = "127.0.0.1:9999"
 NODE_VARIABLE = "TAILRACE_NODE"
 _DEFAULT_PORT = 9999
-_PORT_MAX = 65_535
 _OFFSET_MAX = (1 << 63) - 1
-_PORT = re.compile("[0-9]{1,5}")
 _OFFSET = re.compile("[0-9]{1,19}")
 
 _WAYS_OUT = {
@@ -168,28 +166,19 @@ def _client_logs(handler: logging.Handler) -> Iterator[None]:
 
 
 class NodeType(_AddressType):
-    """HOST:PORT, or HOST alone for the usual port; an IPv6 address stands in brackets."""
+    """HOST:PORT, or HOST alone for the usual port; an IPv6 address stands in brackets. Or unix:/path."""
 
     name = "node"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Address:
-        from tailrace.client.address import Address
+        from tailrace.model.address import Address, parse_address
 
         if isinstance(value, Address):
             return value
-        host, port = _split(value)
-        if not host.strip("[]") or (":" in host and not (host.startswith("[") and host.endswith("]"))):
-            self.fail(f"{value!r} is not HOST:PORT, such as {DEFAULT_NODE} or [::1]:9999", param, ctx)
-        if port and not (_PORT.fullmatch(port) and 0 < int(port) <= _PORT_MAX):
-            self.fail(f"{value!r} has no port from 1 to {_PORT_MAX}", param, ctx)
-        return Address(host.strip("[]"), int(port) if port else _DEFAULT_PORT)
-
-
-def _split(text: str) -> tuple[str, str]:
-    host, colon, port = text.strip().rpartition(":")
-    if not colon or text.strip().endswith("]"):
-        return text.strip(), ""
-    return host, port
+        try:
+            return parse_address(value.strip(), default_port=_DEFAULT_PORT)
+        except ValueError as error:
+            return self.fail(f"{error}, such as {DEFAULT_NODE} or unix:/run/tailrace.sock", param, ctx)
 
 
 class StartType(_TextType):
@@ -241,7 +230,7 @@ _NODE = click.option(
     show_default=True,
     show_envvar=True,
     metavar="HOST:PORT",
-    help="The native listener of a broker.",
+    help="The native listener of a broker; unix:/path is its Unix socket.",
 )
 _TIMEOUT = click.option(
     "--timeout",

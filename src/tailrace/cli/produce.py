@@ -30,8 +30,8 @@ from tailrace.model import escape
 
 if TYPE_CHECKING:
     from tailrace.client.accumulator import RecordMetadata
-    from tailrace.client.address import Address
     from tailrace.client.kafka import KafkaClient
+    from tailrace.model.address import Address
     from tailrace.wire.json.record_json import ParsedRecord
 
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

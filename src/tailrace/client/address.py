@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import asyncio
+from collections.abc import Callable
 
 from tailrace.model import ConfigError
+from tailrace.model.address import Address, is_unix, parse_address, unix_address
 
 DEFAULT_PORT = 9092
-_PORT_MAX = 65_535
-
-
-class Address(NamedTuple):
-    """Where a broker listens."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def parse_bootstrap(text: str) -> list[Address]:
@@ -35,16 +26,32 @@ def _parse(text: str) -> Address:
         raise ConfigError(
             f"bootstrap.servers: {text} asks for {scheme}, and only plain connections are spoken"
         )
-    if rest.startswith("["):
-        host, _, port = rest[1:].partition("]")
-        port = port.removeprefix(":")
-    elif rest.count(":") > 1:
-        raise ConfigError(f"bootstrap.servers: write the IPv6 address {rest} in brackets, as in [::1]:9092")
+    try:
+        address = parse_address(rest, default_port=DEFAULT_PORT)
+    except ValueError as error:
+        raise ConfigError(f"bootstrap.servers: {error}, for example 127.0.0.1:9092") from error
+    if address.path:
+        raise ConfigError(f"bootstrap.servers: {text} is a Unix socket, and Kafka clients connect by TCP")
+    return address
+
+
+def address_of(host: str, port: int) -> Address:
+    """Where a client that was given a host and a port connects; `unix:/path` as the host is a Unix socket."""
+    if not is_unix(host):
+        return Address(host, port)
+    try:
+        return unix_address(host)
+    except ValueError as error:
+        raise ConfigError(f"host = {host!r}: {error}") from error
+
+
+async def connect(address: Address, make: Callable[[], asyncio.BaseProtocol]) -> None:
+    """Open a connection by TCP or through a Unix socket, for the protocol object that is made."""
+    loop = asyncio.get_running_loop()
+    if address.path:
+        await loop.create_unix_connection(make, address.path)
     else:
-        host, _, port = rest.partition(":")
-    if not host or (port and not (port.isascii() and port.isdigit() and 0 < int(port) <= _PORT_MAX)):
-        raise ConfigError(f"bootstrap.servers: {text!r} is not host:port, for example 127.0.0.1:9092")
-    return Address(host, int(port) if port else DEFAULT_PORT)
+        await loop.create_connection(make, address.host, address.port)
 
 
 def unreached(address: Address, error: OSError) -> str:

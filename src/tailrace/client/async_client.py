@@ -23,7 +23,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from tailrace.client.address import Address
+from tailrace.client.address import address_of
 from tailrace.client.error import ClientClosed
 from tailrace.client.native.error import number_of
 from tailrace.client.native.inbox import Inbox
@@ -47,6 +47,7 @@ from tailrace.client.native.status import Status
 from tailrace.client.native.subscription import PREFETCH, AsyncHandler, AsyncSubscription, JoinConfig
 from tailrace.client.native.subscriptions import Notice
 from tailrace.model import BrokerError, ConfigError, ErrorCode
+from tailrace.model.address import Address
 from tailrace.wire.native import Header, MessageType
 
 PORT = 9999
@@ -58,6 +59,7 @@ PULL_WAIT_MS = 1_000
 class AsyncClient:
     """A connection to the native listener of one broker, which comes back when it is lost.
 
+    `host` is a name or an address; `unix:/path` is a Unix socket on this machine, and has no port.
     `reconnect` says how it comes back; None turns every loss into an error at once. `request_timeout_s`
     bounds every request but publishing, which is bounded by `publish_timeout_s`. At most `in_flight_max`
     messages and `in_flight_bytes_max` bytes are unanswered at a time; beyond that `publish` waits.
@@ -80,7 +82,7 @@ class AsyncClient:
     ) -> None:
         self._has_own_id = client_id is not None
         self._config = ClientConfig(
-            address=Address(host, port),
+            address=address_of(host, port),
             client_id=client_id or f"tailrace-{socket.gethostname()}-{os.getpid()}",
             reconnect=reconnect,
             request_timeout_s=request_timeout_s,

@@ -55,6 +55,7 @@ _EXIT_TIMEOUT_S = 3.0
 class BrokerClient:
     """A connection to the native listener of one broker, which comes back when it is lost.
 
+    `host` is a name or an address; `unix:/path` is a Unix socket on this machine, and has no port.
     `reconnect` says how it comes back; None turns every loss into an error at once. The further settings are
     those of `AsyncClient`; `on_status` and `on_notice` are called in the client's own thread and must not
     wait.

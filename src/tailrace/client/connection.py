@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from tailrace import __version__
-from tailrace.client.address import Address, unanswered_by, unreached
+from tailrace.client.address import unanswered_by, unreached
 from tailrace.client.error import (
     CannotConnect,
     ClientError,
@@ -31,6 +31,7 @@ from tailrace.client.error import (
     UnsupportedApi,
 )
 from tailrace.model import ErrorCode, ProtocolError
+from tailrace.model.address import Address
 from tailrace.records import BytesLike
 from tailrace.wire.kafka import (
     APIS,

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from tailrace.client.address import Address
 from tailrace.client.error import UnknownTopic, broker_error
 from tailrace.model import BrokerError, ErrorCode, TopicPartition
+from tailrace.model.address import Address
 from tailrace.wire.kafka.messages.metadata import MetadataResponse, MetadataResponseTopic
 
 NO_LEADER = -1

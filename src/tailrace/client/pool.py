@@ -16,9 +16,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tailrace.client.address import Address
 from tailrace.client.connection import Connection, open_connection
 from tailrace.client.error import CannotConnect, ClientClosed
+from tailrace.model.address import Address
 
 RECONNECT_MIN_S = 0.05
 RECONNECT_MAX_S = 1.0

@@ -2,7 +2,7 @@
 
 `names`         ids, epochs, offsets              `errors`    the four families, and Kafka's codes
 `text`          text that is shown to people      `ranges`    a set of offsets
-`offset_reset`  where a group goes on after a reset
+`offset_reset`  where a group goes on after a reset  `address`  a TCP address or a Unix socket
 """
 
 from tailrace.model.errors import (

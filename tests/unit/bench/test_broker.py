@@ -24,9 +24,9 @@ from tailrace.bench.wire.subject import (
     find_subject,
 )
 from tailrace.bench.wire.topic import METADATA, admin
-from tailrace.client.address import Address
 from tailrace.client.error import CannotConnect, UnsupportedApi
 from tailrace.model import BrokerError, ConfigError
+from tailrace.model.address import Address
 from tailrace.wire.kafka import FETCH, PRODUCE
 from tailrace.wire.kafka.messages.metadata import MetadataRequest, MetadataResponse
 

@@ -14,7 +14,7 @@ from tailrace.bench.broker_page import write_broker_page
 from tailrace.bench.broker_report import BrokerReport, broker_lines, report_of, write_value
 from tailrace.bench.wire.broker import SHAPES, BrokerRun, Plan, ShapeResult
 from tailrace.bench.wire.subject import Process, Subject
-from tailrace.client.address import Address
+from tailrace.model.address import Address
 from tailrace.wire.kafka import FETCH, PRODUCE
 
 MEASURED_AT = datetime(2026, 3, 9, 17, 4, tzinfo=UTC)

@@ -19,7 +19,7 @@ from tailrace.bench.spark.page import write_spark_page
 from tailrace.bench.spark.report import GOALS, SparkReport, judge, spark_report_of
 from tailrace.bench.spark.run import FULL, QUICK, Sample, SparkRun, plan_of
 from tailrace.bench.wire.subject import Subject
-from tailrace.client.address import Address
+from tailrace.model.address import Address
 from tailrace.wire.kafka import FETCH, PRODUCE
 
 MEASURED_AT = datetime(2026, 3, 9, 17, 4, tzinfo=UTC)

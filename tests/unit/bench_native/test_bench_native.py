@@ -14,8 +14,8 @@ from tailrace.bench.native.subject import NativeSubject
 from tailrace.bench.wire.broker import BrokerRun
 from tailrace.bench.wire.reader import LoadError
 from tailrace.cli.main import main
-from tailrace.client.address import Address
 from tailrace.client.error import ClientError
+from tailrace.model.address import Address
 
 TINY = NativePlan(seconds=0.5)
 

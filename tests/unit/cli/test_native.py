@@ -17,9 +17,9 @@ import tailrace
 from tailrace.cli.delivery import body_line, message_row
 from tailrace.cli.main import ALIASES, NOUNS, build_root, main
 from tailrace.cli.native import NativeNode, NodeType, StartType
-from tailrace.client.address import Address
 from tailrace.client.async_client import AsyncClient
 from tailrace.client.native.message import Delivered
+from tailrace.model.address import Address
 from tailrace.wire.native import Frame, MessageType, properties_of_record, read_properties
 
 # ---- addresses and starts
@@ -33,6 +33,7 @@ from tailrace.wire.native import Frame, MessageType, properties_of_record, read_
         ("broker", ("broker", 9999)),
         ("[::1]:65535", ("::1", 65535)),
         ("[::1]", ("::1", 9999)),
+        ("unix:/run/tailrace.sock", ("unix:/run/tailrace.sock", 0)),
     ],
 )
 def test_a_node_is_host_and_port(text: str, address: tuple[str, int]) -> None:
@@ -40,10 +41,11 @@ def test_a_node_is_host_and_port(text: str, address: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", ":9999", "host:0", "host:65536", "host:x", "host:99999999", "::1:9999", "[]:1", "h:٣"]
+    "text",
+    ["", ":9999", "host:0", "host:65536", "host:x", "host:99999999", "::1:9999", "[]:1", "h:٣", "unix:"],
 )
 def test_what_is_no_node_is_refused(text: str) -> None:
-    with pytest.raises(click.BadParameter, match=r"HOST:PORT|port from 1"):
+    with pytest.raises(click.BadParameter, match=r"HOST:PORT|port from 1|Unix socket"):
         NodeType().convert(text, None, None)
 
 

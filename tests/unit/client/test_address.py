@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.client.address import Address, parse_bootstrap
+from tailrace.client.address import address_of, parse_bootstrap
 from tailrace.model import ConfigError
+from tailrace.model.address import Address
 
 
 @pytest.mark.parametrize(
@@ -24,11 +25,31 @@ def test_an_address_is_read(text: str, addresses: list[tuple[str, int]]) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["", " , ", ":9092", "host:port", "host:0", "host:65536", "host:-1", "::1", "SSL://host:1", "h:٣"]
+    "text",
+    [
+        "",
+        " , ",
+        ":9092",
+        "host:port",
+        "host:0",
+        "host:65536",
+        "host:-1",
+        "::1",
+        "SSL://host:1",
+        "h:٣",
+        "unix:/x",
+    ],
 )
 def test_what_is_no_address_is_refused_with_the_setting_named(text: str) -> None:
     with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
         parse_bootstrap(text)
+
+
+def test_a_host_of_a_native_client_may_be_a_unix_socket() -> None:
+    assert address_of("localhost", 9999) == Address("localhost", 9999)
+    assert str(address_of("unix:/run/x", 9999)) == "unix:/run/x"
+    with pytest.raises(ConfigError, match="unix:/run/tailrace"):
+        address_of("unix:", 9999)
 
 
 def test_an_ipv6_address_is_shown_in_brackets() -> None:

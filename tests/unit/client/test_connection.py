@@ -12,10 +12,10 @@ from tests import unhurried
 from tests.port import refusing_port
 from tests.unit.client.conftest import METADATA, FakeBroker
 
-from tailrace.client.address import Address
 from tailrace.client.connection import Connection, open_connection
 from tailrace.client.error import CannotConnect, ConnectionLost, ConnectTimedOut, TimedOut, UnsupportedApi
 from tailrace.model import ProtocolError
+from tailrace.model.address import Address
 from tailrace.wire.kafka import API_VERSIONS, encode
 from tailrace.wire.kafka.messages.api_versions import ApiVersion, ApiVersionsResponse
 from tailrace.wire.kafka.messages.metadata import MetadataRequest, MetadataResponse

@@ -23,8 +23,8 @@ from tailrace.bench.wire.accounting import Usage
 from tailrace.bench.wire.broker import BrokerRun, Shape, result_of, usage_of
 from tailrace.bench.wire.driver import Outcome, Window
 from tailrace.bench.wire.reader import LoadError
-from tailrace.client.address import Address
 from tailrace.model import TailraceError
+from tailrace.model.address import Address
 from tailrace.server.loop import loop_factory
 
 FULL_S, QUICK_S = 3.0, 1.0

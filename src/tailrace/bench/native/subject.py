@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from tailrace.bench.native.messaging import Handler
 from tailrace.bench.wire.subject import Process, find_processes
 from tailrace.client import admin
-from tailrace.client.address import Address
 from tailrace.client.async_client import AsyncClient
 from tailrace.client.error import ClientError
 from tailrace.client.kafka import KafkaClient
 from tailrace.client.native.message import AsyncMessage
 from tailrace.client.native.subscription import AsyncSubscription
+from tailrace.model.address import Address
 
 CLIENT_ID = "tailrace-bench"
 TIMEOUT_S = 30.0

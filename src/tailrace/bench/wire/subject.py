@@ -17,11 +17,11 @@ from typing import Any, NamedTuple, TypeVar
 from tailrace.bench.wire.kafka import CLIENT_ID, FETCH_VERSION, PRODUCE_VERSION
 from tailrace.bench.wire.reader import LoadError
 from tailrace.client import admin
-from tailrace.client.address import Address
 from tailrace.client.error import ClientError, UnknownTopic, UnsupportedApi, broker_error
 from tailrace.client.kafka import KafkaClient
 from tailrace.client.offsets import LATEST
 from tailrace.model import BrokerError, ErrorCode, ProtocolError, TopicPartition
+from tailrace.model.address import Address
 from tailrace.net import find_occupant
 from tailrace.wire.kafka import APIS, FETCH, PRODUCE
 

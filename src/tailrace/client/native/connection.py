@@ -14,10 +14,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import Protocol, TypeAlias, cast
 
-from tailrace.client.address import Address, unanswered_by, unreached
+from tailrace.client.address import connect, unanswered_by, unreached
 from tailrace.client.error import ClientError, ConnectTimedOut
 from tailrace.client.native.error import BrokerGone, BrokerUnreachable, error_of, number_of
 from tailrace.model import ProtocolError
+from tailrace.model.address import Address
 from tailrace.wire.native import FRAME_BYTES_MAX, Frame, FrameReader, MessageType, type_name, write_frame
 
 _ACK = int(MessageType.ACK)
@@ -285,7 +286,7 @@ async def open_connection(
     connection = Connection(address, heartbeat_interval_s=heartbeat_interval_s)
     try:
         async with asyncio.timeout(timeout_s):
-            await asyncio.get_running_loop().create_connection(lambda: connection, address.host, address.port)
+            await connect(address, lambda: connection)
             await _greet(connection, client_id, heartbeat_interval_s, ask_producer=ask_producer)
     except TimeoutError as error:
         connection.fail(BrokerGone(f"{address} did not answer"))

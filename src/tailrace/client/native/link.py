@@ -13,13 +13,13 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from tailrace.client.address import Address
 from tailrace.client.error import CannotConnect, ClientClosed, ClientError, ConnectionLost, TimedOut
 from tailrace.client.native.connection import Connection, Failure, Reply, open_connection
 from tailrace.client.native.error import BrokerGone, TryAgain, number_of
 from tailrace.client.native.reconnect import Reconnect
 from tailrace.client.native.status import Status
 from tailrace.model import TailraceError
+from tailrace.model.address import Address
 from tailrace.runtime.tasks import Supervisor
 from tailrace.wire.native import Frame, MessageType, type_name, write_properties
 

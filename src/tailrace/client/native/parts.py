@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tailrace.client.address import Address
 from tailrace.client.native.catalog import Catalog
 from tailrace.client.native.delayed import DelayedPublisher
 from tailrace.client.native.link import Link
@@ -16,6 +15,7 @@ from tailrace.client.native.settlement import Settlements
 from tailrace.client.native.status import Status
 from tailrace.client.native.subscriptions import Notice, Subscriptions
 from tailrace.model import ConfigError
+from tailrace.model.address import Address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
