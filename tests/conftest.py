@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.slow)
     if hasattr(config, "workerinput"):
         _put_slow_groups_first(items)
+
+
+@pytest.fixture
+def short_directory() -> Iterator[Path]:
+    """A directory for Unix sockets: the paths in `tmp_path` are too long for them on some systems."""
+    with tempfile.TemporaryDirectory(prefix="tailrace-", dir="/tmp") as name:
+        yield Path(name)
 
 
 def pytest_collection_finish() -> None:

@@ -118,7 +118,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def __repr__(self) -> str:
         kind = "HTTP" if self._socket is None else "WebSocket"
-        return f"<HttpConnection {self.facts.peer_host}:{self.facts.peer_port} {kind}>"
+        return f"<HttpConnection {self.facts} {kind}>"
 
     @property
     def facts(self) -> ConnectionFacts:

@@ -17,6 +17,7 @@ from tailrace.http.config import HttpConfig
 from tailrace.http.connection import HttpConnection, Shared
 from tailrace.http.guard import Guard
 from tailrace.http.service import HttpService
+from tailrace.model.address import Address
 from tailrace.net import Acceptor, AcceptorConfig
 
 logger = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ class HttpListener:
 
     def __repr__(self) -> str:
         state = f"{len(self.connections)} connections" if self._acceptor else "closed"
-        return f"<HttpListener {self._host}:{self.port} {state}>"
+        return f"<HttpListener {Address(self._host, self.port)} {state}>"
 
     @property
     def service(self) -> HttpService:
@@ -70,8 +71,7 @@ class HttpListener:
             AcceptorConfig(
                 listener="http",
                 port_flag="--http-port",
-                host=self._host,
-                port=self._port,
+                addresses=(Address(self._host, self._port),),
                 connections_max=config.connections_max,
                 connections_per_address_max=config.connections_per_address_max,
                 idle_timeout_s=config.head_timeout_s,  # which has the sweeps come often enough

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from tailrace.kafka.dispatch import dispatch
 from tailrace.kafka.errors import ANSWERABLE
-from tailrace.kafka.replies import Outbox
+from tailrace.kafka.replies import Outbox, VectoredTransport
 from tailrace.model import ProtocolError
 from tailrace.model.session import Session
 from tailrace.net import FrameSplitter
@@ -62,6 +62,8 @@ class Connection(FramedConnection):
 
     listener = "kafka"
     service: KafkaService
+    _splitter: FrameSplitter
+    _transport: VectoredTransport
     access: Access  # of the session that this connection is; made with it
     _outbox: Outbox
 
@@ -122,7 +124,7 @@ class Connection(FramedConnection):
     # ---- the transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast(VectoredTransport, transport)
         session = Session(host=self.facts.peer_host, listener=self.listener)
         self.access = self.service.gate.access(session)
         config = self._config
@@ -138,6 +140,9 @@ class Connection(FramedConnection):
         if not self._on_made(self):
             self._holds |= CLOSING
             self._transport.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        return self._splitter.get_buffer()
 
     def buffer_updated(self, count: int) -> None:
         self.active = True

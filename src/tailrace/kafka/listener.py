@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tailrace.broker.gate import Gate
 from tailrace.kafka.config import KafkaConfig
 from tailrace.kafka.connection import Connection
 from tailrace.kafka.service import KafkaService
+from tailrace.model.address import Address
 from tailrace.net import AcceptorConfig, RequestBudget, RequestListener
 
 
 class KafkaListener(RequestListener[KafkaService, Connection]):
-    """Serves Kafka clients on one address."""
+    """Serves Kafka clients on its addresses."""
 
     def __init__(
         self,
         gate: Gate,
         *,
-        host: str = "127.0.0.1",
-        port: int = 9092,
+        addresses: Sequence[Address] = (Address("127.0.0.1", 9092),),
         config: KafkaConfig | None = None,
         budget: RequestBudget | None = None,
     ) -> None:
@@ -29,8 +31,7 @@ class KafkaListener(RequestListener[KafkaService, Connection]):
             AcceptorConfig(
                 listener="kafka",
                 port_flag="--kafka-port",
-                host=host,
-                port=port,
+                addresses=addresses,
                 connections_max=config.connections_max,
                 connections_per_address_max=config.connections_per_address_max,
                 idle_timeout_s=config.idle_timeout_s,

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeAlias
 
+from tailrace.net import Transport
 from tailrace.storage.api import Extent
 
 _JOIN_BYTES_MAX = 64 * 1024
@@ -75,6 +76,13 @@ class Pending(Protocol):
 Reply: TypeAlias = "bytes | Pieces | Pending"
 
 
+class VectoredTransport(Transport, Protocol):
+    """A transport that takes several buffers in one call: every socket, and TLS."""
+
+    def writelines(self, parts: Iterable[bytes | memoryview], /) -> None:
+        """Write all of them, in order."""
+
+
 class Outbox:
     """The sending side of one connection."""
 
@@ -98,7 +106,7 @@ class Outbox:
 
     def __init__(
         self,
-        transport: asyncio.Transport,
+        transport: VectoredTransport,
         loop: asyncio.AbstractEventLoop,
         *,
         piece_bytes: int,
@@ -123,7 +131,7 @@ class Outbox:
         self.closed = False
         # asyncio's own writelines forgot to pause the protocol in some releases (CVE-2024-12254).
         self._vectored = "uvloop" in type(transport).__module__
-        transport.set_write_buffer_limits(high=0)
+        transport.set_write_buffer_limits(high=0, low=0)
 
     @property
     def idle(self) -> bool:

@@ -7,7 +7,9 @@
 `publishing`  messages of one read, stored as one batch     `membership` subscriptions of one client
 `delivery`    messages pushed to a client                   `pulling`    messages that it asked for
 `waits`       replies that wait for durability              `property`   numbers and texts of a request
-`websocket`   the protocol's second shell: a WebSocket that the HTTP listener accepted
+`stream`      what is different on a stream of bytes: TCP, a Unix socket, TLS
+`websocket`   what is different on a WebSocket that the HTTP listener accepted
+`websocket_transport`  that WebSocket as a transport: messages in and out, texts translated
 `errors`      our exceptions as ERROR frames                `config`     bounds and defaults
 `counting`    requests by type and error
 

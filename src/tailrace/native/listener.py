@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tailrace.broker.gate import Gate
+from tailrace.model.address import Address
 from tailrace.model.session import Session
 from tailrace.native.config import NativeConfig
 from tailrace.native.connection import Connection
 from tailrace.native.service import NativeService
-from tailrace.native.websocket import MessageSocket, WebSocketShell
+from tailrace.native.stream import StreamConnection
+from tailrace.native.websocket import WebSocketConnection
+from tailrace.native.websocket_transport import MessageSocket
 from tailrace.net import AcceptorConfig, RequestBudget, RequestListener
 
 
 class NativeListener(RequestListener[NativeService, Connection]):
-    """Serves native clients on one address."""
+    """Serves native clients on its addresses, and those that another listener hands over."""
 
     def __init__(
         self,
         gate: Gate,
         *,
-        host: str = "127.0.0.1",
-        port: int = 9999,
+        addresses: Sequence[Address] = (Address("127.0.0.1", 9999),),
         config: NativeConfig | None = None,
         budget: RequestBudget | None = None,
     ) -> None:
@@ -31,16 +35,19 @@ class NativeListener(RequestListener[NativeService, Connection]):
             AcceptorConfig(
                 listener="native",
                 port_flag="--native-port",
-                host=host,
-                port=port,
+                socket_key="native.socket",
+                addresses=addresses,
                 connections_max=config.connections_max,
                 connections_per_address_max=config.connections_per_address_max,
                 idle_timeout_s=config.heartbeat_interval_ms / 1000,  # which has the sweeps come often enough
                 close_grace_s=config.close_grace_s,
             ),
-            lambda made, lost: Connection(service, on_made=made, on_lost=lost),
+            lambda made, lost: StreamConnection(service, on_made=made, on_lost=lost),
         )
 
-    def shell(self, socket: MessageSocket, session: Session) -> WebSocketShell:
-        """A shell for a WebSocket that another listener has accepted, for the session that it knows."""
-        return WebSocketShell(self.service, socket, session)
+    def adopt(self, socket: MessageSocket, session: Session) -> WebSocketConnection:
+        """The connection of a WebSocket that another listener has accepted, for the session that it knows."""
+        acceptor = self._acceptor
+        return WebSocketConnection(
+            self.service, socket, session, on_made=acceptor.adopt, on_lost=acceptor.release
+        )

@@ -1,7 +1,7 @@
 """One client without its socket: frames in, frames out.
 
-The shell around it (`connection` for TCP) gives it whole frames in order, says when everything that
-arrived together was given (`flush`), and carries away what it sends. The protocol asks it back, by the port
+The connection around it (`connection`) gives it whole frames in order, says when everything that arrived
+together was given (`flush`), and carries away what it sends. The protocol asks it back, by the port
 `Outlet`, for three things: to send, to hold further requests while one must be waited for, and to take bytes
 of the node's budget back.
 
@@ -35,7 +35,7 @@ _PULL = int(MessageType.PULL)
 
 
 class Outlet(Protocol):
-    """The shell of one client's protocol."""
+    """The connection of one client's protocol."""
 
     @property
     def peer(self) -> str:
@@ -119,7 +119,7 @@ class NativeProtocol:
         """Whether nothing is under way."""
         return not self.unanswered and not self._held
 
-    # ---- for the shell
+    # ---- for the connection
 
     def identify(self, session: Session) -> None:
         """Requests from now on are of this session."""

@@ -1,6 +1,8 @@
 """What every listener needs of sockets, whatever is spoken through it.
 
-`acceptor`    binds a port, counts connections, refuses and ends them
+`transport`   the port to sockets: what a connection needs of one, and where a listener listens
+`unix_socket` Unix sockets as files: binding and removing them
+`acceptor`    binds addresses, counts connections, refuses and ends them
 `service`     what the connections of one listener share, and the listener
 `budget`      the node's bound on request bytes, and each listener's share of it
 `framed`      a connection, as far as frames go: what holds it, and whose turn it is
@@ -17,6 +19,7 @@ from tailrace.net.occupant import find_occupant
 from tailrace.net.peer import ConnectionFacts, facts_of
 from tailrace.net.service import RequestListener, RequestService
 from tailrace.net.tally import Tally, Trace
+from tailrace.net.transport import Listening, Transport, half_close, has_unread, listen
 
 __all__ = [
     "Acceptor",
@@ -26,12 +29,17 @@ __all__ = [
     "FrameSplitter",
     "Holding",
     "ListenerCounters",
+    "Listening",
     "NodeBudget",
     "RequestBudget",
     "RequestListener",
     "RequestService",
     "Tally",
     "Trace",
+    "Transport",
     "facts_of",
     "find_occupant",
+    "half_close",
+    "has_unread",
+    "listen",
 ]

@@ -1,4 +1,4 @@
-"""The acceptor of every listener: one port, its connections, their bounds.
+"""The acceptor of every listener: the addresses that it binds, its connections, their bounds.
 
 Connections past the bound are accepted and closed at once, which a client takes for a broker that is full
 rather than one that is gone. Idle ones are found by a sweep, so that ten thousand of them need no timers.
@@ -11,18 +11,19 @@ import errno
 import logging
 import resource
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from tailrace.model import ConfigError
+from tailrace.model.address import Address
 from tailrace.net.occupant import find_occupant
 from tailrace.net.peer import ConnectionFacts
 from tailrace.net.tally import Tally, Trace
+from tailrace.net.transport import Listening, listen
 
 logger = logging.getLogger(__name__)
 
-_BACKLOG = 1024
 _IDLE_TICKS = 8
 _SWEEP_S_MAX = 5.0
 _SPARE_DESCRIPTORS = 256
@@ -60,10 +61,10 @@ class AcceptorConfig:
 
     listener: str  # its name, for people
     port_flag: str  # of `tailrace up`, for whoever finds the port taken
-    host: str
-    port: int  # 0: any free one
-    connections_max: int
-    connections_per_address_max: int  # 0: no bound of its own
+    socket_key: str = ""  # of the configuration, for whoever finds the path of the Unix socket taken
+    addresses: Sequence[Address]  # a TCP address first, if there is one; port 0: any free one
+    connections_max: int  # of all addresses together
+    connections_per_address_max: int  # of one client's address; 0: no bound of its own
     idle_timeout_s: float
     close_grace_s: float  # how long replies under way may take to leave at the end
 
@@ -89,7 +90,7 @@ C = TypeVar("C", bound=Accepted)
 
 
 class Acceptor(Generic[C]):
-    """Accepts the clients of one listener on one address."""
+    """Accepts the clients of one listener on its addresses."""
 
     def __init__(
         self,
@@ -102,12 +103,13 @@ class Acceptor(Generic[C]):
         self._config = config
         self._connect = connect
         self._counters = counters
-        self.port = config.port  # the one that was bound, once it was
+        self.addresses = tuple(config.addresses)  # with the ports that were bound, once they were
         self._connections: set[C] = set()
+        self._adopted: set[C] = set()
         self._addresses: Counter[str] = Counter()
         self._connections_max = config.connections_max
         self._refusing = False  # since the last connection that was let in: logged once
-        self._server: asyncio.Server | None = None
+        self._listening: list[Listening] = []
         self._loop = asyncio.get_running_loop()
         self._sweeper: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Future[None] | None = None
@@ -115,8 +117,13 @@ class Acceptor(Generic[C]):
         self._idle_ticks_max = max(1, round(config.idle_timeout_s / self._sweep_s))
 
     def __repr__(self) -> str:
-        state = f"{len(self._connections)} connections" if self._server else "closed"
-        return f"<Acceptor {self._config.listener} {self._config.host}:{self.port} {state}>"
+        state = f"{len(self._connections)} connections" if self._listening else "closed"
+        return f"<Acceptor {self._config.listener} {_shown(self.addresses)} {state}>"
+
+    @property
+    def port(self) -> int:
+        """The TCP port, which is the one that was bound once it was."""
+        return self.addresses[0].port
 
     @property
     def connections(self) -> Collection[C]:
@@ -125,66 +132,96 @@ class Acceptor(Generic[C]):
 
     @property
     def is_open(self) -> bool:
-        return self._server is not None
+        return bool(self._listening)
 
     async def start(self) -> None:
-        """Bind and accept; ConfigError if the address cannot be had."""
+        """Bind and accept; ConfigError if an address cannot be had, and then none is."""
         config = self._config
         self._connections_max = min(config.connections_max, _descriptors())
         if self._connections_max < config.connections_max:
             logger.info("connections bounded: %d, by the limit on open files", self._connections_max)
+        bound: list[Listening] = []
         try:
-            self._server = await self._loop.create_server(
-                lambda: self._connect(self._made, self._gone),  # type: ignore[arg-type,return-value]
-                config.host or None,
-                config.port,
-                backlog=_BACKLOG,
-            )
-        except OSError as error:
-            raise _cannot_bind(config, error) from error
-        self.port = self._server.sockets[0].getsockname()[1]
+            for address in config.addresses:
+                bound.append(await self._listen(address))  # noqa: PERF401 - those before a failure are closed
+        except BaseException:
+            for each in bound:
+                each.close()
+            raise
+        self._listening = bound
+        self.addresses = tuple(each.address for each in bound)
         self._sweeper = self._loop.call_later(self._sweep_s, self._sweep)
-        logger.info("listening: %s on %s port %d", config.listener, config.host or "all addresses", self.port)
+        logger.info("listening: %s on %s", config.listener, _shown(self.addresses))
 
     async def close(self) -> None:
         """Accept no more, let the replies under way leave for a while, then close; twice is harmless."""
-        server, self._server = self._server, None
-        if server is None:
+        listening, self._listening = self._listening, []
+        if not listening:
             return
         if isinstance(self._loop, asyncio.SelectorEventLoop):
             # Plain asyncio loses a connection that is accepted and not yet made when its server closes.
-            for listening in server.sockets:
-                self._loop.remove_reader(listening)
+            for each in listening:
+                for listening_socket in each.sockets:
+                    self._loop.remove_reader(listening_socket)
             for _ in range(_ACCEPT_TURNS):
                 await asyncio.sleep(0)
-        server.close()
+        for each in listening:
+            each.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
-        for connection in list(self._connections):
+        for connection in self._all():
             connection.close_soon()
         await self._wait_empty(self._config.close_grace_s)
 
     async def abort(self) -> None:
         """End the connections that `close` left; it has been called before."""
-        for connection in list(self._connections):
+        for connection in self._all():
             connection.abort()
         await self._wait_empty(1.0)  # abort takes effect in the loop's next turn
-        logger.info("closed: %s on port %d", self._config.listener, self.port)
+        logger.info("closed: %s on %s", self._config.listener, _shown(self.addresses))
+
+    def adopt(self, connection: C) -> bool:
+        """Sweep a connection that another listener accepted and counts, and end it with this one.
+
+        False if this listener is closed.
+        """
+        self._adopted.add(connection)
+        return self.is_open
+
+    def release(self, connection: C) -> None:
+        """An adopted connection is over."""
+        self._adopted.discard(connection)
+        self._note_empty()
 
     # ---- inside
+
+    async def _listen(self, address: Address) -> Listening:
+        try:
+            return await listen(
+                address,
+                lambda: self._connect(self._made, self._gone),  # type: ignore[arg-type,return-value]
+            )
+        except OSError as error:
+            raise _cannot_bind(self._config, address, error) from error
+        except ConfigError as error:
+            key = self._config.socket_key
+            raise ConfigError(f"{key}: {error}" if key else str(error)) from error
+
+    def _all(self) -> list[C]:
+        return [*self._connections, *self._adopted]
 
     def _made(self, connection: C) -> bool:
         counters = self._counters
         self._connections.add(connection)
-        if self._config.connections_per_address_max:
+        if self._is_bounded_by_address(connection):
             self._addresses[connection.facts.peer_host] += 1
         counters.accepted += 1
         counters.connections += 1
-        if self._server is not None and not self._is_full(connection):
+        if self._listening and not self._is_full(connection):
             self._refusing = False
             return True
         counters.refused += 1
-        if self._server is not None and not self._refusing:
+        if self._listening and not self._refusing:
             self._refusing = True
             logger.warning(
                 "connections refused: %d are open, of at most %d",
@@ -196,28 +233,36 @@ class Acceptor(Generic[C]):
     def _is_full(self, connection: C) -> bool:
         if len(self._connections) > self._connections_max:
             return True
-        most = self._config.connections_per_address_max
-        return most > 0 and self._addresses[connection.facts.peer_host] > most
+        if not self._is_bounded_by_address(connection):
+            return False
+        return self._addresses[connection.facts.peer_host] > self._config.connections_per_address_max
+
+    def _is_bounded_by_address(self, connection: C) -> bool:
+        """Clients of a Unix socket have no addresses: taken for one client, they would share one bound."""
+        return self._config.connections_per_address_max > 0 and connection.facts.has_address
 
     def _gone(self, connection: C) -> None:
         self._connections.discard(connection)
         self._counters.connections -= 1
-        if self._config.connections_per_address_max:
+        if self._is_bounded_by_address(connection):
             host = connection.facts.peer_host
             self._addresses[host] -= 1
             if not self._addresses[host]:
                 del self._addresses[host]
-        if self._emptied is not None and not self._connections and not self._emptied.done():
+        self._note_empty()
+
+    def _note_empty(self) -> None:
+        if self._emptied is not None and not self._all() and not self._emptied.done():
             self._emptied.set_result(None)
 
     def _sweep(self) -> None:
         now = self._loop.time()
-        for connection in list(self._connections):
+        for connection in self._all():
             connection.sweep(now, idle_ticks_max=self._idle_ticks_max)
         self._sweeper = self._loop.call_later(self._sweep_s, self._sweep)
 
     async def _wait_empty(self, seconds: float) -> None:
-        if self._connections:
+        if self._all():
             self._emptied = self._loop.create_future()
             await asyncio.wait([self._emptied], timeout=seconds)
 
@@ -228,14 +273,18 @@ def _descriptors() -> int:
     return 1 << 30 if soft == resource.RLIM_INFINITY else max(soft // 2 - _SPARE_DESCRIPTORS, 16)
 
 
-def _cannot_bind(config: AcceptorConfig, error: OSError) -> ConfigError:
-    port = config.port
+def _shown(addresses: Sequence[Address]) -> str:
+    return " and ".join(str(each._replace(host=each.host or "all addresses")) for each in addresses)
+
+
+def _cannot_bind(config: AcceptorConfig, address: Address, error: OSError) -> ConfigError:
+    host, port = address
     if error.errno == errno.EADDRINUSE:
         found = find_occupant(port)
         by = f" by pid {found[0]} ({found[1]})" if found else ""
         return ConfigError(f"port {port} is in use{by}. Try: tailrace up {config.port_flag} {_another(port)}")
     reason = error.strerror or str(error)
-    return ConfigError(f"cannot listen on {config.host or 'all addresses'} port {port}: {reason}")
+    return ConfigError(f"cannot listen on {host or 'all addresses'} port {port}: {reason}")
 
 
 def _another(port: int) -> int:

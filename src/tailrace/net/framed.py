@@ -13,7 +13,8 @@ Frames are taken one after the other as long as nothing holds the connection. Wh
 While it is held its socket is not read, so that TCP tells the client. The one exception is BUSY with nothing
 received: then reading goes on, to notice a client that leaves.
 
-A protocol says how frames are taken (`_consume`), and what follows when a hold is over (`_settle`).
+A `FrameSource` cuts what arrives into frames. A protocol says how frames are taken (`_consume`), and what
+follows when a hold is over (`_settle`).
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from tailrace.net.peer import ConnectionFacts, facts_of
 
 if TYPE_CHECKING:
     from tailrace.net.budget import Claim
-    from tailrace.net.frames import FrameSplitter
     from tailrace.net.service import RequestService
+    from tailrace.net.transport import Transport
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +44,35 @@ FIRST_OWN_HOLD: Final = 64
 
 _NEVER = float("inf")
 _MIB = 1 << 20
+
+
+class FrameSource(Protocol):
+    """Bytes that have arrived and were not taken, as frames."""
+
+    wanted: int  # bytes that the next frame needs of an exhausted budget
+
+    @property
+    def frame_bytes(self) -> int:
+        """Size of the frame that is arriving piece by piece, else 0."""
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether bytes have arrived that were not handed out."""
+
+    def next_frame(self) -> memoryview | None:
+        """The next whole frame; None if it has not arrived, or if `wanted` bytes of the budget are missing.
+
+        The frame's size stays taken from the budget until the caller gives it back.
+        """
+
+    def keep(self) -> None:
+        """Other connections will receive: save what has not been handed out."""
+
+    def grant(self) -> None:
+        """The bytes that were wanted are taken from the budget."""
+
+    def abandon(self) -> int:
+        """The connection is over; how many bytes of the budget this still holds."""
 
 
 class FramedConnection(asyncio.BufferedProtocol):
@@ -64,9 +94,10 @@ class FramedConnection(asyncio.BufferedProtocol):
     )
 
     listener: ClassVar[str]  # what the facts say of where the client came in
-    _transport: asyncio.Transport
+    _splitter: FrameSource
+    _transport: Transport
 
-    def __init__(self, service: RequestService, splitter: FrameSplitter, *, frame_timeout_s: float) -> None:
+    def __init__(self, service: RequestService, splitter: FrameSource, *, frame_timeout_s: float) -> None:
         self.service = service
         self._splitter = splitter
         self._frame_timeout_s = frame_timeout_s
@@ -90,9 +121,6 @@ class FramedConnection(asyncio.BufferedProtocol):
     def client(self) -> str:
         """Who it is, for people."""
         return str(self.facts)
-
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        return self._splitter.get_buffer()
 
     def abort(self) -> None:
         """Close now."""

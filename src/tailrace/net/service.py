@@ -9,9 +9,10 @@ running requests and the order of the end are the same for all:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+from tailrace.model.address import Address
 from tailrace.net.acceptor import Accepted, Acceptor, AcceptorConfig, ListenerCounters
 from tailrace.net.budget import RequestBudget
 
@@ -67,7 +68,7 @@ C = TypeVar("C", bound=Accepted)
 
 
 class RequestListener(Generic[S, C]):
-    """A service on one address."""
+    """A service on its addresses."""
 
     def __init__(
         self,
@@ -77,16 +78,20 @@ class RequestListener(Generic[S, C]):
     ) -> None:
         """`connect` is the acceptor's."""
         self.service = service
-        self.host = config.host
         self._acceptor = Acceptor(config, connect, counters=service.counters)
 
     def __repr__(self) -> str:
         state = f"{len(self.connections)} connections" if self._acceptor.is_open else "closed"
-        return f"<{type(self).__name__} {self.host}:{self.port} {state}>"
+        return f"<{type(self).__name__} {self.addresses[0]} {state}>"
+
+    @property
+    def addresses(self) -> Sequence[Address]:
+        """Where it listens, with the ports that were bound; a TCP address first."""
+        return self._acceptor.addresses
 
     @property
     def port(self) -> int:
-        """The port that was bound, also where 0 was asked for."""
+        """The TCP port that was bound, also where 0 was asked for."""
         return self._acceptor.port
 
     @property
@@ -104,7 +109,7 @@ class RequestListener(Generic[S, C]):
         return self._acceptor.connections
 
     async def start(self) -> None:
-        """Bind and accept; ConfigError if the address cannot be had."""
+        """Bind and accept; ConfigError if an address cannot be had."""
         await self._acceptor.start()
 
     async def close(self) -> None:

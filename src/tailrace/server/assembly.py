@@ -11,6 +11,7 @@ from tailrace.broker import BrokerConfig, Node
 from tailrace.broker.configs import BROKER_CONFIGS, TOPIC_CONFIGS
 from tailrace.kafka import KafkaConfig
 from tailrace.model import BrokerId, ConfigError
+from tailrace.model.address import Address, unix_address
 from tailrace.native import NativeConfig
 from tailrace.server.config import ServerConfig
 
@@ -73,6 +74,12 @@ def native_config(config: ServerConfig) -> NativeConfig:
     if "max.connections" in config.broker:
         made = replace(made, connections_max=int(config.broker["max.connections"]))
     return made
+
+
+def native_addresses(config: ServerConfig) -> list[Address]:
+    """Where the native listener serves: its port, and its Unix socket if there is one."""
+    tcp = Address(config.host, config.native_port)
+    return [tcp, unix_address(config.native_socket)] if config.native_socket else [tcp]
 
 
 def http_config(config: ServerConfig) -> HttpConfig:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from tailrace.broker.health import Finding, judge_descriptors, judge_free_space
 from tailrace.model import ConfigError, TailraceError
+from tailrace.model.address import Address
 from tailrace.net import find_occupant
 from tailrace.server.assembly import storage_config
 from tailrace.server.config import ServerConfig
@@ -210,7 +211,7 @@ def find_broker(config: ServerConfig) -> str | None:
     port = running.kafka if running is not None else config.kafka_port
     if not port or not accepts(host, port):
         return None
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return str(Address(host, port))
 
 
 def accepts(host: str, port: int) -> bool:

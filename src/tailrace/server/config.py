@@ -22,6 +22,7 @@ class ServerConfig:
     host: str = "127.0.0.1"
     kafka_port: int = 9092
     native_port: int = 9999
+    native_socket: str = ""  # the path of a Unix socket; "": there is none
     native_heartbeat_ms: int = 30_000
     http_port: int | None = None  # None: there is no such listener
     http_allowed_hosts: tuple[str, ...] = ()

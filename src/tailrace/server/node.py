@@ -18,6 +18,7 @@ from tailrace.broker import Broker, BrokerConfig
 from tailrace.cluster import SqliteMetadata
 from tailrace.kafka import KafkaListener
 from tailrace.model import ConfigError, StorageError, TailraceError
+from tailrace.model.address import Address, unix_address
 from tailrace.native import NativeListener
 from tailrace.net import ListenerCounters, NodeBudget
 from tailrace.runtime import SystemClock
@@ -28,6 +29,7 @@ from tailrace.server.assembly import (
     http_config,
     kafka_config,
     metadata_path,
+    native_addresses,
     native_config,
     nodes,
     request_bytes_max,
@@ -98,6 +100,11 @@ class Node:
         return self._address(self.native_port)
 
     @property
+    def native_socket(self) -> str | None:
+        """The Unix socket of the native listener, as `unix:/path`, if there is one."""
+        return None if not self.config.native_socket else str(unix_address(self.config.native_socket))
+
+    @property
     def http_address(self) -> str | None:
         """Where a browser on this machine finds the console, if there is an HTTP listener."""
         return None if self._http is None else self._address(self._http.port)
@@ -115,8 +122,7 @@ class Node:
         return self._observed
 
     def _address(self, port: int) -> str:
-        host = reachable(self.config.host)
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return str(Address(reachable(self.config.host), port))
 
     async def start(self) -> None:
         """Serve; StorageError, CannotListen or ConfigError if that cannot be, and nothing stays open."""
@@ -180,7 +186,7 @@ class Node:
             data_dir=self._data_dir,
             kafka=self.kafka_address,
             native=self.native_address,
-            native_shell=self._native.shell,
+            native_shell=self._native.adopt,
             native_budget=self.budget.share("native"),
         )
         metrics = NodeMetrics(self.observed)
@@ -243,16 +249,14 @@ class Node:
         config = self.config
         self._kafka = KafkaListener(
             broker.gate,
-            host=config.host,
-            port=config.kafka_port,
+            addresses=[Address(config.host, config.kafka_port)],
             config=kafka_config(config),
             budget=self.budget.share("kafka"),
         )
         self._opened.push_async_callback(self._kafka.close)
         self._native = NativeListener(
             broker.gate,
-            host=config.host,
-            port=config.native_port,
+            addresses=native_addresses(config),
             config=native_config(config),
             budget=self.budget.share("native"),
         )

@@ -19,6 +19,7 @@ from tailrace.cluster import SqliteMetadata
 from tailrace.kafka import KafkaConfig, KafkaListener
 from tailrace.kafka.connection import Connection
 from tailrace.model import BrokerId, Offset, PartitionExists, PartitionId, TopicPartition
+from tailrace.model.address import Address
 from tailrace.model.session import INTERNAL
 from tailrace.net import RequestBudget
 from tailrace.records import build_batch
@@ -207,6 +208,7 @@ def play(
     partitions: int = 2,
     values: Mapping[str, str] | None = None,
     authorize: Authorize = allow_everything,
+    addresses: Sequence[Address] = (Address("127.0.0.1", 0),),
 ) -> None:
     """Run a scenario with a topic, a broker and a listener of its own, within a deadline."""
 
@@ -223,7 +225,9 @@ def play(
         )
         await broker.start()
         await broker.topics.create(NewTopic(name=TOPIC, partitions=partitions))
-        listener = KafkaListener(Gate(broker, authorize=authorize), port=0, config=config, budget=budget)
+        listener = KafkaListener(
+            Gate(broker, authorize=authorize), addresses=addresses, config=config, budget=budget
+        )
         await listener.start()
         rig = Rig(broker, listener, storage)
         try:

@@ -13,6 +13,7 @@ from tests.unit.kafka.rig import Rig, batch, fetch_body, play, produce_body
 
 from tailrace.kafka import KafkaConfig, KafkaListener
 from tailrace.model import ConfigError
+from tailrace.model.address import Address
 from tailrace.wire.kafka import FETCH, PRODUCE
 from tailrace.wire.kafka.messages.metadata import MetadataRequest
 
@@ -129,7 +130,7 @@ def test_a_port_in_use_is_named_with_its_owner_and_a_way_out(other: str) -> None
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             port = taken.getsockname()[1]
-        second = KafkaListener(rig.broker.gate, port=port)
+        second = KafkaListener(rig.broker.gate, addresses=[Address("127.0.0.1", port)])
         with pytest.raises(ConfigError) as caught:
             await second.start()
         text = str(caught.value)
@@ -145,14 +146,16 @@ def test_a_port_in_use_is_named_with_its_owner_and_a_way_out(other: str) -> None
 def test_an_address_that_is_not_ours_is_a_config_error() -> None:
     async def scenario(rig: Rig) -> None:
         with pytest.raises(ConfigError, match=r"cannot listen on 192\.0\.2\.1 port 0"):
-            await KafkaListener(rig.broker.gate, host="192.0.2.1", port=0).start()
+            await KafkaListener(rig.broker.gate, addresses=[Address("192.0.2.1", 0)]).start()
 
     play(scenario)
 
 
 def test_several_listeners_live_side_by_side() -> None:
     async def scenario(rig: Rig) -> None:
-        second = KafkaListener(rig.broker.gate, port=0, budget=rig.listener.budget)
+        second = KafkaListener(
+            rig.broker.gate, addresses=[Address("127.0.0.1", 0)], budget=rig.listener.budget
+        )
         await second.start()
         assert second.port != rig.listener.port and second.budget is rig.listener.budget
         reader, writer = await asyncio.open_connection("127.0.0.1", second.port)
@@ -228,6 +231,6 @@ def test_a_handler_that_hangs_ends_with_the_listener(monkeypatch: pytest.MonkeyP
 
 def test_a_listener_that_was_never_started_closes() -> None:
     async def scenario(rig: Rig) -> None:
-        await KafkaListener(rig.broker.gate, port=0).close()
+        await KafkaListener(rig.broker.gate, addresses=[Address("127.0.0.1", 0)]).close()
 
     play(scenario)

@@ -29,8 +29,8 @@ class FakeTransport:
         self.room = 1 << 30
         self.outbox: Outbox | None = None
 
-    def set_write_buffer_limits(self, high: int) -> None:
-        assert high == 0
+    def set_write_buffer_limits(self, *, high: int, low: int) -> None:
+        assert (high, low) == (0, 0)
 
     def write(self, data: bytes | memoryview) -> None:
         self.written.append(bytes(data))

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -20,6 +20,7 @@ from tests.unhurried import UnhurriedLoop
 from tailrace.broker import Broker, BrokerConfig, Node, Partition
 from tailrace.cluster import SqliteMetadata
 from tailrace.model import BrokerId, ErrorCode, Offset, PartitionExists, PartitionId, TopicPartition
+from tailrace.model.address import Address
 from tailrace.model.session import INTERNAL
 from tailrace.native import NativeConfig, NativeListener
 from tailrace.native.connection import Connection
@@ -278,6 +279,7 @@ def play(
     uv: bool = False,
     values: Mapping[str, str] | None = None,
     directory: Path | None = None,
+    addresses: Sequence[Address] = (Address("127.0.0.1", 0),),
 ) -> None:
     """Run scenarios, each with a broker and a listener of its own; with a directory they share its data."""
 
@@ -300,7 +302,7 @@ def play(
         )
         await broker.start()
         await broker.subscriptions.wait_loaded()
-        listener = NativeListener(broker.gate, port=0, config=config, budget=budget)
+        listener = NativeListener(broker.gate, addresses=addresses, config=config, budget=budget)
         await listener.start()
         rig = Rig(broker, listener)
         try:

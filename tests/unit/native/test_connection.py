@@ -13,6 +13,7 @@ from tests.unit.native.rig import TOPIC, Client, Refused, Rig, both_loops, play,
 from tailrace import __version__
 from tailrace.broker.publishing import Publisher
 from tailrace.model import ConfigError, ErrorCode
+from tailrace.model.address import Address
 from tailrace.native import NativeConfig, NativeListener
 from tailrace.native.handlers import joining
 from tailrace.net import RequestBudget
@@ -617,12 +618,12 @@ def test_connections_past_the_bound_are_closed_at_once() -> None:
 def test_a_listener_says_where_it_is_and_shares_a_budget() -> None:
     async def scenario(rig: Rig) -> None:
         budget = RequestBudget(1 << 20)
-        listener = NativeListener(rig.broker.gate, port=0, budget=budget)
+        listener = NativeListener(rig.broker.gate, addresses=[Address("127.0.0.1", 0)], budget=budget)
         await listener.start()
         assert listener.budget is budget
         assert f"127.0.0.1:{listener.port} 0 connections" in repr(listener)
         with pytest.raises(ConfigError, match="--native-port"):
-            await NativeListener(rig.broker.gate, port=listener.port).start()
+            await NativeListener(rig.broker.gate, addresses=listener.addresses).start()
         await listener.close()
         await listener.close()
 

@@ -13,8 +13,7 @@ from tests.unit.native.rig import TOPIC, HeldLog, Rig, play, settling
 from tailrace.broker.publishing import Publisher
 from tailrace.model.session import Session
 from tailrace.native import NativeConfig
-from tailrace.native.websocket import WebSocketShell
-from tailrace.net import RequestBudget
+from tailrace.net import ConnectionFacts, RequestBudget
 from tailrace.wire.native import Frame, FrameReader, MessageType, read_error, write_frame
 
 KIB = 1024
@@ -23,7 +22,7 @@ KIB = 1024
 class FakeSocket:
     """A WebSocket that hands over what a test puts in; `writable` cleared, its client does not read."""
 
-    peer = "a test"
+    facts = ConnectionFacts("127.0.0.1", 50_000, "127.0.0.1", 8080, "http")
 
     def __init__(self) -> None:
         self.arrived: asyncio.Queue[bytes | str | None] = asyncio.Queue()
@@ -51,7 +50,7 @@ class WebClient:
 
     def __init__(self, rig: Rig) -> None:
         self.socket = FakeSocket()
-        self.shell = WebSocketShell(rig.listener.service, self.socket, Session(listener="http"))
+        self.shell = rig.listener.adopt(self.socket, Session(listener="http"))
         self.serving = asyncio.create_task(self.shell.serve())
         self.sequences = itertools.count(1)
         self._reader = FrameReader(1 << 26)
@@ -311,7 +310,7 @@ def test_a_mistake_while_sending_is_told_too(
     async def scenario(rig: Rig) -> None:
         client = WebClient(rig)
         with monkeypatch.context() as patch:
-            patch.setattr("tailrace.native.websocket.write_json_frame", lambda _: 1 / 0)
+            patch.setattr("tailrace.native.websocket_transport.write_json_frame", lambda _: 1 / 0)
             client.say("describe", what="topics")
             await client.serving
         assert client.socket.closed is not None and client.socket.closed[0] == 1011
@@ -401,7 +400,7 @@ def test_too_many_unanswered_requests_hold_the_next() -> None:
         for _ in range(20):
             await asyncio.sleep(0)
         assert client.shell.protocol.unanswered == 4
-        assert client.socket.arrived.qsize() == 5  # one is in our hands
+        assert client.socket.arrived.qsize() == 6
         log.settle()
         for _ in range(10):
             assert (await client.text())["type"] == "ack"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from tailrace.net import ConnectionFacts
+
 
 class MessageSocket(Protocol):
-    """A WebSocket, as a shell sees it."""
+    """A WebSocket, as the native listener sees it."""
 
     @property
-    def peer(self) -> str:
-        """Who is at the other end, for people."""
+    def facts(self) -> ConnectionFacts:
+        """Who talks to whom."""
 
     async def receive(self) -> bytes | str | None:
         """The next message; None once the client has left."""

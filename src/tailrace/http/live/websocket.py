@@ -1,4 +1,4 @@
-"""WebSockets: a tail at /api/v1/topics/{topic}/tail, and the native session's second shell at /api/v1/ws.
+"""WebSockets: a tail at /api/v1/topics/{topic}/tail, and native sessions at /api/v1/ws.
 
 The handshake is refused with the answer that a GET would get. Afterwards a socket ends with a code and a
 reason: 1000 the tail is over, 1001 the node stops, 1002 the native protocol was broken, 1008 a message that
@@ -22,7 +22,8 @@ from tailrace.http.live.ring import Run
 from tailrace.http.live.start import TailQuery, open_tail
 from tailrace.http.live.tail import Portion, Tail, TailEnded, TailFailed
 from tailrace.http.service import NATIVE_PATH, HttpService
-from tailrace.http.session import session_of
+from tailrace.http.session import LISTENER, session_of
+from tailrace.net import ConnectionFacts
 
 _DONE = 1000
 _GOING_AWAY = 1001
@@ -152,15 +153,17 @@ def _skipped(count: int) -> str:
 
 
 class AsgiSocket:
-    """A WebSocket, as the native shell wants one (`port.MessageSocket`)."""
+    """A WebSocket, as the native listener wants one (`port.MessageSocket`)."""
 
     def __init__(self, websocket: WebSocket) -> None:
         self._websocket = websocket
 
     @property
-    def peer(self) -> str:
-        client = self._websocket.client
-        return f"{client.host}:{client.port}" if client else "a WebSocket"
+    def facts(self) -> ConnectionFacts:
+        """Who talks to whom; an app around ours may not know."""
+        peer_host, peer_port = self._websocket.scope.get("client") or ("", 0)
+        local_host, local_port = self._websocket.scope.get("server") or ("", 0)
+        return ConnectionFacts(peer_host, peer_port or 0, local_host, local_port or 0, LISTENER)
 
     async def receive(self) -> bytes | str | None:
         """The next message; None once the client has left."""

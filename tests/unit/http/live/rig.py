@@ -20,10 +20,12 @@ from tailrace.http import HttpApp, HttpConfig, HttpListener, HttpService, NodeFa
 from tailrace.http.live import OPERATIONS, Tails, routes
 from tailrace.http.live.entry import Filter
 from tailrace.http.live.tail import Tail
+from tailrace.model.address import Address
 from tailrace.model.operation import Operation
 from tailrace.model.session import Principal, Session
 from tailrace.native import NativeConfig, NativeListener
-from tailrace.native.websocket import MessageSocket, WebSocketShell
+from tailrace.native.websocket import WebSocketConnection
+from tailrace.native.websocket_transport import MessageSocket
 from tailrace.net import RequestBudget
 from tailrace.server.config import ServerConfig
 from tailrace.server.node import Node
@@ -220,14 +222,14 @@ async def served(
 ) -> AsyncIterator[Rig]:
     node = Node(ServerConfig(engine="memory", kafka_port=0, native_port=0, http_port=None), owns_loop=False)
     await node.start()
-    native_listener = NativeListener(node.broker.gate, port=0, config=native)
+    native_listener = NativeListener(node.broker.gate, addresses=[Address("127.0.0.1", 0)], config=native)
     await native_listener.start()
     native_service = native_listener.service
     sessions: list[Session] = []
 
-    def open_shell(socket: MessageSocket, session: Session) -> WebSocketShell:
+    def open_shell(socket: MessageSocket, session: Session) -> WebSocketConnection:
         sessions.append(session)
-        return native_listener.shell(socket, session)
+        return native_listener.adopt(socket, session)
 
     facts = NodeFacts(
         version="0",
