@@ -15,7 +15,7 @@ from pathlib import Path
 from tailrace.model import ConfigError
 from tailrace.server.config import ServerConfig
 from tailrace.server.kind import Value
-from tailrace.server.setting import read_address, settings
+from tailrace.server.setting import read_advertised, settings
 from tailrace.server.source import Given, Source, read_environment, read_file, read_flags
 from tailrace.storage.api import Fsync
 
@@ -42,10 +42,11 @@ class Configuration:
             host=str(self["server.host"]),
             kafka_port=int(self["server.kafka_port"]),
             native_port=int(self["native.port"]),
+            native_socket=str(self["native.socket"]),
             native_heartbeat_ms=int(self["native.heartbeat_interval_ms"]),
             http_port=int(self["http.port"]) if self["http.enabled"] is True else None,
             http_allowed_hosts=tuple(str(self["http.allowed_hosts"]).replace(",", " ").split()),
-            advertised=None if advertised == "auto" else read_address(advertised),
+            advertised=None if advertised == "auto" else read_advertised(advertised),
             allow_plaintext=bool(self["server.allow_plaintext"]),
             engine="memory" if self["storage.engine"] == "memory" else "segment",
             data_dir=Path(str(self["storage.data_dir"])),

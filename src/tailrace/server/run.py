@@ -92,7 +92,7 @@ async def _serve(
             logger.info(
                 "serving Kafka on %s, native on %s, HTTP on %s, data in %s",
                 node.kafka_address,
-                node.native_address,
+                " and ".join(filter(None, (node.native_address, node.native_socket))),
                 node.http_address or "no port",
                 _place(config),
             )
@@ -164,6 +164,7 @@ def _facts(node: Node, demo: Demo | None, pipelines: PipelinePlan | None, *, rea
         accelerated=ACCELERATED,
         kafka=node.kafka_address,
         native=node.native_address,
+        native_socket=node.native_socket,
         http=node.http_address,
         ready_s=ready_s,
         demo=demo.summary if demo else "",

@@ -2,7 +2,7 @@
 
     tailrace 0.1.0   single node   data ./tailrace-data   fsync commit   accel yes
       Kafka    127.0.0.1:9092           bootstrap.servers=127.0.0.1:9092
-      native   127.0.0.1:9999
+      native   127.0.0.1:9999           unix:/run/tailrace.sock
       console  http://127.0.0.1:8080    REST /api/v1   metrics /metrics
       ready in 0.4 s    demo: 3 topics, 2 groups, 500 msg/s
       Spark    off: make up SPARK=1, or tailrace up --demo --pipelines, adds a lake
@@ -41,6 +41,7 @@ class Facts:
     accelerated: bool
     kafka: str  # HOST:PORT
     native: str  # HOST:PORT
+    native_socket: str | None = None  # unix:/path
     http: str | None = None  # HOST:PORT
     ready_s: float
     demo: str = ""  # what the demo does, in words
@@ -54,7 +55,7 @@ def screen_lines(facts: Facts) -> Iterator[str]:
     accel = "yes" if facts.accelerated else "no"
     yield f"tailrace {__version__}   single node   {where}   accel {accel}"
     yield f"  Kafka    {facts.kafka:<24} bootstrap.servers={facts.kafka}"
-    yield f"  native   {facts.native}"
+    yield f"  native   {facts.native:<24} {facts.native_socket or ''}".rstrip()
     if facts.http:
         yield f"  console  {f'http://{facts.http}':<24} REST /api/v1   metrics /metrics"
     demo = f"    demo: {facts.demo}" if facts.demo else ""

@@ -50,19 +50,24 @@ def _check_endpoint(text: str) -> None:
 
 def _check_advertised(text: str) -> None:
     if text != "auto":
-        read_address(text)
+        read_advertised(text)
 
 
-def read_address(text: str) -> tuple[str, int]:
-    """HOST:PORT, the host in brackets if it has colons of its own; ValueError for anything else."""
-    host, colon, port = text.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise ValueError("an IPv6 address stands in brackets")
-    if not colon or not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
+def read_advertised(text: str) -> tuple[str, int]:
+    """Where Kafka clients are told to connect; ValueError for what is no HOST:PORT, such as a Unix socket."""
+    from tailrace.model.address import parse_address
+
+    address = parse_address(text)
+    if address.path:
         raise ValueError("HOST:PORT")
-    return host, int(port)
+    return address.host, address.port
+
+
+def _check_socket(text: str) -> None:
+    if text:
+        from tailrace.model.address import unix_address
+
+        unix_address(text)
 
 
 _PORT = Number(low=0, high=65535, name="port")
@@ -138,6 +143,13 @@ _OWN = (
         default=9999,
         flag="--native-port",
         doc="The port of the native listener; 0 takes any free one, and tailrace.ports.json tells which.",
+    ),
+    Setting(
+        key="native.socket",
+        kind=Checked("path, or nothing", _check_socket, "a path (such as /run/tailrace.sock), or empty"),
+        default="",
+        doc="The path of a Unix socket that the native listener serves beside its port; empty for none. Only "
+        "the user that runs the broker may open it.",
     ),
     Setting(
         key="native.heartbeat_interval_ms",

@@ -90,6 +90,8 @@ def test_everything_reaches_the_server(tmp_path: Path) -> None:
         host = "127.0.0.5"
         kafka_port = 0
         advertised = "broker.lan:19092"
+        [native]
+        socket = "/run/tailrace.sock"
         [http]
         port = 8081
         allowed_hosts = "broker.lan, proxy.lan"
@@ -110,6 +112,7 @@ def test_everything_reaches_the_server(tmp_path: Path) -> None:
     assert read(tmp_path, text).server() == ServerConfig(
         host="127.0.0.5",
         kafka_port=0,
+        native_socket="/run/tailrace.sock",
         http_port=8081,
         http_allowed_hosts=("broker.lan", "proxy.lan"),
         advertised=("broker.lan", 19092),
@@ -170,6 +173,8 @@ def test_every_setting_accepts_its_own_default_and_says_what_it_means() -> None:
         ("[server]\nallow_plaintext = 'maybe'", "server.allow_plaintext = 'maybe' must be true or false"),
         ("[server]\nadvertised = 'x'", "server.advertised = 'x' must be auto, or HOST:PORT"),
         ("[server]\nadvertised = '::1:9092'", "must be auto, or HOST:PORT"),
+        ("[server]\nadvertised = 'unix:/x'", "must be auto, or HOST:PORT"),
+        ("[native]\nsocket = 'unix:'", "native.socket = 'unix:' must be a path (such as /run/tailrace.sock)"),
         ("[http]\nport = 65536", "http.port = 65536 must be a whole number from 0 to 65535"),
         ("[http]\nenabled = 'maybe'", "http.enabled = 'maybe' must be true or false"),
         ("[http]\nallowed_hosts = 'a.lan:8080'", "must be names of hosts without their ports, with commas"),

@@ -47,6 +47,11 @@ def test_the_screen_tells_the_listeners_that_exist() -> None:
     ]
 
 
+def test_the_screen_tells_the_unix_socket_beside_the_port() -> None:
+    lines = list(screen_lines(replace(FACTS, native_socket="unix:/run/tailrace.sock")))
+    assert lines[2] == "  native   127.0.0.1:9999           unix:/run/tailrace.sock"
+
+
 def test_the_memory_engine_has_no_directory() -> None:
     memory = Facts(data_dir=None, fsync="commit", accelerated=False, kafka="h:1", native="h:2", ready_s=1)
     first = next(iter(screen_lines(memory)))
