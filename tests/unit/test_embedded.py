@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.poison import undecodable
 
 import tailrace
 from tailrace.broker import Partition
@@ -27,7 +28,9 @@ from tailrace.model import (
     OffsetOutOfRange,
     StorageError,
     TailraceError,
+    TopicPartition,
 )
+from tailrace.records import read_batch
 
 
 @pytest.fixture
@@ -510,3 +513,24 @@ def test_names_are_found_when_they_are_used() -> None:
     assert set(dir(tailrace)) == {"AsyncBroker", "Broker", "TailraceError", "__version__"}
     with pytest.raises(AttributeError, match="has no attribute 'Brokr'"):
         _ = tailrace.Brokr
+
+
+def test_what_cannot_be_decoded_is_told_with_its_place(broker: tailrace.Broker) -> None:
+    broker.create_topic("t")
+    broker.produce("t", b"before")
+    partition = broker._inner._access()._access.readable(
+        TopicPartition("t", 0)
+    )  # as a Kafka client's batch comes
+    assert broker._thread is not None
+
+    async def poison() -> None:
+        appended = partition.append(read_batch(undecodable(3, time_ms=0)))
+        await partition.wait_acknowledged(appended.end_offset)
+
+    broker._call(poison())
+    broker.produce("t", b"after")
+    reading = broker.read("t")
+    assert next(reading).value == b"before"
+    with pytest.raises(BrokerError, match=r"t-0 cannot be read at offset 1: .* Read on from offset 4"):
+        next(reading)
+    assert values(broker, "t", partition=0, offset=4) == [b"after"]

@@ -3,9 +3,11 @@
 A feed has a position and gives the records from there on, decoded as they are asked for. Hot records come at
 once; cold ones are loaded beside everything else, and `wake` is called when they are there. Two kinds of
 offsets are told apart. Those that hold no visible record (control batches, what compaction removed) are
-passed. Those that are gone from the log are messages that are never delivered: they are counted in `skipped`.
-A batch whose records make no sense, which a producer can send with a correct checksum, counts among the
-second: it must not hold up the rest.
+passed. Those that are gone from the log are messages that are never delivered: each run of them is a `Skip`.
+A batch that cannot be decoded, which a producer can send with a correct checksum, counts among the second: it
+must not hold up the rest. Every skip says why (`Skip.fault`), and is logged once by each feed.
+
+One call passes over a bounded number of such batches. Then the loop has its turn, and `wake` is called.
 
 A feed ends at the last stable offset, or at `limit` if it has one.
 """
@@ -15,17 +17,31 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from tailrace.broker.partition import Partition
 from tailrace.broker.visible_records import Portion, read, read_nowait
 from tailrace.model import BrokerError, OffsetOutOfRange, StorageError
-from tailrace.records import NO_END, BatchError, Record, Visible
+from tailrace.records import NO_END, BadSpan, BatchError, Record, Visible
 from tailrace.runtime import Supervisor
 
 logger = logging.getLogger(__name__)
 
 _READ_BYTES = 256 * 1024
 _RETRY_S = 1.0
+_PASSES_MAX = 16  # batches that one call tries to decode in vain: each may take a while
+_SKIPS_MAX = 64  # kept apart until the owner takes them; further ones are counted with the last
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Messages in a row that are never delivered, and why."""
+
+    offset: int
+    """The offset of the first."""
+    count: int
+    fault: str
+    """What is wrong with their batch; empty if they are gone from the log."""
 
 
 class Feed:
@@ -41,12 +57,13 @@ class Feed:
         "_next_portion_at",
         "_partition",
         "_records",
+        "_rest",
         "_tasks",
         "_wake",
         "error",
         "limit",
         "position",
-        "skipped",
+        "skips",
     )
 
     def __init__(
@@ -63,13 +80,14 @@ class Feed:
         self._wake = wake
         self.position = position
         self.limit = limit  # exclusive, and only ever raised; None: as far as the partition goes
-        self.skipped = 0  # offsets that were gone before anybody got them; taken by the owner
+        self.skips: list[Skip] = []  # what was never delivered; taken by the owner
         self.error: BrokerError | None = None  # why it does not go on, until it does
         self._batches: Iterator[Visible] = iter(())  # of the portion that is being given
         self._batch: Visible | None = None
         self._records: Iterator[Record] | None = None  # of that batch
         self._next_portion_at = position
         self._loading: asyncio.Task[None] | None = None
+        self._rest: asyncio.Handle | None = None  # set while the loop has its turn between two passes
         self._fetched: Iterator[Record] = iter(())  # of the batch that was last fetched from
         self._fetch_from = self._fetch_end = 0  # the offsets that it still has
 
@@ -78,8 +96,8 @@ class Feed:
 
     @property
     def is_loading(self) -> bool:
-        """Whether its next record comes from the disk, and `wake` will be called."""
-        return self._loading is not None
+        """Whether its next record is not here yet, and `wake` will be called."""
+        return self._loading is not None or self._rest is not None
 
     def move_to(self, position: int) -> None:
         """Go on from elsewhere; what was being loaded is forgotten."""
@@ -91,31 +109,36 @@ class Feed:
         if self._loading is not None:
             self._loading.cancel()
             self._loading = None
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
         self._batches, self._records = iter(()), None
 
     def take_nowait(self) -> Record | None:
         """The next record; None if there is none, or none yet: then `wake` is called once there may be."""
-        while True:
-            if self._records is not None:
-                try:
+        passes = 0
+        while self._rest is None:
+            try:
+                if self._records is not None:
                     for record in self._records:
                         self.position = record.offset + 1
                         return record
-                except BatchError as error:
-                    self._pass_batch(error)
-            for batch in self._batches:
-                self._batch = batch
-                try:
+                    self._records = None
+                for batch in self._batches:
+                    self._batch = batch
                     self._records = batch.records()
-                except BatchError as error:
-                    self._pass_batch(error)
-                break
-            else:
-                self._records = None
-                if self.position < self._next_portion_at:
-                    self.position = self._next_portion_at
-                if self._loading is not None or not self._open_portion():
-                    return None
+                    break
+                else:
+                    if self.position < self._next_portion_at:
+                        self.position = self._next_portion_at
+                    if self._loading is not None or not self._open_portion():
+                        return None
+            except BatchError as error:
+                self._pass_batch(error)
+                passes += 1
+                if passes >= _PASSES_MAX:
+                    self._rest = asyncio.get_running_loop().call_soon(self._go_on)
+        return None
 
     async def fetch(self, offset: int) -> Record | None:
         """The record at one offset, for delivering it again; None if it is gone, BrokerError if not.
@@ -149,14 +172,42 @@ class Feed:
             self._fetch_from, self._fetch_end = batch.first, batch.end
             return
 
+    def skip(self, offset: int, count: int, fault: str = "") -> None:
+        """Note messages that are never delivered."""
+        if len(self.skips) < _SKIPS_MAX:
+            self.skips.append(Skip(offset, count, fault))
+        else:
+            last = self.skips[-1]
+            self.skips[-1] = Skip(last.offset, last.count + count, last.fault)
+
+    def take_skips(self) -> list[Skip]:
+        """What was skipped since the last call."""
+        taken, self.skips = self.skips, []
+        return taken
+
     # ---- inside
 
     def _pass_batch(self, error: BatchError) -> None:
         assert self._batch is not None
-        logger.warning("records passed over: %s offset=%d %s", self._partition.name, self.position, error)
         self._records = None
-        self.skipped += self._batch.end - max(self.position, self._batch.first)
-        self.position = self._batch.end
+        self._pass(max(self.position, self._batch.first), self._batch.end, str(error))
+
+    def _pass_span(self, span: BadSpan) -> bool:
+        """Go on behind damage that was found before a batch could be opened."""
+        end = self._next_portion_at if span.next_offset is None else span.next_offset
+        self._pass(max(self.position, span.first_offset), min(end, self._next_portion_at), span.reason)
+        return True
+
+    def _pass(self, first: int, end: int, fault: str) -> None:
+        if end > first:
+            name = self._partition.name
+            logger.warning("records skipped: %s offset=%d count=%d %s", name, first, end - first, fault)
+            self.skip(first, end - first, fault)
+            self.position = end
+
+    def _go_on(self) -> None:
+        self._rest = None
+        self._wake()
 
     def _open_portion(self) -> bool:
         """Begin with the next batches; whether some are there."""
@@ -182,12 +233,12 @@ class Feed:
     def _skip_to(self, start: int) -> bool:
         if start <= self.position:
             return False  # it lies past the end: the log was cut, and grows again
-        self.skipped += start - self.position
+        self.skip(self.position, start - self.position)
         self.position = self._next_portion_at = start
         return self._open_portion()
 
     def _begin(self, portion: Portion) -> bool:
-        self._batches = portion.batches()
+        self._batches = portion.batches(on_damage=self._pass_span)
         self._next_portion_at = portion.next_offset
         return portion.next_offset > self.position
 

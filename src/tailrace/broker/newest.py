@@ -3,18 +3,20 @@
 A log is read forwards only, so the batch before an offset is found by asking for the one that holds the
 offset before it. Compaction leaves gaps, in which that is a later batch: then by steps of 1, 2, 4, ...
 further back, and between the last two by halves. Of several partitions those are opened first whose newest
-batch is the newest by its header, and the others perhaps never.
+batch is the newest by its header, and the others perhaps never. A batch that cannot be decoded has no records
+to count: the reader that meets it says so.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 from tailrace.broker.partition import Partition
-from tailrace.broker.reading import Unreadable
+from tailrace.broker.unreadable import Unreadable
 from tailrace.broker.visible_records import read
 from tailrace.model import LogDamaged, OffsetOutOfRange
 from tailrace.records import NO_END, Batch, BatchError, Visible, read_batch
@@ -77,13 +79,8 @@ class _Tail:
         start = max(self._base, self.partition.start_offset)
         found = await _read_one(self.partition, start, end=self._edge)
         if found is not None and found.visible is not None:
-            batch = found.batch
-            try:
+            with suppress(BatchError):  # those before the fault count
                 self.times.extend((each.timestamp, each.offset) for each in found.visible.records())
-            except BatchError as error:
-                raise Unreadable(
-                    self.partition, offset=batch.base_offset, next_offset=batch.next_offset, cause=error
-                ) from error
         self._edge = self._base
         self.is_open = True
 
@@ -128,7 +125,7 @@ async def _read_one(partition: Partition, offset: int, *, end: int = NO_END) -> 
     except OffsetOutOfRange:
         return None  # trimmed while somebody looked
     except LogDamaged as error:
-        raise Unreadable(partition, offset=offset, next_offset=None, cause=error) from error
+        raise Unreadable(partition.name, offset=offset, next_offset=None, cause=error) from error
     if not portion.data:
         return None
     return FoundBatch(read_batch(portion.data), next(portion.batches(), None))

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from tailrace.broker.configs import TopicSettings
 from tailrace.broker.counters import TopicCounters
 from tailrace.broker.ports import PartitionRecord
+from tailrace.broker.unreadable import Unreadable
 from tailrace.broker.waiters import Waiters
 from tailrace.model import (
     BrokerError,
@@ -28,7 +29,7 @@ from tailrace.model import (
     PartitionId,
     TopicPartition,
 )
-from tailrace.records import LOG_APPEND_TIME_BIT, Batch
+from tailrace.records import LOG_APPEND_TIME_BIT, Batch, UndecodableBatch
 from tailrace.runtime import Clock
 from tailrace.storage.api import PartitionLog, Slice, TimestampedOffset, Waiter
 from tailrace.storage.producers import ProducerStates
@@ -268,9 +269,17 @@ class Partition:
     async def find_timestamp(
         self, timestamp_ms: int, *, up_to: Offset | None = None
     ) -> TimestampedOffset | None:
-        """The first record at or after a time, with the limits of `read_nowait`."""
+        """The first record at or after a time, with the limits of `read_nowait`.
+
+        Unreadable if it may lie in a batch that cannot be decoded: a guess would skip or repeat records.
+        """
         limit = self.high_watermark if up_to is None else min(up_to, self.high_watermark)
-        return await self._held_log().find_timestamp(timestamp_ms, up_to=limit)
+        try:
+            return await self._held_log().find_timestamp(timestamp_ms, up_to=limit)
+        except UndecodableBatch as error:
+            raise Unreadable(
+                self.name, offset=error.offset, next_offset=error.next_offset, cause=error
+            ) from error
 
     def read_newest_nowait(self) -> Slice | None:
         """The newest batch, visible or not; for the leader itself, never for a client."""

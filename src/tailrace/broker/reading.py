@@ -22,6 +22,7 @@ from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 from tailrace.broker.partition import Partition
+from tailrace.broker.unreadable import Unreadable
 from tailrace.broker.visible_records import read
 from tailrace.model import LogDamaged, OffsetOutOfRange
 from tailrace.records import (
@@ -43,19 +44,6 @@ _PIECE_BYTES_MAX = 256 * 1024
 _PIECE_BYTES_MIN = 4 * 1024
 _LENGTH_AT, _LENGTH_END = 8, LOG_OVERHEAD_BYTES
 _ATTRIBUTES_LOW = 22  # the byte that has the codec's bits
-
-
-class Unreadable(LogDamaged):
-    """A place in a partition that cannot be read, now or ever; `next_offset` is where one can go on."""
-
-    def __init__(
-        self, partition: Partition, *, offset: int, next_offset: int | None, cause: Exception
-    ) -> None:
-        way_out = "" if next_offset is None else f". Read on from offset {next_offset} to pass it over"
-        super().__init__(f"{partition.name} cannot be read at offset {offset}: {cause}{way_out}")
-        self.partition = partition.index
-        self.offset = offset
-        self.next_offset = next_offset
 
 
 class Found(NamedTuple):
@@ -219,7 +207,9 @@ class Cursor:
     def _fail(self, cause: Exception) -> None:
         batch = self._batch
         next_offset = None if batch is None else batch.next_offset
-        self.failure = Unreadable(self.partition, offset=self.position, next_offset=next_offset, cause=cause)
+        self.failure = Unreadable(
+            self.partition.name, offset=self.position, next_offset=next_offset, cause=cause
+        )
 
 
 async def read_page(cursors: Sequence[Cursor], limits: PageLimits, *, accept: Accept | None = None) -> Page:

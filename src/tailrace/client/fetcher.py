@@ -99,7 +99,8 @@ class Fetcher:
                 taken = reading.reader.take(count_max)
             except BatchError as error:
                 # What others have is handed out all the same. This one stays here until somebody seeks.
-                reading.reader, self.failure = None, error
+                reading.position = reading.reader.position
+                reading.reader, self.failure = None, _named(error, target, reading.position)
                 self._arrived()
                 continue
             reading.position = reading.reader.position
@@ -217,3 +218,10 @@ class Fetcher:
         reading.failures += 1
         if not is_retriable(error):
             self.failure = error
+
+
+def _named(error: BatchError, target: TopicPartition, position: int) -> BatchError:
+    """The damage with its place and the way out: a consumer stays in front of it."""
+    return BatchError(
+        f"{target} cannot be read at offset {position}: {error}. Seek past it to go on", code=error.code
+    )

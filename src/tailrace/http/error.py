@@ -3,8 +3,10 @@
     {"error": {"code": "TOPIC_NOT_FOUND", "message": "topic 'x' does not exist", "details": {}}}
 
 `Code` is the whole list, and each code has its status. A BrokerError's Kafka code is translated by a table;
-StorageError is our own trouble, which a client may try again later. Everything else is a bug: INTERNAL, with
-a line in the log and not a word of what happened in the answer.
+StorageError is our own trouble, which a client may try again later. The details name a place that cannot be
+read (`Unreadable`). Its status is 422 where a producer sent records that cannot be decoded, because no retry
+would help, and 500 where the log is damaged. Everything else is a bug: INTERNAL, with a line in the log and
+not a word of what happened in the answer.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import enum
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tailrace.broker.unreadable import Unreadable
 from tailrace.model import BrokerError, ErrorCode, OffsetOutOfRange, StorageError, TailraceError
 
 
@@ -34,6 +37,7 @@ class Code(enum.StrEnum):
     INVALID_REQUEST = "INVALID_REQUEST"
     SUBSCRIPTION_NOT_FOUND = "SUBSCRIPTION_NOT_FOUND"
     MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
+    UNREADABLE_RECORDS = "UNREADABLE_RECORDS"
     INTERNAL = "INTERNAL"
 
 
@@ -53,6 +57,7 @@ STATUS: Final[Mapping[Code, int]] = {
     Code.INVALID_REQUEST: 400,
     Code.SUBSCRIPTION_NOT_FOUND: 404,
     Code.MESSAGE_TOO_LARGE: 413,
+    Code.UNREADABLE_RECORDS: 422,
     Code.INTERNAL: 500,
 }
 
@@ -138,6 +143,8 @@ def answer_to(error: Exception) -> HttpError | None:
     if isinstance(error, OffsetOutOfRange):
         details = {"start_offset": error.start, "end_offset": error.end}
         return HttpError(Code.OFFSET_OUT_OF_RANGE, str(error), details=details)
+    if isinstance(error, Unreadable):
+        return _unreadable(error)
     if isinstance(error, BrokerError):
         code = _OF_KAFKA.get(error.code, Code.INVALID_REQUEST)
         status = 409 if error.code in _CONFLICTS else None
@@ -145,6 +152,14 @@ def answer_to(error: Exception) -> HttpError | None:
     if isinstance(error, StorageError):
         return _with_patience(HttpError(Code.BROKER_NOT_AVAILABLE, str(error)))
     return None
+
+
+def _unreadable(error: Unreadable) -> HttpError:
+    details: dict[str, Any] = {"topic": error.topic, "partition": error.partition, "offset": error.offset}
+    if error.next_offset is not None:
+        details["next_offset"] = error.next_offset
+    code = Code.UNREADABLE_RECORDS if error.is_undecodable else Code.INTERNAL
+    return HttpError(code, str(error), details=details)
 
 
 def _with_patience(error: HttpError) -> HttpError:

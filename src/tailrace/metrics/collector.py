@@ -259,6 +259,15 @@ class NodeCollector(Collector):
             "Dead letters that were written.",
             ((labels, each.dead) for labels, each in shown),
         )
+        yield from counter(
+            "tailrace_subscription_skipped",
+            "Messages that were never delivered: gone from the log, or in a batch that cannot be decoded.",
+            (
+                ({**labels, "reason": reason}, count)
+                for labels, each in shown
+                for reason, count in each.skipped.items()
+            ),
+        )
         yield from histogram(
             "tailrace_delivery_latency_seconds",
             "From a message's timestamp to its first delivery on a subscription; the oldest of each piece.",

@@ -47,7 +47,7 @@ from tailrace.records.batch import (
 from tailrace.records.builder import BatchBuilder, BatchFields, build_batch, rebuild_batch
 from tailrace.records.compression import Compression, compress, decompress
 from tailrace.records.crc import crc32c
-from tailrace.records.error import BatchError
+from tailrace.records.error import BatchError, UndecodableBatch
 from tailrace.records.record import BytesLike, NewRecord, Record
 from tailrace.records.twin import ACCELERATED, check_spans
 from tailrace.records.walk import NO_END, BadSpan, OnDamage, Visible, Walk, pass_over, refuse, span_of, stop
@@ -76,6 +76,7 @@ __all__ = [
     "NewRecord",
     "OnDamage",
     "Record",
+    "UndecodableBatch",
     "Visible",
     "Walk",
     "build_batch",

@@ -14,9 +14,9 @@ import struct
 from collections.abc import Iterator
 
 from tailrace.model import Epoch, ErrorCode, Offset
-from tailrace.records.compression import Compression, decompress
+from tailrace.records.compression import Compression, check_magic, decompress
 from tailrace.records.crc import crc32c
-from tailrace.records.error import BatchError
+from tailrace.records.error import BatchError, UndecodableBatch
 from tailrace.records.record import BytesLike, Record
 from tailrace.records.twin import decode_records
 
@@ -274,7 +274,8 @@ def validate_batch(
 ) -> Batch:
     """Everything that a producer's batch must satisfy: `data` is exactly one sound batch.
 
-    Not looked at: offsets and epoch, which are the broker's to assign, and what needs the records decoded.
+    Not looked at: offsets and epoch, which are the broker's to assign, and what needs the records decoded. Of
+    compressed records only the first bytes are checked (ADR 0016).
     """
     view = memoryview(data)
     size = len(view)
@@ -305,23 +306,28 @@ def validate_batch(
 
 
 def first_record_at(
-    batch: Batch, timestamp_ms: int, *, bytes_max: int = DECOMPRESSED_BYTES_MAX
+    batch: Batch, timestamp_ms: int, *, start: int = 0, bytes_max: int = DECOMPRESSED_BYTES_MAX
 ) -> tuple[Offset, int] | None:
-    """Offset and timestamp of the first record at or after `timestamp_ms`, or None.
+    """Offset and timestamp of the first record at or after `timestamp_ms`, or None; none before `start`.
 
-    Looks at every record up to it: producers' timestamps go back and forth.
+    Looks at every record up to it: producers' timestamps go back and forth. Raises UndecodableBatch if it
+    meets one that cannot be decoded.
     """
     if batch.max_timestamp < timestamp_ms:
         return None
-    for record in batch.records(bytes_max=bytes_max):
-        if record.timestamp >= timestamp_ms:
-            return Offset(record.offset), record.timestamp
+    try:
+        for record in batch.records(bytes_max=bytes_max):
+            if record.timestamp >= timestamp_ms and record.offset >= start:
+                return Offset(record.offset), record.timestamp
+    except BatchError as error:
+        raise UndecodableBatch(error, offset=batch.base_offset, next_offset=batch.next_offset) from error
     return None
 
 
 def _check_flags(batch: Batch, *, allow_control: bool, allow_transactional: bool) -> None:
     attributes = batch.attributes
-    codec_of(attributes)
+    if codec := codec_of(attributes):
+        check_magic(codec, batch.data[HEADER_BYTES:])
     if attributes & CONTROL_BIT and not allow_control:
         raise BatchError("control batches are the broker's own to write", code=ErrorCode.INVALID_RECORD)
     if attributes & DELETE_HORIZON_BIT:

@@ -43,7 +43,11 @@ XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
 
+_GZIP_MAGIC = b"\x1f\x8b\x08"
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _ZSTD_MAGIC = 0xFD2FB528
+_ZSTD_MAGIC_BYTES = _ZSTD_MAGIC.to_bytes(4, "little")
+_SKIPPABLE_END = b"\x2a\x4d\x18"
 _ZSTD_SKIPPABLE = 0x184D2A50
 # zstd's own limit for decoding. The window is reserved at once but touched only as far as output is written.
 _ZSTD_WINDOW_BYTES_MAX = 1 << 27
@@ -98,6 +102,34 @@ def decompress(codec: int, data: BytesLike, *, bytes_max: int) -> BytesLike:
         name = Compression(codec).name.lower()
         raise BatchError(f"{len(view)} bytes of {name} cannot be decompressed: {error}") from error
     raise _refuse_codec(codec)
+
+
+def check_magic(codec: int, data: BytesLike) -> None:
+    """Raise BatchError if the first bytes cannot be what the codec writes. Nothing is decompressed.
+
+    Finds payloads that are not compressed at all, or with another codec than the batch says. A raw block of
+    snappy has no magic, so anything may be one.
+    """
+    first = bytes(data[:4])
+    if codec == Compression.GZIP:
+        is_known = first[:3] == _GZIP_MAGIC
+    elif codec == Compression.LZ4:
+        is_known = first == _LZ4_MAGIC or _is_skippable(first)
+    elif codec == Compression.ZSTD:
+        is_known = first == _ZSTD_MAGIC_BYTES or _is_skippable(first)
+    else:
+        return
+    if not is_known:
+        name = Compression(codec).name.lower()
+        raise BatchError(
+            f"the records are not compressed with {name}, as the batch says: they begin with {first.hex()}",
+            code=ErrorCode.INVALID_RECORD,
+        )
+
+
+def _is_skippable(first: bytes) -> bool:
+    """Whether a skippable frame begins here; lz4 and zstd share its sixteen magics."""
+    return first[1:] == _SKIPPABLE_END and first[0] & 0xF0 == 0x50
 
 
 def _decompress_gzip(data: memoryview, bytes_max: int) -> bytearray:

@@ -1,4 +1,4 @@
-"""The one error of this package: a batch that cannot be what it says it is."""
+"""What is wrong with a batch: it cannot be what it says it is."""
 
 from __future__ import annotations
 
@@ -14,3 +14,12 @@ class BatchError(BrokerError):
 
     def __init__(self, message: str, *, code: ErrorCode = ErrorCode.CORRUPT_MESSAGE) -> None:
         super().__init__(message, code=code)
+
+
+class UndecodableBatch(BatchError):
+    """The records of one batch of a log cannot be decoded; those from `next_offset` on may be."""
+
+    def __init__(self, error: BatchError, *, offset: int, next_offset: int) -> None:
+        super().__init__(str(error))
+        self.offset = offset
+        self.next_offset = next_offset

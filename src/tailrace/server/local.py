@@ -13,10 +13,12 @@ from tailrace.broker.appending import Gathering
 from tailrace.broker.gate import Gate
 from tailrace.broker.partition import Partition
 from tailrace.broker.topic import NewTopic
+from tailrace.broker.unreadable import Unreadable
 from tailrace.broker.visible_records import Portion, read
 from tailrace.model import BrokerError, ErrorCode, TopicPartition
 from tailrace.model.operation import Operation
 from tailrace.model.session import EMBEDDED
+from tailrace.records import BadSpan, BatchError
 
 READ_BYTES = 1 << 20
 
@@ -121,8 +123,17 @@ class LocalAccess:
 
 
 def records_in(portion: Portion, *, topic: str, span: Span) -> Iterator[EmbeddedRecord]:
-    """The records of a portion, as the embedded brokers give them."""
-    for record in portion.records():
+    """The records of a portion, as the embedded brokers give them; Unreadable where that cannot be done."""
+
+    def refuse(damage: BadSpan) -> bool:
+        raise Unreadable(
+            span.partition.name,
+            offset=damage.first_offset,
+            next_offset=damage.next_offset,
+            cause=BatchError(damage.reason),
+        )
+
+    for record in portion.records(on_damage=refuse):
         yield EmbeddedRecord(
             record.value,
             record.key,

@@ -227,7 +227,10 @@ class PartitionLog(Protocol):
         """Move `start_offset` up to `offset`; returns when that is durable."""
 
     async def find_timestamp(self, timestamp_ms: int, *, up_to: Offset) -> TimestampedOffset | None:
-        """The first record below `up_to` whose timestamp is at or after `timestamp_ms`."""
+        """The first record below `up_to` whose timestamp is at or after `timestamp_ms`.
+
+        UndecodableBatch if that may lie in a batch whose records cannot be decoded.
+        """
 
     async def close(self) -> None:
         """Make everything appended durable and let go; closing twice is harmless."""

@@ -32,6 +32,10 @@ class Fed:
     def _wake(self) -> None:
         self.calls += 1
 
+    @property
+    def skipped(self) -> int:
+        return sum(skip.count for skip in self.feed.skips)
+
     def drain(self) -> list[int]:
         """The offsets of what is there now."""
         found = []
@@ -125,7 +129,7 @@ def test_a_limit_within_a_gap_is_reached() -> None:
         partition.append(read_batch(control_batch()))
         await rig.publish(b"b")
         fed = Fed(partition, limit=2)
-        assert fed.drain() == [0] and fed.feed.position == 2 and fed.feed.skipped == 0
+        assert fed.drain() == [0] and fed.feed.position == 2 and fed.skipped == 0
 
     play(scenario)
 
@@ -139,7 +143,7 @@ def test_control_batches_are_nothing() -> None:
         rig.partition().append(read_batch(control_batch()))
         fed = Fed(rig.partition())
         assert fed.drain() == [0, 2]
-        assert (fed.feed.position, fed.feed.skipped) == (4, 0)
+        assert (fed.feed.position, fed.skipped) == (4, 0)
 
     play(scenario)
 
@@ -152,7 +156,7 @@ def test_records_that_make_no_sense_are_passed_over_and_counted() -> None:
         await rig.publish(b"b")
         fed = Fed(rig.partition())
         assert fed.drain() == [0, 4]
-        assert (fed.feed.position, fed.feed.skipped) == (5, 3)
+        assert (fed.feed.position, fed.skipped) == (5, 3)
 
     play(scenario)
 
@@ -168,7 +172,7 @@ def test_a_batch_that_cannot_be_decompressed_is_passed_over_and_counted() -> Non
         await rig.publish(b"b")
         fed = Fed(rig.partition())
         assert fed.drain() == [0, 4]
-        assert (fed.feed.position, fed.feed.skipped) == (5, 3)
+        assert (fed.feed.position, fed.skipped) == (5, 3)
 
     play(scenario)
 
@@ -200,7 +204,7 @@ def test_a_broken_batch_behind_a_gap_counts_only_its_own() -> None:
         rig.partition().append(read_batch(control_batch()))
         rig.partition().append(read_batch(broken_batch(3)))
         fed = Fed(rig.partition())
-        assert fed.drain() == [] and (fed.feed.position, fed.feed.skipped) == (4, 3)
+        assert fed.drain() == [] and (fed.feed.position, fed.skipped) == (4, 3)
 
     play(scenario)
 
@@ -212,7 +216,7 @@ def test_what_was_trimmed_is_skipped_and_counted() -> None:
             await rig.publish(b"v")
         fed = Fed(rig.partition(), 2)
         await rig.partition().delete_records(7)
-        assert fed.drain() == [7, 8, 9] and fed.feed.skipped == 5
+        assert fed.drain() == [7, 8, 9] and fed.skipped == 5
 
     play(scenario)
 
@@ -222,7 +226,7 @@ def test_a_log_that_was_cut_is_waited_for() -> None:
         await rig.topic()
         await rig.publish(b"a")
         fed = Fed(rig.partition(), 3)
-        assert fed.drain() == [] and (fed.feed.position, fed.feed.skipped) == (3, 0)
+        assert fed.drain() == [] and (fed.feed.position, fed.skipped) == (3, 0)
         await rig.publish(b"b", b"c", b"d", b"e")
         assert fed.drain() == [3, 4]
 
@@ -344,7 +348,7 @@ def test_what_compaction_removed_is_nothing(tmp_path: Path) -> None:
         fed = Fed(rig.partition())
         found = await fed.drain_cold(rig, 30)
         assert 2 <= len(found) < 30 and found[-1] == 29 and found == sorted(found)
-        assert (fed.feed.position, fed.feed.skipped) == (30, 0)
+        assert (fed.feed.position, fed.skipped) == (30, 0)
 
     play_lives(tmp_path, before, after)
 

@@ -17,10 +17,10 @@ from tailrace.broker.reading import (
     Found,
     Page,
     PageLimits,
-    Unreadable,
     inflate,
     read_page,
 )
+from tailrace.broker.unreadable import Unreadable
 from tailrace.model import LogDamaged, Offset, OffsetOutOfRange
 from tailrace.records import BatchFields, Compression, NewRecord, build_batch, crc32c, read_batch
 from tailrace.storage.api import Slice

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from tests.poison import undecodable
 from tests.unit.http.conftest import DEADLINE_S, Run, check_error, partition_of, wait_until
 
 from tailrace.broker import NewTopic
@@ -586,3 +587,20 @@ def _join(group: str) -> JoinRequest:
     return JoinRequest(
         group_id=group, session_timeout_ms=10_000, protocol_type="consumer", protocols=[("range", b"")]
     )
+
+
+def test_a_group_is_not_moved_to_a_time_that_may_lie_in_what_cannot_be_decoded(
+    run: Run, node: Node, client: httpx.AsyncClient
+) -> None:
+    async def scenario() -> None:
+        await fill(node, partitions=1)
+        partition = partition_of(node.broker, "t", 0)
+        appended = partition.append(read_batch(undecodable(3, time_ms=NEW_MS + 5)))
+        await partition.wait_acknowledged(appended.end_offset)
+        await commit(node, "g", {("t", 0): 2})
+        answer = await reset(client, to={"time": NEW_MS + 1})
+        details = check_error(answer, Code.UNREADABLE_RECORDS, "t-0 cannot be read at offset 10")
+        assert details == {"topic": "t", "partition": 0, "offset": 10, "next_offset": 13}
+        assert await committed(client, "g") == {("t", 0): 2}
+
+    run(scenario())

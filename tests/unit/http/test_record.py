@@ -22,6 +22,7 @@ from tailrace.storage.api import Slice, TimestampedOffset
 from .conftest import Run, Serve, Wire, check_error, partition_of, wait_until
 from .test_produce import RECORDS, create, post
 
+UNREADABLE = Code.UNREADABLE_RECORDS
 T0 = 4_000_000_000_000  # far ahead, so that nothing is too old to be kept
 
 
@@ -34,7 +35,7 @@ def put(node: Node, values: Sequence[Any], *, partition: int = 0, at: int = 0, *
 
 
 def put_garbage(node: Node) -> None:
-    data = build_batch([(T0, b"k", b"value", ())])
+    data = build_batch([(T0 + 5, b"k", b"value", ())])
     data[61:] = b"\xff" * len(data[61:])
     data[17:21] = crc32c(memoryview(data)[21:]).to_bytes(4, "big")
     partition_of(node.broker, "t", 0).append(read_batch(data))
@@ -268,7 +269,7 @@ def test_a_search_is_not_ended_by_what_cannot_be_read_elsewhere(run: Run, serve:
         assert (page["records"], page["scanned"], page["next_offsets"]) == ([], 100, {"0": 0, "1": 100})
         assert values(await get(client, contains="149", limit=10, offsets="0:0,1:100")) == ["149"]
         answer = await client.get(RECORDS, params={"limit": 10, "offsets": "0:0,1:150"})
-        check_error(answer, Code.INTERNAL, "t-0", "offset 0")
+        check_error(answer, UNREADABLE, "t-0", "offset 0")
 
     run(scenario())
 
@@ -492,9 +493,43 @@ def test_what_cannot_be_read_is_told_with_its_place(run: Run, node: Node, client
         page = await get(client)
         assert (values(page), page["next_offset"]) == (["before"], 1)
         for query in ({"offset": 1, "partition": 0}, {"offset": 1, "partition": 0, "timeout": 10_000}):
-            details = check_error(await client.get(RECORDS, params=query), Code.INTERNAL, "t-0", "offset 1")
-            assert details == {"partition": 0, "offset": 1, "next_offset": 2}
+            details = check_error(await client.get(RECORDS, params=query), UNREADABLE, "t-0", "offset 1")
+            assert details == {"topic": "t", "partition": 0, "offset": 1, "next_offset": 2}
         assert values(await get(client, partition=0, offset=2)) == ["after"]
+
+    run(scenario())
+
+
+def test_a_time_that_may_lie_in_what_cannot_be_decoded_is_told_with_its_place(
+    run: Run, node: Node, client: httpx.AsyncClient
+) -> None:
+    async def scenario() -> None:
+        await create(node)
+        put(node, ["before"])
+        put_garbage(node)
+        put(node, ["after"], at=10)
+        for path in (RECORDS, "/api/v1/topics/t/tail"):
+            details = check_error(
+                await client.get(path, params={"ts": T0 + 1}), UNREADABLE, "t-0", "offset 1"
+            )
+            assert details == {"topic": "t", "partition": 0, "offset": 1, "next_offset": 2}
+        assert values(await get(client, ts=T0)) == ["before"]
+        assert values(await get(client, ts=T0 + 11)) == []
+
+    run(scenario())
+
+
+def test_the_newest_records_are_found_beside_what_cannot_be_decoded(
+    run: Run, node: Node, client: httpx.AsyncClient
+) -> None:
+    async def scenario() -> None:
+        await create(node)
+        put(node, ["before"])
+        put_garbage(node)
+        put(node, ["after"])
+        assert values(await get(client, offset=-1)) == ["after"]
+        page = await get(client, offset=-2)
+        assert (values(page), page["next_offset"]) == (["before"], 1)
 
     run(scenario())
 
@@ -511,7 +546,7 @@ def test_damage_is_told_with_its_place(
         monkeypatch.setattr("tailrace.broker.partition.Partition.read", damaged)
         for query in ("", "?offset=-1"):
             details = check_error(await client.get(f"{RECORDS}{query}"), Code.INTERNAL, "t-0", "byte 5")
-            assert details == {"partition": 0, "offset": 0}
+            assert details == {"topic": "t", "partition": 0, "offset": 0}
 
     run(scenario())
 

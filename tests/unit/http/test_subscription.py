@@ -7,12 +7,14 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.poison import undecodable
 
 from tailrace.broker import NewTopic
 from tailrace.broker.publishing import NewMessage
 from tailrace.broker.subscriptions.cursor_writer import CursorWriter
 from tailrace.http.error import Code
 from tailrace.model import BrokerError, ErrorCode
+from tailrace.records import read_batch
 from tailrace.server.node import Node
 from tailrace.storage import Waiter
 
@@ -595,5 +597,24 @@ def test_a_subscription_that_does_not_exist_is_told_so(
         else:
             check_error(answer, Code.SUBSCRIPTION_NOT_FOUND, "does not exist")
         assert len(answer.content) < 1_000
+
+    run(scenario())
+
+
+def test_a_time_that_may_lie_in_what_cannot_be_decoded_is_no_start(
+    run: Run, node: Node, client: httpx.AsyncClient
+) -> None:
+    async def scenario() -> None:
+        await prepare(node, client)
+        now_ms = node.broker.clock.now_ms()
+        partition = partition_of(node.broker, TOPIC, 0)
+        appended = partition.append(read_batch(undecodable(3, time_ms=now_ms)))
+        await partition.wait_acknowledged(appended.end_offset)
+        place = {"topic": TOPIC, "partition": 0, "offset": 0, "next_offset": 3}
+        new = {"name": "late", "topic": TOPIC, "start": f"time:{now_ms}"}
+        for path, body in ((ALL, new), (f"{WORK}/seek", {"to": f"time:{now_ms}"})):
+            answer = await client.post(path, json=body)
+            told = check_error(answer, Code.UNREADABLE_RECORDS, f"{TOPIC}-0 cannot be read at offset 0")
+            assert told == place
 
     run(scenario())

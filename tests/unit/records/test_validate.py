@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from tailrace.model import ErrorCode
-from tailrace.records import BatchError, Compression, NewRecord, build_batch, crc32c, validate_batch
+from tailrace.records import (
+    COMPRESSION_MASK,
+    HEADER_BYTES,
+    BatchError,
+    Compression,
+    NewRecord,
+    build_batch,
+    crc32c,
+    validate_batch,
+)
 
 RECORDS: list[NewRecord] = [(1000, b"k", b"value", ()), (1001, None, b"value", ())]
 IDEMPOTENT = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
@@ -51,7 +60,38 @@ def test_does_not_look_at_offset_and_epoch_which_the_broker_assigns() -> None:
 
 def test_does_not_decompress() -> None:
     data = patched(build_batch(RECORDS), ATTRIBUTES, Compression.GZIP)
-    assert validate_batch(data, bytes_max=1000).compression is Compression.GZIP
+    data[HEADER_BYTES : HEADER_BYTES + 3] = b"\x1f\x8b\x08"
+    assert validate_batch(sealed(data), bytes_max=1000).compression is Compression.GZIP
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
+@pytest.mark.parametrize("written", [*Compression])
+def test_refuses_records_that_are_not_of_the_codec_that_the_batch_says(
+    codec: Compression, written: Compression
+) -> None:
+    data = build_batch(RECORDS, compression=written)
+    data[22] = data[22] & ~COMPRESSION_MASK | codec
+    data = sealed(data)
+    if written is codec:
+        assert validate_batch(data, bytes_max=1000).compression is codec
+        return
+    code, text = refusal(data)
+    assert code is ErrorCode.INVALID_RECORD and f"not compressed with {codec.name.lower()}" in text
+
+
+@pytest.mark.parametrize("codec", [Compression.LZ4, Compression.ZSTD])
+@pytest.mark.parametrize("first", range(0x50, 0x60))
+def test_a_skippable_frame_may_come_first(codec: Compression, first: int) -> None:
+    data = build_batch(RECORDS, compression=codec)
+    data[HEADER_BYTES:HEADER_BYTES] = bytes([first, 0x2A, 0x4D, 0x18, 0, 0, 0, 0])
+    data[8:12] = (len(data) - 12).to_bytes(4, "big")
+    batch = validate_batch(sealed(data), bytes_max=1000)
+    assert len(list(batch.records())) == len(RECORDS)
+
+
+def sealed(data: bytearray) -> bytearray:
+    data[17:21] = crc32c(memoryview(data)[21:]).to_bytes(4, "big")
+    return data
 
 
 @pytest.mark.parametrize("cut", [1, 30, 61, 84])

@@ -48,6 +48,7 @@ def describe(subscription: Subscription) -> dict[str, Any]:
         "dead": subscription.dead,
         "expired": sum(each.expired for each in partitions),
         "skipped": sum(each.skipped for each in partitions),
+        "unreadable": sum(each.unreadable for each in partitions),
         "members": [
             {"name": each.recipient.name, "held": each.held, "credit": each.credit}
             for each in subscription.members

@@ -161,7 +161,7 @@ class Redelivery:
             self._ahead[fetch] = size
             self._on_record(partition, record)
         elif partition.machine.lost(offset):
-            partition.feed.skipped += 1
+            partition.feed.skip(offset, 1)
             self._on_done(partition, offset)
 
     async def _bury_all(self) -> None:
@@ -192,7 +192,7 @@ class Redelivery:
             record = await partition.feed.fetch(offset)
             partition.feed.end_fetching()
         if record is None:
-            partition.feed.skipped += 1
+            partition.feed.skip(offset, 1)
         else:
             letter = write_dead_letter(
                 record,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.broker.feed import Feed
+from tailrace.broker.feed import Feed, Skip
 from tailrace.broker.partition import Partition
 from tailrace.broker.subscriptions.dead_letter import is_letter_of
 from tailrace.broker.subscriptions.delivery import Source
@@ -48,6 +48,7 @@ class SubscribedPartition:
         "records",
         "skipped",
         "source",
+        "unreadable",
     )
 
     def __init__(
@@ -69,7 +70,8 @@ class SubscribedPartition:
         self.feed = feed
         self.records = records
         self.expired = 0  # messages whose time to live was over
-        self.skipped = 0  # messages that were gone before anybody got them
+        self.skipped = 0  # messages that were never delivered: gone, or in a batch that cannot be decoded
+        self.unreadable = 0  # those of them that cannot be decoded
 
     def __repr__(self) -> str:
         return f"<SubscribedPartition {self.source.topic}-{self.source.partition} {self.machine}>"
@@ -123,11 +125,14 @@ class SubscribedPartition:
                 continue
             return record
 
-    def take_skipped(self) -> int:
-        """How many messages were found gone since somebody asked."""
-        count, self.feed.skipped = self.feed.skipped, 0
-        self.skipped += count
-        return count
+    def take_skips(self) -> list[Skip]:
+        """The messages that turned out since the last call to be never delivered."""
+        if not self.feed.skips:
+            return []
+        skips = self.feed.take_skips()
+        self.skipped += sum([skip.count for skip in skips])
+        self.unreadable += sum([skip.count for skip in skips if skip.fault])
+        return skips
 
     def snapshot(self, version: int) -> CursorSnapshot:
         """The whole durable state."""

@@ -170,6 +170,13 @@ class Subscription:
         return self._redelivery.dead
 
     @property
+    def skipped(self) -> dict[str, int]:
+        """Messages that were never delivered since it was loaded, by the reason."""
+        unreadable = sum([each.unreadable for each in self.partitions])
+        gone = sum([each.skipped for each in self.partitions]) - unreadable
+        return {"gone": gone, "unreadable": unreadable}
+
+    @property
     def redriven_to(self) -> int:
         """Up to where dead letters were put up for delivery again."""
         letters = self._letters()
@@ -580,16 +587,17 @@ class Subscription:
         self.paused = reason
 
     def _report_skipped(self) -> None:
+        """Tell members of messages that are never delivered, and store that the cursor passed them."""
         for partition in self.partitions:
-            if count := partition.take_skipped():
-                self._tell_members(
-                    Notice(
-                        event="skipped",
-                        partition=partition.source.partition,
-                        count=count,
-                        reason="gone from the log before they were delivered",
-                    )
-                )
+            source = partition.source
+            for skip in partition.take_skips():
+                reason = "gone from the log before they were delivered"
+                if skip.fault:
+                    place = f"{source.topic}-{source.partition}"
+                    reason = f"{place} cannot be read at offset {skip.offset}: {skip.fault}"
+                notice = Notice(event="skipped", partition=source.partition, count=skip.count, reason=reason)
+                self._tell_members(notice)
+                self._store_soon()
 
     def _tell_members(self, notice: Notice) -> None:
         for member in list(self._members.values()):

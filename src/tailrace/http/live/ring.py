@@ -233,8 +233,8 @@ class Ring:
         count = size = 0
         while count < _SHARE_RECORDS and size < _TURN_BYTES:
             record = feed.take_nowait()
-            if feed.skipped:
-                skipped, feed.skipped = feed.skipped, 0
+            if feed.skips:
+                skipped = sum([skip.count for skip in feed.take_skips()])
                 before = feed.position if record is None else record.offset
                 self._put(Entry(index, before - skipped, before))
             if record is None:

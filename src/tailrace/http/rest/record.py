@@ -5,15 +5,15 @@ A read answers with JSON, or for whoever accepts application/vnd.apache.arrow.st
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from starlette.responses import Response
 
 from tailrace.broker.partition import UP_TO_HIGH_WATERMARK
-from tailrace.broker.reading import Unreadable, record_bytes
+from tailrace.broker.reading import record_bytes
 from tailrace.broker.topic import Topic, check_records_deletable
-from tailrace.http.error import Code, HttpError
+from tailrace.http.error import Code
 from tailrace.http.operation import ARROW_STREAM, NDJSON, TEXT_END, Call, NoBody, Operation
 from tailrace.http.rest.arrow import arrow_response
 from tailrace.http.rest.produce import BINARY, ProduceBody, Produced, ProduceQuery, produce
@@ -51,10 +51,7 @@ class StartView(msgspec.Struct, frozen=True):
 
 async def read(call: Call[ReadQuery, NoBody]) -> RecordPage | Response:
     topic = topic_of(call.access, call.params["topic"], AclOperation.READ)
-    try:
-        reading = await read_records(call, topic)
-    except Unreadable as error:
-        raise _unreadable(error) from error
+    reading = await read_records(call, topic)
     _count(topic, reading)
     if ARROW_STREAM in call.request.headers.get("accept", ""):
         return await arrow_response(topic.name, reading)
@@ -89,13 +86,6 @@ def _count(topic: Topic, reading: Reading) -> None:
     counters = topic.partitions[0].counters
     counters.records_out += len(reading.page.records)
     counters.bytes_out += sum(record_bytes(each.record) for each in reading.page.records)
-
-
-def _unreadable(error: Unreadable) -> HttpError:
-    details: dict[str, Any] = {"partition": error.partition, "offset": error.offset}
-    if error.next_offset is not None:
-        details["next_offset"] = error.next_offset
-    return HttpError(Code.INTERNAL, str(error), details=details)
 
 
 _RECORDS = "/api/v1/topics/{topic}/records"

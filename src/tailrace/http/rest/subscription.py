@@ -120,7 +120,8 @@ class SubscriptionDetail(msgspec.Struct, frozen=True):
     acknowledged: int
     dead: int
     expired: int
-    skipped: int
+    skipped: int  # never delivered: gone from the log, or unreadable
+    unreadable: int  # in batches that cannot be decoded
     partitions: list[CursorView]
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tailrace.model import Epoch, LogBusy, Offset, OffsetOutOfRange, PartitionId, StorageError
-from tailrace.records import Batch
+from tailrace.records import Batch, first_record_at
 from tailrace.runtime import Clock
 from tailrace.storage.api import LogConfig, Slice, TimestampedOffset, Waiter, ignore_change
 from tailrace.storage.epochs import LeaderEpochs
@@ -212,9 +212,9 @@ class MemoryLog:
             if batch.next_offset > up_to:
                 return None
             if batch.max_timestamp >= timestamp_ms:
-                found = self._find_inside(batch, timestamp_ms)
+                found = first_record_at(batch, timestamp_ms, start=self._start)
                 if found is not None:
-                    return found
+                    return TimestampedOffset(*found)
             if index % _SLICE_BATCHES == 0:
                 await asyncio.sleep(0)
         return None
@@ -245,12 +245,6 @@ class MemoryLog:
 
     def _is_closed(self, op: str) -> StorageError:
         return StorageError(op, str(self.partition_id), "the log is closed")
-
-    def _find_inside(self, batch: Batch, timestamp_ms: int) -> TimestampedOffset | None:
-        for record in batch.records():
-            if record.timestamp >= timestamp_ms and record.offset >= self._start:
-                return TimestampedOffset(Offset(record.offset), record.timestamp)
-        return None
 
     def _rebuild_producers(self) -> None:
         self.producers = self._dropped_producers.copy()

@@ -14,7 +14,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from tailrace.model import LogDamaged, LogTruncated, Offset, OffsetOutOfRange
-from tailrace.records import Batch, first_record_at, iter_batches
+from tailrace.records import first_record_at, iter_batches
 from tailrace.storage.api import Slice, TimestampedOffset
 from tailrace.storage.segment.directory import SHORTAGES, Directory
 from tailrace.storage.segment.segment import (
@@ -235,9 +235,9 @@ class LogReader:
                 continue  # it was trimmed meanwhile: go on where the log begins now
             for batch in iter_batches(await piece.load()):
                 if batch.max_timestamp >= timestamp_ms and (
-                    found := _first_at(batch, timestamp_ms, self._log.start_offset)
+                    found := first_record_at(batch, timestamp_ms, start=self._log.start_offset)
                 ):
-                    return found
+                    return TimestampedOffset(*found)
             if piece.next_offset <= place:
                 return None  # a truncation took the rest
             place = piece.next_offset
@@ -275,14 +275,3 @@ class LogReader:
                     return segment.base, position, min(offset, batch.base_offset)
                 position += batch.size
         return None
-
-
-def _first_at(batch: Batch, timestamp_ms: int, start: Offset) -> TimestampedOffset | None:
-    """The first record of the batch at or after the time that was not trimmed."""
-    if batch.base_offset >= start:
-        found = first_record_at(batch, timestamp_ms)
-        return TimestampedOffset(*found) if found else None
-    for record in batch.records():
-        if record.offset >= start and record.timestamp >= timestamp_ms:
-            return TimestampedOffset(Offset(record.offset), record.timestamp)
-    return None

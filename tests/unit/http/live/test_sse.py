@@ -8,12 +8,14 @@ import logging
 import socket
 
 import pytest
+from tests.poison import undecodable
 from tests.unit.http.conftest import partition_of
 from tests.unit.http.live.rig import DEADLINE_S, TOPIC, Event, EventReader, Rig, play
 
 from tailrace.broker.publishing import NewMessage
 from tailrace.http import HttpConfig
 from tailrace.http.live.entry import NAMED_PARTITIONS_MAX
+from tailrace.records import read_batch
 
 KIB = 1024
 PATH = f"/api/v1/topics/{TOPIC}/tail"
@@ -631,3 +633,30 @@ def test_a_thousand_tails_show_every_record() -> None:
         assert all(places(each) == expected for each in shown)
 
     play(scenario)
+
+
+# ---- what cannot be decoded
+
+
+@pytest.mark.parametrize("query", ["?offset=earliest", "?offset=-2", "?offset=earliest&partition=0"])
+def test_a_tail_goes_on_over_what_cannot_be_decoded(query: str) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create()
+        rig.publish(b"a")
+        poison(rig)
+        rig.publish(b"b")
+        tail = await rig.tail(query)
+        shown, skipped = await tail.until(5)
+        assert (values(shown), skipped) == (["a", "b"], 3)
+        poison(rig)
+        poison(rig)
+        rig.publish(b"c")
+        shown, skipped = await tail.until(7)
+        assert (values(shown), skipped) == (["c"], 6)
+
+    play(scenario)
+
+
+def poison(rig: Rig) -> None:
+    data = undecodable(3, time_ms=rig.broker.clock.now_ms())
+    partition_of(rig.broker, TOPIC, 0).append(read_batch(data))

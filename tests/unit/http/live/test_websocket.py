@@ -8,11 +8,14 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from tests.poison import undecodable
+from tests.unit.http.conftest import partition_of
 from tests.unit.http.live.rig import TOPIC, Rig, play
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosedError, InvalidStatus
 
 from tailrace.http import HttpConfig
+from tailrace.records import read_batch
 
 KIB = 1024
 PATH = f"/api/v1/topics/{TOPIC}/tail"
@@ -256,5 +259,18 @@ def test_a_foreign_page_is_not_let_in() -> None:
             async with rig.socket(PATH, origin="http://evil.example"):
                 pass
         assert error.value.response.status_code == 403
+
+    play(scenario)
+
+
+def test_a_tail_goes_on_over_what_cannot_be_decoded() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create()
+        async with rig.socket(PATH) as websocket:
+            rig.publish(b"a")
+            data = undecodable(3, time_ms=rig.broker.clock.now_ms())
+            partition_of(rig.broker, TOPIC, 0).append(read_batch(data))
+            rig.publish(b"b")
+            assert await until(websocket, 5) == ([0, 4], 3)
 
     play(scenario)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+from tests.poison import bomb, undecodable
 from tests.unit.kafka.handlers.stage import Stage, play, versions
 
-from tailrace.model import ErrorCode
+from tailrace.model import ErrorCode, TopicPartition
+from tailrace.model.session import INTERNAL
 from tailrace.records import build_batch, read_batch
 from tailrace.wire.kafka.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tailrace.wire.kafka.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -105,6 +109,22 @@ def test_times_without_a_meaning_are_refused(timestamp: int) -> None:
     async def scenario(stage: Stage) -> None:
         await times(stage)
         assert (await offset_at(stage, timestamp)).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("make", [undecodable, bomb])
+def test_a_time_that_may_lie_in_what_cannot_be_decoded_is_an_error_of_its_partition(
+    make: Callable[..., bytearray],
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        now = await times(stage)
+        partition = stage.broker.gate.access(INTERNAL).readable(TopicPartition("t", 0))
+        partition.append(read_batch(make(3, time_ms=now + 500)))
+        found = await offset_at(stage, now + 401)
+        assert (found.error_code, found.offset) == (ErrorCode.CORRUPT_MESSAGE, -1)
+        assert (await offset_at(stage, now + 301)).offset == 3
+        assert (await offset_at(stage, LATEST)).offset == 7
 
     play(scenario)
 
