@@ -15,13 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tailrace.broker.partition import Partition
+from tailrace.broker.partition import ACKS_ALL, Partition
 from tailrace.broker.sequence import sequence
 from tailrace.broker.subscriptions.delivery import Source
 from tailrace.broker.topic import NewTopic
 from tailrace.broker.topics import Topics
 from tailrace.model import BrokerError, ErrorCode, StorageError
 from tailrace.records import NewRecord, Record
+from tailrace.storage.api import Waiter
 
 _PREFIX = "_dlq_"
 _ORIGIN = ("_dlq_topic", "_dlq_partition", "_dlq_offset")
@@ -89,15 +90,18 @@ class DeadLetters:
         known = self._topics.get(topic)
         return None if known is None else known.partitions[0]
 
-    async def put(self, topic: str, letter: NewRecord) -> None:
-        """Append one; returns when it is durable. BrokerError if it is not: try again."""
-        partition = (await self._topics.ensure(NewTopic(name=topic, partitions=1))).partitions[0]
+    async def ensure(self, topic: str) -> Partition:
+        """Where the dead letters of a topic go; it is made if it is not there."""
+        return (await self._topics.ensure(NewTopic(name=topic, partitions=1))).partitions[0]
+
+    def append(self, partition: Partition, letters: Sequence[NewRecord], waiter: Waiter) -> None:
+        """Append letters together; the waiter is told when they are durable. BrokerError: try again."""
         try:
-            await partition.wait_acknowledged(sequence(partition, [letter]).end_offset)
+            partition.acknowledged(sequence(partition, letters).end_offset, ACKS_ALL, waiter)
         except StorageError as error:
             if partition.log is not None:
                 raise
             raise BrokerError(
-                f"topic {topic} was deleted while a dead letter was written to it",
+                f"topic {partition.topic} was deleted while dead letters were written to it",
                 code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             ) from error

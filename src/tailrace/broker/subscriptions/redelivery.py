@@ -1,10 +1,9 @@
-"""What becomes of a message that was not settled: it is delivered again, or written off as a dead letter.
+"""What becomes of a message that was not settled: it is delivered again, or written off (`burial`).
 
-Both need its content, which is kept in the retry buffer or read from the log once more. Each kind of work is
-one task at a time, over a queue that is no longer than what the subscription may have under way. No more is
-read than a few messages that wait for a member: one that leaves may have had gigabytes. What cannot be read,
-or written as a dead letter, is tried again later; until a dead letter is durable the cursor does not pass its
-message.
+A delivery needs the content of the message, which is kept in the retry buffer or read from the log once more.
+That is one task at a time, over a queue that is no longer than what the subscription may have under way. No
+more is read than a few messages that wait for a member: one that leaves may have had gigabytes. What cannot
+be read is tried again later.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tailrace.broker.subscriptions.dead_letter import DeadLetters, write_dead_letter
+from tailrace.broker.subscriptions.burial import Burials, Grave
+from tailrace.broker.subscriptions.dead_letter import DeadLetters
 from tailrace.broker.subscriptions.definition import SubscriptionConfig
 from tailrace.broker.subscriptions.retained import Retained, size_of
 from tailrace.broker.subscriptions.subscribed_partition import SubscribedPartition
@@ -60,20 +60,23 @@ class Redelivery:
     ) -> None:
         """`on_record` is given what may be delivered again, `on_done` what never will be."""
         self._config = config
-        self._clock = clock
         self._tasks = tasks
         self._retained = retained
-        self._dead_letters = dead_letters
         self._on_record = on_record
         self._on_done = on_done
         self._to_fetch: deque[_Fetch] = deque()
-        self._to_bury: deque[tuple[SubscribedPartition, int, str]] = deque()
         self._fetching: asyncio.Task[None] | None = None
-        self._burying: asyncio.Task[None] | None = None
         self._ahead: dict[_Fetch, int] = {}  # read, and not known to be with a member; with its bytes
         self._ahead_bytes = 0
         self._closed = False
-        self.dead = 0  # dead letters that were written
+        self._burials = Burials(
+            config, clock=clock, tasks=tasks, retained=retained, dead_letters=dead_letters, on_done=on_done
+        )
+
+    @property
+    def dead(self) -> int:
+        """Dead letters that were written."""
+        return self._burials.written
 
     def deliver_again(self, partition: SubscribedPartition, offset: int) -> None:
         """A message is ready: have its content here."""
@@ -95,16 +98,14 @@ class Redelivery:
 
     def bury(self, partition: SubscribedPartition, offset: int, reason: str) -> None:
         """A message is dead: write its dead letter."""
-        self._to_bury.append((partition, offset, reason))
-        if self._burying is None:
-            self._burying = self._tasks.start(f"{self._config.name} dead letters", self._bury_all())
+        self._burials.bury(Grave(partition, offset, reason))
 
     def close(self) -> None:
-        """Do nothing more; what is not buried is found again after a start."""
+        """Do nothing more."""
         self._closed = True
-        for task in (self._fetching, self._burying):
-            if task is not None:
-                task.cancel()
+        self._burials.close()
+        if self._fetching is not None:
+            self._fetching.cancel()
 
     # ---- inside
 
@@ -162,47 +163,4 @@ class Redelivery:
             self._on_record(partition, record)
         elif partition.machine.lost(offset):
             partition.feed.skip(offset, 1)
-            self._on_done(partition, offset)
-
-    async def _bury_all(self) -> None:
-        try:
-            while self._to_bury:
-                try:
-                    await self._bury_one(*self._to_bury[0])
-                except BrokerError as error:
-                    logger.warning(
-                        "dead letter not written, tried again in %d s: %s: %s",
-                        _RETRY_S,
-                        self._config.dead_letter_topic,
-                        error,
-                    )
-                    self._to_bury.rotate(-1)  # one that cannot be written does not hold up the others
-                    await asyncio.sleep(_RETRY_S)
-                else:
-                    self._to_bury.popleft()
-        finally:
-            self._burying = None
-
-    async def _bury_one(self, partition: SubscribedPartition, offset: int, reason: str) -> None:
-        machine = partition.machine
-        if not machine.is_dead(offset):  # a seek came between
-            return
-        record = self._retained.get(partition.place, offset)
-        if record is None:
-            record = await partition.feed.fetch(offset)
-            partition.feed.end_fetching()
-        if record is None:
-            partition.feed.skip(offset, 1)
-        else:
-            letter = write_dead_letter(
-                record,
-                partition.source,
-                subscription=self._config.name,
-                reason=reason,
-                deliveries=machine.failures.get(offset, 0),
-                now_ms=self._clock.now_ms(),
-            )
-            await self._dead_letters.put(self._config.dead_letter_topic, letter)
-            self.dead += 1
-        if machine.buried(offset):
             self._on_done(partition, offset)

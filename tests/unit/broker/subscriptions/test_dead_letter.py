@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tailrace.broker.subscriptions.dead_letter import DeadLetters, read_dead_letter, write_dead_letter
@@ -93,6 +95,13 @@ def test_what_others_wrote_is_shown_as_far_as_it_makes_sense(
     assert (shown["origin"], shown["deliveries"]) == (origin, deliveries)
 
 
+async def put(letters: DeadLetters, topic: str, letter: NewRecord) -> None:
+    """Write one; returns when it is durable."""
+    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    letters.append(await letters.ensure(topic), [letter], waiter)
+    await waiter
+
+
 def test_the_topic_is_made_with_the_first_letter() -> None:
     async def scenario(rig: Rig) -> None:
         letters = DeadLetters(rig.broker.topics)
@@ -100,8 +109,8 @@ def test_the_topic_is_made_with_the_first_letter() -> None:
         letter = write_dead_letter(
             record(), ORDERS, subscription="work", reason="no", deliveries=1, now_ms=rig.clock.now_ms()
         )
-        await letters.put("work.dlq", letter)
-        await letters.put("work.dlq", letter)
+        await put(letters, "work.dlq", letter)
+        await put(letters, "work.dlq", letter)
         partition = letters.partition("work.dlq")
         assert partition is not None and partition.high_watermark == 2
 
@@ -111,7 +120,7 @@ def test_the_topic_is_made_with_the_first_letter() -> None:
 def test_a_topic_that_is_there_is_used() -> None:
     async def scenario(rig: Rig) -> None:
         topic = await rig.topic("mine", partitions=2, message_timestamp_type="LogAppendTime")
-        await DeadLetters(rig.broker.topics).put("mine", (rig.clock.now_ms(), None, b"v", []))
+        await put(DeadLetters(rig.broker.topics), "mine", (rig.clock.now_ms(), None, b"v", []))
         assert [each.high_watermark for each in topic.partitions] == [1, 0]
 
     play(scenario)
@@ -120,7 +129,7 @@ def test_a_topic_that_is_there_is_used() -> None:
 def test_a_topic_that_cannot_be_made_is_an_error() -> None:
     async def scenario(rig: Rig) -> None:
         with pytest.raises(BrokerError) as refused:
-            await DeadLetters(rig.broker.topics).put("no/such", (0, None, b"v", []))
+            await put(DeadLetters(rig.broker.topics), "no/such", (0, None, b"v", []))
         assert refused.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
     play(scenario)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,8 @@ from tailrace.broker.subscriptions import Start, Subscription
 from tailrace.broker.subscriptions.machine import State
 from tailrace.broker.subscriptions.retained import Retained
 from tailrace.model import BrokerError, ErrorCode, Offset
+from tailrace.records import Batch
+from tailrace.storage import Waiter
 
 from .rig import COLD, TOPIC, Inbox, Rig, play, play_lives
 
@@ -22,6 +25,7 @@ BUSY = BrokerError("the disk is busy", code=ErrorCode.KAFKA_STORAGE_ERROR)
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tailrace.broker.subscriptions.redelivery._RETRY_S", 0.01)
+    monkeypatch.setattr("tailrace.broker.subscriptions.burial._RETRY_S", 0.01)
 
 
 def keep_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,6 +150,38 @@ def test_the_cursor_passes_a_dead_message_when_its_letter_is_durable() -> None:
     play(scenario)
 
 
+def test_what_fails_in_one_turn_shares_a_batch_and_waits_for_no_batch_before_it() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        await rig.topic(LETTERS)
+        work = await rig.subscribe(max_deliveries=1)
+        ann = rig.join(work)
+        await rig.publish(*[b"%d" % number for number in range(60)])
+        await rig.wait_until(lambda: ann.has(60))
+        letters = rig.log(topic=LETTERS)
+        appended: list[int] = []
+        append = letters.append
+
+        def count(batch: Batch, **options: Any) -> Offset:
+            appended.append(batch.count)
+            return append(batch, **options)
+
+        letters.append = count  # type: ignore[method-assign]
+        letters.hold()
+        await fail(rig, ann, *range(50))
+        await fail(rig, ann, *range(50, 60))
+        assert appended == [50, 10]
+        (partition,) = work.partitions
+        assert work.dead == 0 and partition.machine.cursor.position == 0
+        letters.settle()
+        await dead(rig, work, 60)
+        assert partition.machine.cursor.position == 60
+        found = await rig.broker.subscriptions.dead_letters("work", 99)
+        assert [each["value"] for each in found] == [str(number) for number in range(60)]
+
+    play(scenario)
+
+
 def test_letters_that_cannot_be_written_are_written_later() -> None:
     async def scenario(rig: Rig) -> None:
         await rig.topic()
@@ -193,21 +229,23 @@ def test_a_letter_whose_topic_is_deleted_meanwhile_is_written_to_the_next_one(tm
         ann = rig.join(work)
         await rig.publish(b"a")
         await rig.wait_until(lambda: ann.has(1))
-        waited = Partition.wait_acknowledged
+        wait = Partition.acknowledged
         with pytest.MonkeyPatch.context() as patched:
 
-            async def wait(partition: Partition, end: Offset) -> None:
+            def acknowledged(partition: Partition, end: Offset, acks: int, waiter: Waiter) -> None:
                 if partition is letters.partitions[0]:
-                    log = partition.log
-                    assert log is not None
                     patched.undo()
-                    await rig.broker.delete_topic(LETTERS)
-                    await log.wait_durable(Offset(end + 1))
-                await waited(partition, end)
+                    # Nothing writes that offset: the waiter hears that the log has gone.
+                    wait(partition, Offset(end + 1), acks, waiter)
+                    deleting.append(asyncio.ensure_future(rig.broker.delete_topic(LETTERS)))
+                else:
+                    wait(partition, end, acks, waiter)
 
-            patched.setattr(Partition, "wait_acknowledged", wait)
+            deleting: list[asyncio.Future[None]] = []
+            patched.setattr(Partition, "acknowledged", acknowledged)
             ann.nack(0)
             await dead(rig, work, 1)
+            await asyncio.gather(*deleting)
         assert len(await rig.broker.subscriptions.dead_letters("work", 9)) == 1
         assert rig.broker.cluster.failure is None
 
