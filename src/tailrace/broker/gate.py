@@ -6,7 +6,8 @@
 `Access` answers four questions, each in one place: does the object exist, may a client touch it (reserved
 names), may this session do that to it (`Authorize`), and does this node lead it. What it returns may be used
 for one request; the next request asks again. That is cheap: partitions that were admitted are kept per access
-until a topic changes (`Topics.version`), so the hot path is one comparison and one look-up.
+until a topic or a right changes (`Topics.version`), so the hot path is one comparison and one look-up. What
+lasts (live tails, long polls, members that are pushed messages) asks again when `Access.version` changes.
 
 Nothing behind the gate knows sessions. Nothing in front of it has the broker.
 """
@@ -85,6 +86,10 @@ class Gate:
         """What this session may use."""
         return Access(self._broker, session, self._authorize)
 
+    def rights_changed(self) -> None:
+        """`authorize` may answer otherwise from now on: what was admitted before is asked for again."""
+        self._broker.topics.rights_changed()
+
 
 class Access:
     """The broker's objects, as one session may use them."""
@@ -126,6 +131,11 @@ class Access:
         return f"<Access of {self.session}>"
 
     @property
+    def version(self) -> int:
+        """Changes when a topic or a right does: what is used for long is then asked for again."""
+        return self._topics.version
+
+    @property
     def generation(self) -> tuple[int, Session]:
         """Changes when an answer about topics may: replies may be kept under it."""
         return self._topics.version, self.session
@@ -154,8 +164,16 @@ class Access:
         return self._admit(tp, Operation.WRITE, self._writable)
 
     def partition(self, tp: TopicPartition, operation: Operation) -> Partition:
-        """The partition, for what is asked now and then."""
-        topic = self.topic(tp.topic, operation)
+        """The partition, for what is asked now and then.
+
+        UNKNOWN_TOPIC_OR_PARTITION for an illegal name too: Kafka answers so in Produce, Fetch, ListOffsets,
+        OffsetForLeaderEpoch and DeleteRecords, of every version. INVALID_TOPIC_EXCEPTION is for requests that
+        ask for topics (`topic`), as Metadata does.
+        """
+        self._check(operation, Resource(ResourceKind.TOPIC, tp.topic))
+        topic = self._topics.get(tp.topic)
+        if topic is None:
+            raise unknown_topic(tp.topic)
         if not 0 <= tp.partition < len(topic.partitions):
             raise unknown_partition(topic, tp.partition)
         found = topic.partitions[tp.partition]

@@ -73,7 +73,7 @@ class Topics:
         self._on_failure = on_failure
         self._changing = asyncio.Lock()
         self._changes: set[asyncio.Task[Any]] = set()  # under way, or waiting for their turn
-        self.version = 0  # grows with every change
+        self.version = 0  # grows with every change of topics, and of who may use them
         self.waiters = Waiters()  # who wants to be called after every change
 
     def __len__(self) -> int:
@@ -383,6 +383,10 @@ class Topics:
         if not topic.internal:  # what users send is what counts
             self._counters.open(topic.id, topic.counters)
         self._changed()
+
+    def rights_changed(self) -> None:
+        """Who may use topics has changed: what listeners keep by `version` counts no more."""
+        self.version += 1
 
     def _changed(self) -> None:
         self.version += 1

@@ -50,12 +50,13 @@ class DataWriter:
 class Receiver:
     """A client as a member that is pushed messages (`broker.subscriptions.Recipient`)."""
 
-    __slots__ = ("_protocol", "_writer", "member", "subscription")
+    __slots__ = ("_protocol", "_version", "_writer", "member", "subscription")
 
     member: Member
 
     def __init__(self, protocol: NativeProtocol, subscription: Subscription, *, credit: int) -> None:
         self._protocol = protocol
+        self._version = protocol.access.version  # of the gate, when the right to read was last asked for
         self._writer = DataWriter(subscription.config.name)
         self.subscription = subscription
         self.member = subscription.join(self, credit=credit)
@@ -69,6 +70,11 @@ class Receiver:
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Everything that was chosen for this client in one turn leaves in one piece."""
+        version = self._protocol.access.version
+        if version != self._version:
+            self._version = version
+            if not self._protocol.membership.ask_again(self.subscription):
+                return
         write = self._writer.write
         try:
             self._protocol.outlet.send(b"".join([write(delivery) for delivery in deliveries]))

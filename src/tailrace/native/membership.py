@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tailrace.broker.subscriptions.delivery import Notice
 from tailrace.model import BrokerError, ErrorCode
-from tailrace.native.delivery import Receiver
+from tailrace.model.operation import Operation
+from tailrace.native.delivery import Receiver, write_notice
 from tailrace.native.pulling import Puller
 
 if TYPE_CHECKING:
@@ -84,6 +86,20 @@ class Membership:
             del self._receivers[name]
         if name in self._pullers and self._pullers[name].subscription is subscription:
             self._pullers.pop(name).end_all()
+
+    def ask_again(self, subscription: Subscription) -> bool:
+        """Whether the client may still read this subscription; else it is told, and is a member no more.
+
+        Asked when a topic or a right has changed. What the client holds goes to other members.
+        """
+        name = subscription.config.name
+        try:
+            self._protocol.access.subscription(name, Operation.READ)
+        except BrokerError as error:
+            self._protocol.outlet.send(write_notice(name, Notice(event="revoked", reason=str(error))))
+            self.leave(name)
+            return False
+        return True
 
     def resume(self) -> None:
         """The client reads again: its subscriptions may deliver."""

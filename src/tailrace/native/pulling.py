@@ -34,10 +34,11 @@ class _Asked(Pull):
 class Puller:
     """A client as a member that pulls (`broker.subscriptions.Recipient`)."""
 
-    __slots__ = ("_protocol", "_pulls", "_writer", "subscription")
+    __slots__ = ("_protocol", "_pulls", "_version", "_writer", "subscription")
 
     def __init__(self, protocol: NativeProtocol, subscription: Subscription) -> None:
         self._protocol = protocol
+        self._version = protocol.access.version  # of the gate, when the right to read was last asked for
         self._writer = DataWriter(subscription.config.name)
         self.subscription = subscription
         self._pulls: Pulls[_Asked] = Pulls(
@@ -68,6 +69,11 @@ class Puller:
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Share messages out among the pulls."""
+        version = self._protocol.access.version
+        if version != self._version:
+            self._version = version
+            if not self._protocol.membership.ask_again(self.subscription):
+                return
         try:
             self._send(deliveries)
         except Exception as error:

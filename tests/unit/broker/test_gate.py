@@ -89,7 +89,9 @@ def test_partitions_are_found_and_kept() -> None:
         (TopicPartition("nothing", 0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (TopicPartition("orders", 2), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (TopicPartition("orders", -1), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        (TopicPartition("no/slash", 0), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (TopicPartition("no/slash", 0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TopicPartition("", 0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TopicPartition("x" * 250, 0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
 def test_what_does_not_exist_has_one_error(method: str, tp: TopicPartition, code: ErrorCode) -> None:

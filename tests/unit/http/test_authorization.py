@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 import pytest
-from tests.unit.http.conftest import Run, check_error
+from tests.rule import Revocable
+from tests.unit.http.conftest import Run, check_error, partition_of, wait_until
 
 from tailrace.broker import NewTopic
 from tailrace.broker.gate import Authorize, Gate
 from tailrace.broker.groups import CommitRequest, OffsetToCommit
+from tailrace.broker.publishing import NewMessage
 from tailrace.broker.subscriptions import Start, SubscriptionConfig
 from tailrace.http.error import Code
 from tailrace.http.session import session_of
@@ -243,3 +246,46 @@ def test_a_session_is_of_the_address_of_the_client(client: tuple[str, int] | Non
 
 def test_a_server_need_not_know_its_clients() -> None:
     assert session_of({"type": "http"}) == Session(listener="http")
+
+
+# ---- what lasts
+
+
+def test_a_read_that_waits_is_refused_when_the_right_goes(run: Run, node: Node) -> None:
+    async def scenario() -> None:
+        rule = Revocable()
+        async with ruled(node, rule) as (client, _):
+            partition = partition_of(node.broker, "orders", 0)
+            path = "/api/v1/topics/orders/records?offset=latest&timeout=30000"
+            asking = asyncio.ensure_future(client.get(path))
+            await wait_until(lambda: len(partition.waiters) == 2)  # and the subscription
+            rule.revoked = True
+            node.broker.gate.rights_changed()
+            node.broker.publisher.publish(partition, [NewMessage(None, b"hidden")])
+            answer = await asking
+            check_error(answer, Code.AUTHORIZATION_FAILED, "may not read topic 'orders'")
+
+    run(scenario())
+
+
+def test_a_pull_that_waits_is_refused_and_its_message_is_for_others(run: Run, node: Node) -> None:
+    async def scenario() -> None:
+        rule = Revocable()
+        async with ruled(node, rule) as (client, _):
+            workers = node.broker.subscriptions.known("workers")
+            path = "/api/v1/subscriptions/workers/pull"
+            asking = asyncio.ensure_future(client.post(path, json={"max": 1, "wait_ms": 20_000}))
+            await wait_until(lambda: len(workers.members) == 1)
+            rule.revoked = True
+            node.broker.gate.rights_changed()
+            partition = partition_of(node.broker, "orders", 0)
+            node.broker.publisher.publish(partition, [NewMessage(None, b"hidden")])
+            answer = await asking
+            check_error(answer, Code.AUTHORIZATION_FAILED, "may not read subscription 'workers'")
+            assert all(each.machine.in_flight == 0 for each in workers.partitions)
+            rule.revoked = False
+            node.broker.gate.rights_changed()
+            pulled = await client.post(path, json={"max": 1, "wait_ms": 20_000})
+            assert [each["value"] for each in pulled.json()["messages"]] == ["hidden"]
+
+    run(scenario())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.unit.kafka.rig import TOPIC, Rig, batch, only, play, produce_body
 
@@ -9,7 +11,7 @@ from tailrace.broker import NewTopic
 from tailrace.model import ErrorCode
 from tailrace.model.operation import Operation, Resource, ResourceKind
 from tailrace.model.session import ANONYMOUS, Session
-from tailrace.wire.kafka import PRODUCE
+from tailrace.wire.kafka import PRODUCE, read_produce_response
 
 
 class Rule:
@@ -96,3 +98,36 @@ def test_the_rule_is_asked_once_per_connection_until_a_topic_changes(uses: str) 
         assert len(rule.asked) == 3
 
     play(scenario, authorize=rule)
+
+
+def test_a_fetch_that_waits_is_refused_when_the_right_goes() -> None:
+    rule = Rule()
+
+    async def scenario(rig: Rig) -> None:
+        client, other = await rig.connect(), await rig.connect()
+        assert (await client.produce(batch())).error_code == 0
+        waiting = asyncio.ensure_future(client.fetch({0: 1}, max_wait_ms=25_000))
+        await rig.wait_until(lambda: len(rig.broker.topics.get(TOPIC).partitions[0].waiters) > 0)  # type: ignore[union-attr]
+        rule.refused = (Operation.READ,)
+        rig.broker.topics.rights_changed()
+        assert (await other.produce(batch())).error_code == 0
+        result = only(await waiting)
+        assert result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and not result.records
+
+    play(scenario, authorize=rule)
+
+
+@pytest.mark.parametrize("name", ["no/slash", "", "x" * 250, ".."])
+def test_an_illegal_name_is_an_unknown_topic_to_who_reads_or_writes_partitions(name: str) -> None:
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        for version in range(3, 10):
+            body = produce_body({0: batch()}, version=version, topic=name)
+            answer = read_produce_response(await client.call(PRODUCE, version, body), version)
+            ((_, (result,)),) = answer.topics
+            assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for version in (4, 11, 12):
+            result = only(await client.fetch({0: 0}, topic=name, version=version, max_wait_ms=0))
+            assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    play(scenario)

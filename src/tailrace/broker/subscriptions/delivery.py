@@ -39,7 +39,7 @@ class Delivery:
 class Notice:
     """Something that a member should know beside his messages."""
 
-    event: str  # skipped, paused, resumed, seek, deleted
+    event: str  # skipped, paused, resumed, seek, deleted, revoked
     partition: int = -1  # -1: all of them
     count: int = 0
     reason: str = ""

@@ -45,7 +45,7 @@ _NO_MEMBERSHIP = frozenset({ErrorCode.RESOURCE_NOT_FOUND, ErrorCode.UNKNOWN_MEMB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """What a broker tells about a subscription: skipped, paused, resumed, seek or deleted."""
+    """What a broker tells about a subscription: skipped, paused, resumed, seek, deleted or revoked."""
 
     subscription: str
     event: str
@@ -169,7 +169,7 @@ class Subscriptions:
             count=number_of(frame, "_count", 0),
             reason=properties.get("_reason", ""),
         )
-        level = logging.WARNING if notice.event in ("skipped", "deleted") else logging.INFO
+        level = logging.WARNING if notice.event in ("skipped", "deleted", "revoked") else logging.INFO
         _log.log(level, "subscription %s: %s %s", notice.subscription, notice.event, notice.reason)
         subscription = self._by_name.get(notice.subscription)
         if subscription is not None and notice.event == "seek":
@@ -181,6 +181,8 @@ class Subscriptions:
                     f"the subscription {subscription.name} was deleted", code=ErrorCode.RESOURCE_NOT_FOUND
                 ),
             )
+        elif subscription is not None and notice.event == "revoked":
+            self._drop(subscription, BrokerError(notice.reason, code=ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         if self._on_notice is not None:
             self._on_notice(notice)
 

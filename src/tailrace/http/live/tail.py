@@ -9,6 +9,8 @@
   read costs that, and nothing more.
 - Live, one that falls out of the ring goes on with the oldest that is there, and says how many it missed. One
   that is still catching up goes back to the log then, and where it meets a gap: what it wants is there.
+- The right to read the topic is asked for again before anything is shown if a topic or a right has changed,
+  and every few seconds.
 - After every portion a tail rests, the longer the more tails there are: all of them together take a share of
   the loop's time, and producers have the rest.
 """
@@ -24,13 +26,15 @@ from tailrace.broker.publishing import topic_mark
 from tailrace.http.live.entry import Entry, Filter, write_shown
 from tailrace.http.live.history import History
 from tailrace.http.live.ring import Ring, Run
-from tailrace.model import BrokerError, StorageError, TailraceError
+from tailrace.model import BrokerError, ErrorCode, StorageError, TailraceError
+from tailrace.model.operation import Operation as AclOperation
 
 if TYPE_CHECKING:
     from tailrace.http.live.tails import Tails
 
 _SCAN_RECORDS_MAX = 2_000  # that one portion is looked for in
 _REST_S_MIN = 0.001
+_ASK_AGAIN_S = 5.0  # how long the right to read is believed without a change of the gate's version
 
 SCAN_S: Final = 0.5e-6
 SEND_S: Final = 40e-6
@@ -40,6 +44,10 @@ BYTE_S: Final = 2e-9
 
 class TailEnded(TailraceError):
     """There is nothing more to come; the message is the reason, and empty if the client left."""
+
+
+class TailRefused(TailEnded):
+    """The session may not read the topic any more."""
 
 
 class TailFailed(TailEnded):
@@ -69,6 +77,9 @@ class Tail:
     ) -> None:
         """`positions` by partition say where it begins; None: with the newest."""
         self.access = access  # gave out the topic for reading; it says whose tail this is
+        self._loop = asyncio.get_running_loop()
+        self._asked_version = access.version  # of the gate, when the right to read was last asked for
+        self._asked_until = self._loop.time() + _ASK_AGAIN_S
         self._tails = tails
         self._ring = ring
         self._filter = filter
@@ -110,6 +121,7 @@ class Tail:
     async def wait_portion(self, timeout_s: float, *, records_max: int = _SCAN_RECORDS_MAX) -> Portion | None:
         """What comes next; None if nothing did for a while. TailEnded once nothing will."""
         self._check_stopped()
+        self._check_right()
         if self._history is not None and not self._is_paused:
             found = await self._next_of_log(self._history)
             self._check_stopped()
@@ -118,7 +130,8 @@ class Tail:
         self._changed.clear()
         found = self._take_nowait(records_max)
         if found is None and (self._history is None or self._is_paused):
-            await self._wait_changed(timeout_s)
+            await self._wait_changed(min(timeout_s, _ASK_AGAIN_S))
+            self._check_right()
             if self._history is None:  # else its pause is over, and it goes on in the log
                 found = self._take_nowait(records_max)
         return found
@@ -352,6 +365,19 @@ class Tail:
 
     def _ended(self) -> TailEnded:
         return (TailFailed if self._ring.is_broken else TailEnded)(self._ring.ended)
+
+    def _check_right(self) -> None:
+        """End where the session may not read any more; ask when a right changed, and now and then."""
+        version, now = self.access.version, self._loop.time()
+        if version == self._asked_version and now < self._asked_until:
+            return
+        self._asked_version, self._asked_until = version, now + _ASK_AGAIN_S
+        try:
+            self.access.topic_by_id(self._ring.topic.id, AclOperation.READ)
+        except BrokerError as error:
+            if error.code is ErrorCode.UNKNOWN_TOPIC_ID:
+                return  # it was deleted: the ring shows what is left, and says so
+            raise TailRefused(str(error)) from error
 
     def _check_stopped(self) -> None:
         if self._reason is not None:

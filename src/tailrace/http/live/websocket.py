@@ -2,7 +2,7 @@
 
 The handshake is refused with the answer that a GET would get. Afterwards a socket ends with a code and a
 reason: 1000 the tail is over, 1001 the node stops, 1002 the native protocol was broken, 1008 a message that
-a tail does not understand, 1011 a mistake of ours, 1013 the client was too slow.
+a tail does not understand or a right that was revoked, 1011 a mistake of ours, 1013 the client was too slow.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tailrace.http.app import close_reason, count_refused, failure_of, read_quer
 from tailrace.http.error import Code, HttpError
 from tailrace.http.live.ring import Run
 from tailrace.http.live.start import TailQuery, open_tail
-from tailrace.http.live.tail import Portion, Tail, TailEnded, TailFailed
+from tailrace.http.live.tail import Portion, Tail, TailEnded, TailFailed, TailRefused
 from tailrace.http.service import NATIVE_PATH, HttpService
 from tailrace.http.session import LISTENER, session_of
 from tailrace.net import ConnectionFacts
@@ -123,6 +123,8 @@ class TailSocket:
     def _code_of(self, end: TailEnded) -> int:
         if self._service.is_stopping:
             return _GOING_AWAY
+        if isinstance(end, TailRefused):
+            return _POLICY
         return _MISTAKE if isinstance(end, TailFailed) else _DONE
 
     async def _send(self, portion: Portion) -> int:

@@ -98,7 +98,12 @@ async def pull(call: Call[NoQuery, PullBody]) -> Pulled:
         raise invalid(f"wait_ms: a pull waits {config.wait_ms_max} ms at most. Pull again after that")
     puller = join_pulls(call.service, subscription)
     call.held.release()  # what waits for others does not count
-    deliveries = await puller.pull(call.request, count=asked.max, wait_ms=asked.wait_ms)
+    deliveries = await puller.pull(
+        call.request,
+        count=asked.max,
+        wait_ms=asked.wait_ms,
+        admit=lambda: call.access.find_subscription(subscription.config.name, AclOperation.READ),
+    )
     ids = AckIds(subscription)
     return Pulled(messages=[_message(ids, each) for each in deliveries])
 

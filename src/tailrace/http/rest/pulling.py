@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from starlette.requests import Request
@@ -85,12 +85,19 @@ class Puller:
     def member(self) -> Member:
         return self._pulls.member
 
-    async def pull(self, request: Request, *, count: int, wait_ms: int) -> list[Delivery]:
-        """Up to so many messages; none when its time is over, the service stops or the client is gone."""
+    async def pull(
+        self, request: Request, *, count: int, wait_ms: int, admit: Callable[[], object]
+    ) -> list[Delivery]:
+        """Up to so many messages; none when its time is over, the service stops or the client is gone.
+
+        `admit` raises if the session may not have them any more; then they go to others.
+        """
         asked = self._ask(count, wait_ms=wait_ms)
         is_taken = False
         try:
-            is_taken = await wait_done(asked.answered, request.receive)
+            if await wait_done(asked.answered, request.receive):
+                admit()
+                is_taken = True
         finally:
             if not is_taken:
                 self._abandon(asked)

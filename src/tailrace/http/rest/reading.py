@@ -29,6 +29,7 @@ from tailrace.http.error import invalid
 from tailrace.http.operation import TEXT_END, Call
 from tailrace.http.search import Search
 from tailrace.model import ConfigError, TailraceError, TopicPartition
+from tailrace.model.operation import Operation as AclOperation
 from tailrace.wire.json.moment import parse_moment
 
 LIMIT = 100
@@ -113,9 +114,13 @@ async def _read(call: Call[ReadQuery, Any], topic: Topic) -> Reading:
 
 
 def _check_same(access: Access, topic: Topic) -> None:
-    """Raise if the topic is gone: its offsets mean nothing in a later topic of the same name."""
+    """Raise if the topic is gone: its offsets mean nothing in a later topic of the same name.
+
+    Raise too if the session may not read it any more.
+    """
     if not access.still_exists(topic):
         raise unknown_topic(topic.name)
+    access.topic_by_id(topic.id, AclOperation.READ)
 
 
 def _readable(access: Access, topic: Topic, index: int) -> Partition:

@@ -104,6 +104,19 @@ def test_errors_stand_with_their_partition(timestamp: int) -> None:
     play(scenario)
 
 
+@pytest.mark.parametrize("timestamp", [EARLIEST, LATEST, 5])
+def test_an_illegal_name_is_an_unknown_topic(timestamp: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        asked = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=timestamp)
+        topic = ListOffsetsTopic(name="no/slash", partitions=[asked])
+        request = ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[topic])
+        response = await stage.ask(request, ListOffsetsResponse, version=6)
+        (found,) = response.topics[0].partitions
+        assert found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("timestamp", [-3, -4, -(2**63)])
 def test_times_without_a_meaning_are_refused(timestamp: int) -> None:
     async def scenario(stage: Stage) -> None:
