@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections import deque
 from collections.abc import Callable
@@ -56,7 +57,8 @@ FRAGMENTS_MAX: Final = 4096
 
 _TOO_BIG: Final = 1009  # RFC 6455 section 7.4.1
 _NOT_COMPLETED: Final = "ASGI callable returned without completing response."
-_PHRASES: Final = {400: "Bad Request", 431: "Request Header Fields Too Large"}
+_END_OF_AUTHORITY: Final = re.compile(rb"[/?#]")
+_PHRASES: Final = {400: "Bad Request", 431: "Request Header Fields Too Large", 501: "Not Implemented"}
 
 
 class Shared:
@@ -186,12 +188,34 @@ class HttpConnection(HttpToolsProtocol):
         if size > self._shared.config.head_bytes_max:
             self._refuse(431, "the head of the request is too large")
             raise ValueError("the parser shall stop here")
+        if not self._names_its_host():
+            self._refuse(400, "the target of the request names another host than its Host header")
+            raise ValueError("the parser shall stop here")
+        if any(name == b"transfer-encoding" and value.lower() != b"chunked" for name, value in self.headers):
+            self._refuse(501, "the only transfer coding that is understood is chunked")
+            raise ValueError("the parser shall stop here")
         before = self.cycle
         super().on_headers_complete()
         self._phase, self._dry_bytes = _BODY, 0
         if self.cycle is not before:
             open_ones = [each for each in self._unanswered if not each.response_complete]
             self._unanswered = [*open_ones, self.cycle]
+
+    def _names_its_host(self) -> bool:
+        """Whether a target in absolute form names the host of the Host header (RFC 9112 section 3.2.2).
+
+        A proxy may have chosen the host by the one, and we check the other.
+        """
+        if self.url.startswith(b"/"):
+            return True
+        scheme, separator, rest = self.url.partition(b"://")
+        if not separator:
+            return True  # no absolute form: `*`, or an authority, which no operation has
+        authority = _END_OF_AUTHORITY.split(rest, maxsplit=1)[0]
+        hosts = [value for name, value in self.headers if name == b"host"]
+        return scheme.lower() in (b"http", b"https") and [each.lower() for each in hosts] == [
+            authority.lower()
+        ]
 
     def on_body(self, body: bytes) -> None:
         self._dry_bytes = 0

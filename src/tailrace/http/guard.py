@@ -78,6 +78,9 @@ class Guard:
 
 def check(headers: Headers, allowed: Collection[str]) -> HttpError | None:
     """Why a request with these headers is refused; None if it is not."""
+    for header in ("host", "origin"):
+        if len(headers.getlist(header)) > 1:  # whoever else reads the request may believe the other one
+            return HttpError(Code.INVALID_REQUEST, f"a request has one {header.title()} header at most")
     host = headers.get("host", "")
     name = host_name(host)
     if not name or not (name in _LOOPBACK_NAMES or name in allowed or _is_address(name)):

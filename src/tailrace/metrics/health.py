@@ -70,6 +70,7 @@ async def collect_figures(observed: Observed, sampler: Sampler) -> Figures:
     machine = await asyncio.to_thread(read_machine, observed.free_space)
     counts = await count_partitions(broker.topics)
     failure, sample = broker.cluster.failure, sampler.newest
+    refusal = broker.storage.counters.refusal()
     rates = None if sample is None else sample.rates
     series = sampler.node_series()
     growth = trend_of(series["disk_bytes"], interval_ms=sampler.interval_ms, span_ms=_GROWTH_SPAN_MS)
@@ -82,6 +83,7 @@ async def collect_figures(observed: Observed, sampler: Sampler) -> Figures:
         partitions_under_replicated=counts.under_replicated,
         disk_free_bytes=machine.disk_free_bytes,
         disk_free_bytes_min=_setting(broker.config, "disk.free.min"),
+        write_refusal=None if refusal is None else str(refusal),
         disk_growth_bytes_per_s=None if growth is None else growth.per_s,
         flush_p99_ms=None if rates is None else rates.flush_p99_ms,
         loop_lag_ms=None if sample is None else sample.loop_lag_ms,

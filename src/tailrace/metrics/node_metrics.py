@@ -46,6 +46,11 @@ class NodeMetrics:
         return self._observed.broker.cluster.failure
 
     @property
+    def write_refusal(self) -> Exception | None:
+        """Why every write is refused now: the disk is full. Reads go on."""
+        return self._observed.broker.storage.counters.refusal()
+
+    @property
     def exporter(self) -> Exporter:
         """The metrics as Prometheus reads them."""
         if self._exporter is None:

@@ -16,6 +16,10 @@ class CommitQueue(NamedTuple):
     bytes: int = 0
 
 
+def nothing_refused() -> None:
+    """What an engine says that takes appends."""
+
+
 @dataclass(slots=True)
 class StorageCounters:
     """Durations of commit rounds, each of which is many appends. An engine in memory has none."""
@@ -23,3 +27,4 @@ class StorageCounters:
     append: Histogram = field(default_factory=Histogram)  # from when a round is taken to when it is durable
     flush: Histogram = field(default_factory=Histogram)  # of that, the journal's write with its sync
     commit_queue: Callable[[], CommitQueue] = CommitQueue  # as it is now
+    refusal: Callable[[], Exception | None] = nothing_refused  # why appends to every log are refused now

@@ -17,9 +17,11 @@ import tailrace
 from tailrace.broker import NewTopic
 from tailrace.broker.groups import CommitRequest, OffsetToCommit
 from tailrace.http import HttpApp
-from tailrace.model import BrokerError, ErrorCode, StorageError, TopicPartition
+from tailrace.model import BrokerError, ErrorCode, NoSpace, StorageError, TopicPartition
+from tailrace.records import build_batch, read_batch
 from tailrace.server.config import ServerConfig
 from tailrace.server.node import Node
+from tailrace.storage.segment import SegmentStorage
 
 CLUSTER = "/api/v1/cluster"
 HEALTH = "/api/v1/cluster/health"
@@ -175,6 +177,38 @@ def test_a_disk_without_room_is_what_limits(run: Run, tmp_path: Path) -> None:
         assert (found["status"], found["limit"]) == ("unhealthy", "disk")
         assert found["summary"].startswith("Unhealthy: the disk is full: writes are refused")
         assert "free some space" in by_check(found)["free space"]["advice"]
+
+    run(scenario())
+
+
+def test_a_node_that_refuses_writes_says_so_whatever_is_free(run: Run, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        broker = {"disk.free.min": "0"}
+        async with (
+            node_with(engine="segment", data_dir=tmp_path, broker=broker) as node,
+            mounted(node.http_app()) as client,
+        ):
+            topic = await node.broker.topics.create(NewTopic(name="t"))
+            storage = node.broker.storage
+            assert isinstance(storage, SegmentStorage)
+            directory = storage.directory
+            directory.refuse_for_space("Disk quota exceeded")
+            with pytest.raises(NoSpace):
+                topic.partitions[0].append(read_batch(build_batch([(0, None, b"v", ())])))
+            for path in ("/health", "/health/ready"):
+                answer = await client.get(path)
+                told = answer.json()
+                assert (answer.status_code, told["status"]) == (200, "degraded")
+                assert "writes are refused" in told["reason"] and "quota" in told["reason"]
+            found = await ask(client)
+            assert (found["status"], found["limit"]) == ("unhealthy", "disk")
+            assert found["summary"].startswith("Unhealthy: the disk is full: writes are refused")
+            assert "Disk quota exceeded" in by_check(found)["free space"]["advice"]
+            assert (await client.get("/api/v1/topics/t/records")).status_code == 200
+            directory.check_space()
+            assert (await ask(client, "/health"))["status"] == "ok"
+            assert (await ask(client, "/health/ready"))["status"] == "ready"
+            assert (await ask(client))["status"] == "healthy"
 
     run(scenario())
 

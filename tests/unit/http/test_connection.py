@@ -33,6 +33,9 @@ def error_of(body: bytes) -> dict[str, object]:
     return error  # type: ignore[no-any-return]
 
 
+ECHO = b"POST /echo HTTP/1.1\r\nhost: localhost\r\n"
+
+
 async def is_alive(wire: Wire) -> bool:
     await wire.send(get("/hello/again"))
     status, _, body = await wire.answer()
@@ -360,6 +363,43 @@ def test_a_client_that_takes_nothing_of_its_stream_is_given_up_later(run: Run) -
         b"POST /echo HTTP/1.1\r\nhost: localhost\r\ncontent-length: " + b"9" * 30 + b"\r\n\r\nx",
         b"POST /echo HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\ncontent-length: 1\r\n\r\nx",
         b"POST /echo HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        # Two readers of these may find two different requests (RFC 9112 sections 3.2, 5.2, 6.3 and 11.2).
+        ECHO + b"content-length: 1\r\ncontent-length: 1\r\n\r\nx",
+        ECHO + b"content-length: 1, 1\r\n\r\nx",
+        ECHO + b"content-length: +1\r\n\r\nx",
+        ECHO + b"content-length: -1\r\n\r\nx",
+        ECHO + b"content-length: \r\n\r\n",
+        ECHO + b"content-length : 1\r\n\r\nx",
+        ECHO + b"content-length: 1\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        ECHO + b"transfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+        ECHO + b"transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        ECHO + b"transfer-encoding:\r\n chunked\r\n\r\n0\r\n\r\n",
+        ECHO + b"x-a: 1\r\n folded\r\ncontent-length: 1\r\n\r\nx",
+        ECHO + b"x-a: a\0b\r\ncontent-length: 1\r\n\r\nx",
+        b"POST /echo HTTP/1.1\nhost: localhost\ncontent-length: 1\n\nx",
+        b"POST /echo HTTP/1.1\r\n host: localhost\r\ncontent-length: 1\r\n\r\nx",
+        *[
+            ECHO + b"transfer-encoding: chunked\r\n\r\n" + chunks
+            for chunks in (
+                b"-1\r\nx\r\n0\r\n\r\n",
+                b"+1\r\nx\r\n0\r\n\r\n",
+                b"0x1\r\nx\r\n0\r\n\r\n",
+                b"1 \r\nx\r\n0\r\n\r\n",
+                b"1\r\nxY0\r\n\r\n",
+                b"1\nx\n0\n\n",
+                b"\r\nx\r\n0\r\n\r\n",
+                b"f" * 17 + b"\r\nx\r\n0\r\n\r\n",
+            )
+        ],
+        b"GET http://attacker.example/hello/x HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"GET http://localhost:1/hello/x HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"GET http://localhost@attacker.example/hello/x HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"GET http://user@localhost/hello/x HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"GET http://localhost?/hello/x HTTP/1.1\r\nhost: localhos\r\n\r\n",
+        b"GET ftp://localhost/hello/x HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"GET http://localhost/hello/x HTTP/1.1\r\n\r\n",
+        b"GET http://localhost/hello/x HTTP/1.1\r\nhost: localhost\r\nhost: localhost\r\n\r\n",
+        get("http://attacker.example/socket", *UPGRADE),
     ],
 )
 def test_what_is_not_http_is_answered_in_our_form_and_quietly(
@@ -378,6 +418,31 @@ def test_what_is_not_http_is_answered_in_our_form_and_quietly(
 
     run(scenario())
     assert [each.message for each in caplog.records if each.levelno > logging.INFO] == []
+
+
+@pytest.mark.parametrize("target", ["http://localhost/hello/x", "HTTP://LocalHost/hello/x"])
+def test_a_target_may_name_the_host_itself(run: Run, target: str) -> None:
+    async def scenario() -> None:
+        async with listening() as (listener, _), Wire.to(listener) as wire:
+            await wire.send(get(target))
+            status, _, body = await wire.answer()
+            assert status == 200 and json.loads(body) == {"hello": "x"}
+            assert await is_alive(wire)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("coding", ["gzip, chunked", "gzip,chunked", "identity", "xchunked"])
+def test_a_body_that_is_coded_for_its_way_is_not_taken_for_the_body(run: Run, coding: str) -> None:
+    async def scenario() -> None:
+        async with listening() as (listener, _), Wire.to(listener) as wire:
+            head = ECHO + f"transfer-encoding: {coding}\r\n\r\n".encode()
+            await wire.send(head + b"1\r\nx\r\n0\r\n\r\n")
+            status, _, body = await wire.answer()
+            assert status == 501 and "chunked" in str(error_of(body)["message"])
+            assert await wire.rest() == b""
+
+    run(scenario())
 
 
 @both_loops

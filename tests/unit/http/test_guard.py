@@ -94,6 +94,9 @@ def test_a_page_of_the_listener_itself_may_use_it(host: str, origin: str) -> Non
         "http://localhost:3000",  # another program's page on this machine
         "http://localhost",
         "http://127.0.0.1:8080",  # the same machine under another name
+        "http://localhost:80801",  # the own authority is its beginning
+        "http://localhost:8080.attacker.example",
+        "http://localhost:8080@attacker.example",
         "null",
         "",
         "localhost:8080",
@@ -103,6 +106,26 @@ def test_a_page_of_the_listener_itself_may_use_it(host: str, origin: str) -> Non
 def test_a_page_of_anybody_else_is_refused(origin: str) -> None:
     said = verdict("localhost:8080", origin)
     assert said is not None and "may not use this node" in said
+
+
+@pytest.mark.parametrize("header", ["host", "origin"])
+@pytest.mark.parametrize("second", ["localhost", "attacker.example"])
+def test_a_header_that_decides_may_be_there_once(header: str, second: str) -> None:
+    pairs = [("host", "localhost"), (header, second), ("origin", "http://localhost")]
+    refusal = check(Headers(raw=[(name.encode(), value.encode()) for name, value in pairs]), frozenset())
+    assert refusal is not None and refusal.status == 400 and f"one {header.title()} header" in str(refusal)
+
+
+@pytest.mark.parametrize("more", [b"", b"x"])
+def test_two_hosts_are_answered_400(run: Run, node: Node, more: bytes) -> None:
+    async def scenario() -> None:
+        async with Wire.to(node) as wire:
+            hosts = b"host: localhost\r\nhost: localhost%b\r\n" % more
+            await wire.send(b"GET /api/v1/topics HTTP/1.1\r\n%b\r\n" % hosts)
+            status, _, body = await wire.answer()
+            assert status == 400 and b"one Host header" in body
+
+    run(scenario())
 
 
 def test_a_host_loses_port_and_brackets() -> None:

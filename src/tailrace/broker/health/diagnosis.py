@@ -136,7 +136,10 @@ def _check_disk(figures: Figures) -> Iterator[_Check]:
     free, least = figures.disk_free_bytes, figures.disk_free_bytes_min
     if free is not None:
         finding = judge_free_space(
-            free, least_bytes=least, growth_bytes_per_s=figures.disk_growth_bytes_per_s
+            free,
+            least_bytes=least,
+            growth_bytes_per_s=figures.disk_growth_bytes_per_s,
+            refusal=figures.write_refusal,
         )
         if finding.status == "problem":
             sentence = f"the disk is full: writes are refused, {short_bytes(free)} are free"

@@ -20,6 +20,7 @@ class Figures:
     # The disk; all None where the log is in memory.
     disk_free_bytes: int | None = None
     disk_free_bytes_min: int = 0  # with less, writes are refused
+    write_refusal: str | None = None  # why every write is refused now, whatever is free
     disk_growth_bytes_per_s: float | None = None  # of the log, after retention; negative: it shrinks
     flush_p99_ms: float | None = None
 

@@ -44,9 +44,20 @@ def judge_descriptors(*, soft: int | None, hard: int | None, used: int | None = 
 
 
 def judge_free_space(
-    free_bytes: int, *, least_bytes: int, growth_bytes_per_s: float | None = None
+    free_bytes: int, *, least_bytes: int, growth_bytes_per_s: float | None = None, refusal: str | None = None
 ) -> Finding:
-    """Whether writes are taken, and for how long yet if the log goes on growing as it does."""
+    """Whether writes are taken, and for how long yet if the log goes on growing as it does.
+
+    `refusal` is why the engine refuses writes: a quota may be used up while bytes are free, and with
+    `least_bytes` of 0 only a write that fails tells.
+    """
+    if refusal is not None and free_bytes >= least_bytes:
+        return Finding(
+            check="free space",
+            status="problem",
+            found=f"{short_bytes(free_bytes)}, and writes are refused",
+            advice=f"The log says: {refusal}",
+        )
     if free_bytes < least_bytes:
         return Finding(
             check="free space",

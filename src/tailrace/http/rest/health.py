@@ -1,4 +1,9 @@
-"""/health and /health/ready: is the process alive, and may clients be sent to it."""
+"""/health and /health/ready: is the process alive, and may clients be sent to it.
+
+A node whose disk is full refuses writes and serves reads. Both probes answer 200 then, with the status
+`degraded` and the reason. A restart would not help, and a node that is not ready is cut off from its
+consumers and its operators, who can make room. Alerts look at /api/v1/cluster/health and the metrics.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +16,10 @@ from tailrace.http.operation import Call, NoBody, NoQuery, Operation
 class Health(msgspec.Struct, frozen=True):
     """A node that answers."""
 
-    status: str
+    status: str  # ok or ready; degraded: it serves reads, and refuses writes
     version: str
     uptime_s: float
+    reason: str = ""  # why it is degraded
 
 
 async def health(call: Call[NoQuery, NoBody]) -> Health:
@@ -33,7 +39,13 @@ async def ready(call: Call[NoQuery, NoBody]) -> Health:
 def _health(call: Call[NoQuery, NoBody], status: str) -> Health:
     service = call.service
     uptime_ms = service.clock.now_ms() - service.started_ms
-    return Health(status=status, version=service.facts.version, uptime_s=round(max(uptime_ms, 0) / 1000, 1))
+    refusal = service.metrics.write_refusal
+    return Health(
+        status=status if refusal is None else "degraded",
+        version=service.facts.version,
+        uptime_s=round(max(uptime_ms, 0) / 1000, 1),
+        reason="" if refusal is None else f"writes are refused: {refusal}",
+    )
 
 
 OPERATIONS = (
@@ -43,6 +55,8 @@ OPERATIONS = (
         name="getHealth",
         tag="health",
         summary="Whether the node is alive",
+        doc="200 while the process answers; the status is `degraded`, with the reason, while writes are "
+        "refused.",
         handler=health,
         answer=Health,
     ),
@@ -52,7 +66,8 @@ OPERATIONS = (
         name="getReadiness",
         tag="health",
         summary="Whether clients may be sent here",
-        doc="503 while the node stops, and after it failed.",
+        doc="503 while the node stops, and after it failed. 200 with the status `degraded` while the disk is "
+        "full: reads go on.",
         handler=ready,
         answer=Health,
         fails=(Code.BROKER_NOT_AVAILABLE, Code.CLUSTER_UNHEALTHY),

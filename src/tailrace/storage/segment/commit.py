@@ -135,6 +135,7 @@ class Committer:
         self._expected = 0  # and of the larger one of the last two
         directory.submit = self.submit
         directory.counters.commit_queue = self._look_at_queue
+        directory.counters.refusal = lambda: directory.refusal
 
     def submit(self, entry: Entry, size: int) -> None:
         """Queue an entry; the order of the queue is the order of the journal."""
