@@ -177,6 +177,42 @@ def test_a_batch_that_cannot_be_decompressed_is_passed_over_and_counted() -> Non
     play(scenario)
 
 
+def test_many_batches_that_cannot_be_decoded_are_passed_a_few_at_a_time_and_all_counted() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        for _ in range(100):
+            rig.partition().append(read_batch(broken_batch(3)))
+        await rig.publish(b"a")
+        fed = Fed(rig.partition())
+        assert fed.drain() == [] and fed.feed.is_loading
+        assert 0 < fed.feed.position < 300
+        await rig.wait_until(lambda: fed.drain() == [300])
+        assert fed.skipped == 300 and len(fed.feed.skips) < 100
+        assert fed.feed.skips[0].offset == 0 and "varint" in fed.feed.skips[0].fault
+        assert fed.calls >= 6 and not fed.feed.is_loading
+
+    play(scenario)
+
+
+def test_a_feed_that_is_moved_or_closed_does_not_call_for_what_it_passed() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        for _ in range(100):
+            rig.partition().append(read_batch(broken_batch(1)))
+        await rig.publish(b"a")
+        fed = Fed(rig.partition())
+        assert fed.drain() == [] and fed.feed.is_loading
+        fed.feed.move_to(100)
+        assert not fed.feed.is_loading and fed.drain() == [100]
+        fed.feed.move_to(0)
+        assert fed.drain() == []
+        fed.feed.close()
+        await rig.turns()
+        assert fed.calls == 0
+
+    play(scenario)
+
+
 def test_a_feed_ends_at_the_last_stable_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(rig: Rig) -> None:
         await rig.topic()

@@ -19,6 +19,7 @@ import websockets
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
+from tests.poison import undecodable
 
 from tailrace.broker import NewTopic
 from tailrace.broker.groups import CommitRequest, OffsetToCommit
@@ -29,7 +30,8 @@ from tailrace.metrics.exposition import Exporter
 from tailrace.metrics.free_space import FreeSpace
 from tailrace.metrics.sampler import Sampler
 from tailrace.metrics.snapshot import Bounds
-from tailrace.model import TopicPartition
+from tailrace.model import Offset, TopicPartition
+from tailrace.records import read_batch
 from tailrace.server.node import Node
 
 from .conftest import Run, check_error, wait_until
@@ -223,6 +225,58 @@ def test_what_is_not_read_is_lag(run: Run, node: Node, client: httpx.AsyncClient
         assert found.value("tailrace_subscription_lag", subscription="idle", topic="orders") == 5
         sample = await service_of(node).metrics.sampler.sample()
         assert sample.lag == 10
+
+    run(main())
+
+
+def test_what_is_not_visible_yet_is_neither_an_offset_nor_lag(
+    run: Run, node: Node, client: httpx.AsyncClient
+) -> None:
+    async def main() -> None:
+        topic = await node.broker.topics.create(NewTopic(name="orders", partitions=1))
+        (partition,) = topic.partitions
+        await asyncio.to_thread(produce_some, node.kafka_address, "orders", 3)
+        name = TopicPartition("orders", 0)
+        await node.broker.groups.commit_offsets(
+            CommitRequest(group_id="late", offsets={name: OffsetToCommit(1)})
+        )
+        async with AsyncClient(port=node.native_port) as native:
+            await native.create_subscription("idle", "orders", start="earliest")
+        # The log has three records, and two of them may be shown.
+        partition.high_watermark = partition.last_stable_offset = Offset(2)
+        assert partition.log is not None and partition.log.end_offset == 3
+        found = await scrape(client, partitions="true")
+        assert found.value("kafka_topic_partition_current_offset", topic="orders") == 2
+        assert found.value("kafka_topic_partition_oldest_offset", topic="orders") == 0
+        assert found.value("tailrace_partition_end_offset", topic="orders") == 3
+        assert found.value("kafka_consumergroup_lag", consumergroup="late") == 1
+        assert found.value("tailrace_group_lag", group="late") == 1
+        assert found.value("tailrace_subscription_lag", subscription="idle") == 2
+
+    run(main())
+
+
+def produce_some(address: str, topic: str, count: int) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": address})
+    for _ in range(count):
+        producer.produce(topic, b"v", partition=0)
+    assert producer.flush(20) == 0
+
+
+def test_skipped_messages_are_counted_by_reason(run: Run, node: Node, client: httpx.AsyncClient) -> None:
+    async def main() -> None:
+        topic = await node.broker.topics.create(NewTopic(name="orders", partitions=1))
+        (partition,) = topic.partitions
+        async with AsyncClient(port=node.native_port) as native:
+            await native.create_subscription("work", "orders", start="earliest")
+            partition.append(read_batch(undecodable(3, time_ms=node.broker.clock.now_ms())))
+            await native.publish_text("orders", "sound")
+            (message,) = await native.pull("work", 1)
+            await message.ack()
+        found = await scrape(client)
+        name = "tailrace_subscription_skipped_total"
+        assert found.value(name, subscription="work", reason="unreadable") == 3
+        assert found.value(name, subscription="work", reason="gone") == 0
 
     run(main())
 

@@ -375,3 +375,31 @@ def test_what_was_moved_is_let_go(play: Play, monkeypatch: pytest.MonkeyPatch) -
         assert len(await stage.ids()) == 7
 
     play(scenario)
+
+
+def test_nothing_is_let_go_while_messages_are_held(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moving_module, "_TRIM_BYTES_MIN", 1)
+    monkeypatch.setattr(moving_module, "_TRIM_MESSAGES", 1)
+
+    async def scenario(stage: Stage) -> None:
+        await without_task(stage)
+        await stage.topic("bad")
+        await stage.topic("good")
+        await stage.put(b"held", delay_ms=5, topic="bad")
+        await stage.put(b"moved", delay_ms=5, topic="good")
+        place = stage.partition
+        while place(DELAYED_TOPIC).size_bytes == 0:  # noqa: ASYNC110 - files are written when they are
+            await asyncio.sleep(0.01)
+        log = place("bad").log
+        assert log is not None
+        place("bad").close()
+        await stage.advance(5)
+        assert await stage.values("good") == [b"moved"]
+        assert stage.delayed.describe()["held"] == 1
+        assert place(DELAYED_TOPIC).start_offset == 0
+        place("bad").open(log)
+        await stage.advance(2000)
+        assert await stage.values("bad") == [b"held"]
+        assert stage.delayed.describe()["lost"] == 0
+
+    play(scenario)

@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from tests.poison import undecodable
 from tests.unit.http.conftest import partition_of
 from tests.unit.http.live.rig import ALICE, DEADLINE_S, TOPIC, Rig, play
 from websockets.exceptions import InvalidStatus
@@ -143,6 +144,61 @@ def test_one_that_is_live_counts_what_was_dropped(partition: int | None) -> None
             assert offsets[-1] == (9 if partition is None else 19)
 
     play(scenario, SMALL)
+
+
+@pytest.mark.parametrize("partition", [None, 0])
+def test_what_is_missed_in_several_ways_is_added_up(partition: int | None) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create()
+        with watch(rig, partition=partition) as tail:
+            rig.publish(*[b"x"] * 20)
+            await drained(rig, 20)
+            tail._fall_out()  # out of the ring, which is not told before the next portion
+            missed = tail._skipped
+            assert missed > 0
+            tail.pause(True)
+            rig.publish(*[b"x"] * 30)
+            await drained(rig, 50)
+            tail.pause(False)
+            assert tail._skipped == 50
+            rig.publish(b"y")
+            assert await collect(tail, 51) == ([50], 50)
+
+    play(scenario, SMALL)
+
+
+def test_what_is_missed_before_it_is_live_is_added_up() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create()
+        with watch(rig):
+            rig.publish(*[b"x"] * 3)
+            with watch(rig) as tail:  # behind what the ring has not taken
+                rig.publish(*[b"x"] * 20)
+                await drained(rig, 23)
+                tail._fall_out()
+                first = tail._skipped
+                assert first > 0
+                rig.publish(*[b"x"] * 20)
+                await drained(rig, 43)
+                tail._fall_out()
+                assert tail._skipped > first
+                offsets, skipped = await collect(tail, 40)
+                assert len(offsets) + skipped == 40
+
+    play(scenario, SMALL)
+
+
+def test_batches_that_cannot_be_decoded_are_added_up_in_the_log() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create()
+        partition = partition_of(rig.broker, TOPIC, 0)
+        for count in (2, 3, 4):
+            partition.append(read_batch(undecodable(count, time_ms=rig.broker.clock.now_ms())))
+        rig.publish(b"x")
+        with watch(rig, positions={0: 0}) as tail:
+            assert await collect(tail, 10) == ([9], 9)
+
+    play(scenario)
 
 
 def test_what_all_tails_show_is_made_once() -> None:
