@@ -10,7 +10,7 @@
 `sequence`     the one way from records to batches, and into the log of a partition, without an await
 `appending`    records of REST and of this process; `publishing` is for messages, with ids and times
 `visible_records`  the one way to read a partition for its records; `feed` gives them one after the other
-`reading`      records out of partitions, a page at a time; `unreadable` is the error for a place that cannot be
+`reading`      records out of partitions, a page at a time; `unreadable` is the error for what cannot be
                read; `newest` finds where the last so many begin
 `groups/`      consumer groups: a pure state machine, its coordinator, the records of committed offsets
 `subscriptions/`   messages delivered one by one; `delayed/` keeps those that are not due

@@ -177,13 +177,16 @@ class Burials:
     def durable(self, graves: Sequence[Grave]) -> None:
         """The letters of these are durable."""
         self.written += len(graves)
+        if self._closed:
+            return  # nothing may be stored for this subscription any more
         for grave in graves:
             self._finish(grave)
 
     def failed(self, graves: Sequence[Grave], error: Exception) -> None:
         """The letters of these were sequenced, and never became durable."""
-        self._log(error)
-        self._retry_later(graves)
+        if not self._closed:
+            self._log(error)
+            self._retry_later(graves)
 
     def _finish(self, grave: Grave) -> None:
         if grave.partition.machine.buried(grave.offset):

@@ -12,7 +12,7 @@ from tailrace.broker import Partition
 from tailrace.broker.subscriptions import Start, Subscription
 from tailrace.broker.subscriptions.machine import State
 from tailrace.broker.subscriptions.retained import Retained
-from tailrace.model import BrokerError, ErrorCode, Offset
+from tailrace.model import BrokerError, ErrorCode, LogTruncated, Offset
 from tailrace.records import Batch
 from tailrace.storage import Waiter
 
@@ -178,6 +178,50 @@ def test_what_fails_in_one_turn_shares_a_batch_and_waits_for_no_batch_before_it(
         assert partition.machine.cursor.position == 60
         found = await rig.broker.subscriptions.dead_letters("work", 99)
         assert [each["value"] for each in found] == [str(number) for number in range(60)]
+
+    play(scenario)
+
+
+def test_letters_that_become_durable_after_the_end_store_nothing() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        await rig.topic(LETTERS)
+        work = await rig.subscribe(max_deliveries=1)
+        ann = rig.join(work)
+        await rig.publish(b"a")
+        await rig.wait_until(lambda: ann.has(1))
+        letters = rig.log(topic=LETTERS)
+        letters.hold()
+        await fail(rig, ann, 0)
+        assert letters.end_offset == 1
+        await rig.broker.subscriptions.delete("work")
+        (partition,) = work.partitions
+        ends = [log.end_offset for log in rig.cursor_logs()]
+        letters.settle()
+        await rig.turns()
+        assert partition.machine.cursor.position == 0
+        assert [log.end_offset for log in rig.cursor_logs()] == ends
+
+    play(scenario)
+
+
+def test_letters_that_never_become_durable_are_written_again() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        await rig.topic(LETTERS)
+        work = await rig.subscribe(max_deliveries=1)
+        ann = rig.join(work)
+        await rig.publish(b"a", b"b")
+        await rig.wait_until(lambda: ann.has(2))
+        letters = rig.log(topic=LETTERS)
+        letters.hold()
+        await fail(rig, ann, 0, 1)
+        told, letters._told = letters._told, []
+        for _, waiter in told:
+            waiter.set_exception(LogTruncated("another node leads the partition"))
+        letters.settle()
+        await dead(rig, work, 2)
+        assert work.partitions[0].machine.cursor.position == 2
 
     play(scenario)
 

@@ -167,6 +167,22 @@ def test_what_is_missed_in_several_ways_is_added_up(partition: int | None) -> No
     play(scenario, SMALL)
 
 
+@pytest.mark.parametrize("partition", [None, 0])
+def test_what_falls_out_of_the_ring_after_a_pause_is_added_to_what_passed(partition: int | None) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create()
+        with watch(rig, partition=partition) as tail:
+            tail.pause(True)
+            rig.publish(*[b"x"] * 30)
+            await drained(rig, 30)
+            tail.pause(False)
+            rig.publish(*[b"x"] * 20)
+            await drained(rig, 50)
+            assert await collect(tail, 50) == ([45, 46, 47, 48, 49], 45)
+
+    play(scenario, SMALL)
+
+
 def test_what_is_missed_before_it_is_live_is_added_up() -> None:
     async def scenario(rig: Rig) -> None:
         await rig.create()
