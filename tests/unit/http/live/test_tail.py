@@ -183,6 +183,24 @@ def test_what_falls_out_of_the_ring_after_a_pause_is_added_to_what_passed(partit
     play(scenario, SMALL)
 
 
+def test_pauses_while_the_ring_is_behind_are_added_up() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create()
+        with watch(rig):
+            hold(rig)
+            rig.publish(*[b"x"] * 3)
+            with watch(rig) as tail:
+                for count in (5, 4):
+                    tail.pause(True)
+                    rig.publish(*[b"x"] * count)
+                    tail.pause(False)
+                release(rig)
+                rig.publish(b"y")
+                assert await collect(tail, 10) == ([12], 9)
+
+    play(scenario)
+
+
 def test_what_is_missed_before_it_is_live_is_added_up() -> None:
     async def scenario(rig: Rig) -> None:
         await rig.create()
