@@ -403,3 +403,24 @@ def test_nothing_is_let_go_while_messages_are_held(play: Play, monkeypatch: pyte
         assert stage.delayed.describe()["lost"] == 0
 
     play(scenario)
+
+
+def test_the_next_look_is_when_the_first_thing_is_to_do(play: Play) -> None:
+    async def scenario(stage: Stage) -> None:
+        await without_task(stage)
+        await stage.topic("bad")
+        await stage.topic("good")
+        mover = stage.delayed._mover
+        assert mover.wait_ms() is None
+        await stage.put(b"held", delay_ms=5, topic="bad")
+        stage.partition("bad").close()
+        await stage.advance(5)
+        retry_ms = mover.wait_ms()
+        assert mover.held == 1 and retry_ms is not None and retry_ms > 100
+        await stage.put(b"much later", delay_ms=10 * 3_600_000, topic="good")
+        assert mover.wait_ms() == retry_ms
+        await stage.put(b"sooner", delay_ms=20, topic="good")
+        sooner_ms = mover.wait_ms()
+        assert sooner_ms is not None and sooner_ms <= 20
+
+    play(scenario)
