@@ -332,7 +332,7 @@ def test_a_listener_that_stops_gives_back_what_it_holds_and_has_not_failed(
         publish(node, *numbers(3))
         service = node.http_app().service
         puller = join_pulls(service, subscription)
-        assert len(await puller.pull(Line().request, count=3, wait_ms=0)) == 3
+        assert len(await puller.pull(Line().request, count=3, wait_ms=0, admit=admitted)) == 3
         ann = Other(subscription)
         service.stop()
         await wait_until(lambda: len(ann.got) == 3)
@@ -438,9 +438,9 @@ def test_what_came_for_a_client_that_is_gone_goes_to_the_next_pull(
         subscription = await prepare(node, client, max_deliveries=1)
         puller = join_pulls(node.http_app().service, subscription)
         lines = Line(), Line()
-        first = asyncio.create_task(puller.pull(lines[0].request, count=2, wait_ms=LONG_MS))
+        first = asyncio.create_task(puller.pull(lines[0].request, count=2, wait_ms=LONG_MS, admit=admitted))
         await wait_until(lambda: wanted(subscription) == 2)
-        second = asyncio.create_task(puller.pull(lines[1].request, count=5, wait_ms=LONG_MS))
+        second = asyncio.create_task(puller.pull(lines[1].request, count=5, wait_ms=LONG_MS, admit=admitted))
         await wait_until(lambda: wanted(subscription) == 7)
         gone_with_delivery(puller, lines[0], monkeypatch)
         publish(node, *numbers(2))
@@ -458,7 +458,7 @@ def test_what_came_for_a_client_that_is_gone_goes_to_any_member_at_once(
     async def scenario() -> None:
         subscription = await prepare(node, client, max_deliveries=1, backoff_ms=LONG_MS)
         puller, line = join_pulls(node.http_app().service, subscription), Line()
-        waiting = asyncio.create_task(puller.pull(line.request, count=2, wait_ms=LONG_MS))
+        waiting = asyncio.create_task(puller.pull(line.request, count=2, wait_ms=LONG_MS, admit=admitted))
         await wait_until(lambda: wanted(subscription) == 2)
         gone_with_delivery(puller, line, monkeypatch)
         publish(node, *numbers(2))
@@ -480,7 +480,7 @@ def test_a_listener_that_gave_all_back_is_not_first_in_line(
         subscription = await prepare(node, client, mode="failover")
         puller, line = join_pulls(node.http_app().service, subscription), Line()
         ann = Other(subscription)
-        waiting = asyncio.create_task(puller.pull(line.request, count=1, wait_ms=LONG_MS))
+        waiting = asyncio.create_task(puller.pull(line.request, count=1, wait_ms=LONG_MS, admit=admitted))
         await wait_until(lambda: wanted(subscription) == 1)
         gone_with_delivery(puller, line, monkeypatch)
         publish(node, b"0")
@@ -497,8 +497,8 @@ def test_what_others_pulled_stays_with_them_when_a_client_is_gone(
         subscription = await prepare(node, client, max_deliveries=1, backoff_ms=LONG_MS)
         puller, line = join_pulls(node.http_app().service, subscription), Line()
         publish(node, b"0")
-        assert len(await puller.pull(Line().request, count=1, wait_ms=0)) == 1
-        waiting = asyncio.create_task(puller.pull(line.request, count=2, wait_ms=LONG_MS))
+        assert len(await puller.pull(Line().request, count=1, wait_ms=0, admit=admitted)) == 1
+        waiting = asyncio.create_task(puller.pull(line.request, count=2, wait_ms=LONG_MS, admit=admitted))
         await wait_until(lambda: wanted(subscription) == 2)
         gone_with_delivery(puller, line, monkeypatch)
         publish(node, b"1", b"2")
@@ -517,7 +517,7 @@ def test_a_request_that_is_cancelled_gives_its_place_back(
     async def scenario() -> None:
         subscription = await prepare(node, client)
         puller = join_pulls(node.http_app().service, subscription)
-        waiting = asyncio.create_task(puller.pull(Line().request, count=2, wait_ms=LONG_MS))
+        waiting = asyncio.create_task(puller.pull(Line().request, count=2, wait_ms=LONG_MS, admit=admitted))
         await wait_until(lambda: wanted(subscription) == 2)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -551,14 +551,14 @@ def test_at_most_once_the_next_pull_gets_what_came_for_a_client_that_is_gone(
     async def scenario() -> None:
         subscription = await prepare(node, client, delivery="at_most_once")
         puller, line = join_pulls(node.http_app().service, subscription), Line()
-        waiting = asyncio.create_task(puller.pull(line.request, count=3, wait_ms=LONG_MS))
+        waiting = asyncio.create_task(puller.pull(line.request, count=3, wait_ms=LONG_MS, admit=admitted))
         await wait_until(lambda: wanted(subscription) == 3)
         gone_with_delivery(puller, line, monkeypatch)
         publish(node, *numbers(3))
         assert await waiting == []
         async with asyncio.timeout(LONG_MS / 1000 / 2):  # who has got something does not wait for more
-            first = await puller.pull(Line().request, count=2, wait_ms=LONG_MS)
-            second = await puller.pull(Line().request, count=2, wait_ms=LONG_MS)
+            first = await puller.pull(Line().request, count=2, wait_ms=LONG_MS, admit=admitted)
+            second = await puller.pull(Line().request, count=2, wait_ms=LONG_MS, admit=admitted)
         assert [each.record.offset for each in first] == [0, 1]
         assert [each.record.offset for each in second] == [2]
 
@@ -571,13 +571,15 @@ def test_at_most_once_a_client_that_was_gone_from_the_start_takes_nothing(
     async def scenario() -> None:
         subscription = await prepare(node, client, delivery="at_most_once")
         puller, line = join_pulls(node.http_app().service, subscription), Line()
-        waiting = asyncio.create_task(puller.pull(line.request, count=1, wait_ms=LONG_MS))
+        waiting = asyncio.create_task(puller.pull(line.request, count=1, wait_ms=LONG_MS, admit=admitted))
         await wait_until(lambda: wanted(subscription) == 1)
         gone_with_delivery(puller, line, monkeypatch)
         publish(node, b"x")
         assert await waiting == []
-        assert await puller.pull(line.request, count=1, wait_ms=0) == []  # it is there at once, and he is not
-        assert len(await puller.pull(Line().request, count=1, wait_ms=0)) == 1
+        assert (
+            await puller.pull(line.request, count=1, wait_ms=0, admit=admitted) == []
+        )  # it is there at once, and he is not
+        assert len(await puller.pull(Line().request, count=1, wait_ms=0, admit=admitted)) == 1
 
     run(scenario())
 
@@ -588,13 +590,13 @@ def test_a_seek_makes_void_what_is_kept(
     async def scenario() -> None:
         subscription = await prepare(node, client, delivery="at_most_once")
         puller, line = join_pulls(node.http_app().service, subscription), Line()
-        waiting = asyncio.create_task(puller.pull(line.request, count=3, wait_ms=LONG_MS))
+        waiting = asyncio.create_task(puller.pull(line.request, count=3, wait_ms=LONG_MS, admit=admitted))
         await wait_until(lambda: wanted(subscription) == 3)
         gone_with_delivery(puller, line, monkeypatch)
         publish(node, *numbers(3))
         assert await waiting == []
         assert (await client.post(f"{ALL}/work/seek", json={"to": "latest"})).status_code == 200
-        assert await puller.pull(Line().request, count=3, wait_ms=0) == []
+        assert await puller.pull(Line().request, count=3, wait_ms=0, admit=admitted) == []
 
     run(scenario())
 
@@ -607,7 +609,7 @@ def test_a_seek_in_one_partition_leaves_what_is_kept_of_the_others(
         puller = await keep(node, subscription, b"x", monkeypatch)
         to_latest = {"to": "latest", "partition": 1}
         assert (await client.post(f"{ALL}/work/seek", json=to_latest)).status_code == 200
-        assert len(await puller.pull(Line().request, count=1, wait_ms=0)) == 1
+        assert len(await puller.pull(Line().request, count=1, wait_ms=0, admit=admitted)) == 1
 
     run(scenario())
 
@@ -622,7 +624,7 @@ def test_the_listener_stays_with_what_it_keeps_for_the_next_pull(
         puller = await keep(node, subscription, b"x", monkeypatch)
         await asyncio.sleep(0.1)  # some idle times
         assert find_puller(node.http_app().service, subscription) is puller
-        assert len(await puller.pull(Line().request, count=1, wait_ms=0)) == 1
+        assert len(await puller.pull(Line().request, count=1, wait_ms=0, admit=admitted)) == 1
         await wait_until(lambda: not subscription.members)
 
     run(scenario())
@@ -643,6 +645,10 @@ def test_the_listener_gives_up_a_place_that_keeps_others_from_theirs(
     run(scenario())
 
 
+def admitted() -> None:
+    """The session may have the messages."""
+
+
 async def keep(
     node: Node, subscription: Subscription, value: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> Puller:
@@ -651,7 +657,9 @@ async def keep(
 
     async def pull() -> list[Delivery]:
         # Join and pull in one turn of the loop, as the handler does: else an idle listener leaves in between.
-        return await join_pulls(service, subscription).pull(line.request, count=1, wait_ms=LONG_MS)
+        return await join_pulls(service, subscription).pull(
+            line.request, count=1, wait_ms=LONG_MS, admit=admitted
+        )
 
     waiting = asyncio.create_task(pull())
     await wait_until(lambda: wanted(subscription) == 1)

@@ -127,7 +127,7 @@ def test_an_illegal_name_is_an_unknown_topic_to_who_reads_or_writes_partitions(n
             ((_, (result,)),) = answer.topics
             assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for version in (4, 11, 12):
-            result = only(await client.fetch({0: 0}, topic=name, version=version, max_wait_ms=0))
-            assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            fetched = only(await client.fetch({0: 0}, topic=name, version=version, max_wait_ms=0))
+            assert fetched.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     play(scenario)
