@@ -20,8 +20,9 @@ from tailrace.broker.partition import Partition
 from tailrace.records import Batch, BatchError, read_batch
 from tailrace.runtime import File, SyncError
 from tailrace.storage.segment import apply as applying
-from tailrace.storage.segment import checkpointing, commit, files, plan, recovery
+from tailrace.storage.segment import checkpoint_file, checkpointing, commit, files, plan, recovery
 from tailrace.storage.segment.apply import Applier
+from tailrace.storage.segment.checkpoint import write_checkpoint
 from tailrace.storage.segment.checkpointing import Checkpointer, Sample
 from tailrace.storage.segment.commit import Committer, Reference
 from tailrace.storage.segment.directory import Directory
@@ -31,6 +32,7 @@ from tailrace.storage.segment.guard import GuardedDisk
 from tailrace.storage.segment.index import SpanIndex
 from tailrace.storage.segment.journal import Journal
 from tailrace.storage.segment.log import SegmentLog
+from tailrace.storage.segment.names import CHECKPOINT, CHECKPOINT_COPY, TEMPORARY
 from tailrace.storage.segment.segment import Segment
 from tailrace.storage.segment.snapshot import write_snapshot
 from tailrace.testing.crashes import Options, play, play_flipped
@@ -264,12 +266,28 @@ def checkpoint_without_syncing_segments(patch: pytest.MonkeyPatch) -> None:
 
 
 def checkpoint_renamed_without_directory_sync(patch: pytest.MonkeyPatch) -> None:
-    real = checkpointing.write_checkpoint_file
+    real = checkpoint_file.write_checkpoint_file
 
-    async def write(directory: Directory, checkpoint: Any) -> None:
+    async def write(disk: Any, checkpoint: Any) -> None:
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(SimulatedDisk, "sync_directory", nothing)
-            await real(directory, checkpoint)
+            await real(disk, checkpoint)
+
+    patch.setattr(checkpointing, "write_checkpoint_file", write)
+
+
+def checkpoint_counts_before_its_copy_is_durable(patch: pytest.MonkeyPatch) -> None:
+    """The copy is the checkpoint before: what it needs of the journal may have been used again."""
+    previous: dict[Any, Any] = {}
+
+    async def write(disk: Any, checkpoint: Any) -> None:
+        for path, each in ((CHECKPOINT, checkpoint), (CHECKPOINT_COPY, previous.get(disk))):
+            if each is not None:
+                file = await disk.create(path + TEMPORARY)
+                await file.write(0, [write_checkpoint(each)], sync=True)
+                await disk.rename(path + TEMPORARY, path)
+                await disk.sync_directory("")
+        previous[disk] = checkpoint
 
     patch.setattr(checkpointing, "write_checkpoint_file", write)
 
@@ -415,6 +433,7 @@ PLAYED: list[tuple[Break, int]] = [
     (checkpoint_sampled_within_a_round, 500),
     (checkpoint_without_syncing_segments, 300),
     (checkpoint_renamed_without_directory_sync, 500),
+    (checkpoint_counts_before_its_copy_is_durable, 1500),
     (journal_reused_before_the_checkpoint, 1000),
     (journal_id_not_random, 1500),
     (caches_not_dropped, 3000),

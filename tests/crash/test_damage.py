@@ -34,11 +34,13 @@ _FLIPS = 300
 _SEED = 300
 _PARTITIONS = 2
 
-FATAL = {".journal", "CHECKPOINT"}
+FATAL = {".journal"}
 """Damage here may keep the directory from opening."""
 REBUILT = {".index", ".timeindex", ".snapshot"}
 """Damage here must not be noticed at all."""
-KINDS = (".log", ".index", ".timeindex", ".snapshot", ".journal", "CHECKPOINT")
+KEPT_TWICE = {"CHECKPOINT", "CHECKPOINT.copy"}
+"""Nor damage to either of these."""
+KINDS = (".log", ".index", ".timeindex", ".snapshot", ".journal", "CHECKPOINT", "CHECKPOINT.copy")
 
 
 async def make_image(path: Path, rng: random.Random) -> Image:
@@ -161,7 +163,6 @@ def test_a_flipped_bit_is_never_served_and_never_hidden(image: Image, fast_path:
         }
     )
     assert tally[".log"][1] > 10, "flips in segments were reported"
-    assert tally["CHECKPOINT"][2] == sum(tally["CHECKPOINT"]), "no checkpoint with a wrong bit is believed"
 
 
 async def survive(flip: Flip, image: Image, copy: Path) -> int:
@@ -182,7 +183,9 @@ async def survive(flip: Flip, image: Image, copy: Path) -> int:
         error.add_note(f"after {flip}")
         raise
     assert sound or not again, f"{flip} was reported, and not any more after opening again"
-    assert sound or flip.kind not in REBUILT, f"{flip} is in a file that can be made again, and was reported"
+    assert sound or flip.kind not in REBUILT | KEPT_TWICE, (
+        f"{flip} is in a file that can be made again, and was reported"
+    )
     return 0 if sound else 1
 
 

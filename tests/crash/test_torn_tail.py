@@ -250,8 +250,8 @@ def test_a_journal_file_of_another_size_is_damage(fast_path: Path, image: Image,
 @pytest.mark.parametrize("change_bytes", [-1, 1])
 def test_a_checkpoint_of_another_size_is_damage(fast_path: Path, image: Image, change_bytes: int) -> None:
     copy = image.copy_to(fast_path / "copy")
-    file = copy / "CHECKPOINT"
-    os.truncate(file, file.stat().st_size + change_bytes)
+    for file in (copy / "CHECKPOINT", copy / "CHECKPOINT.copy"):
+        os.truncate(file, file.stat().st_size + change_bytes)
     with pytest.raises(StorageError, match="CHECKPOINT"):
         opens_as(image, copy)
 
@@ -266,5 +266,6 @@ def test_a_missing_journal_file_is_damage(fast_path: Path, image: Image) -> None
 def test_a_missing_checkpoint_is_damage(fast_path: Path, image: Image) -> None:
     copy = image.copy_to(fast_path / "copy")
     (copy / "CHECKPOINT").unlink()
-    with pytest.raises(StorageError, match="CHECKPOINT"):
+    (copy / "CHECKPOINT.copy").unlink()
+    with pytest.raises(StorageError, match="tailrace storage rebuild-checkpoint"):
         opens_as(image, copy)

@@ -36,6 +36,7 @@ NOUNS: Mapping[str, str] = {
     "config": "Show settings, what they mean, and where they come from.",
     "doctor": "Look for what keeps a broker from running well.",
     "log": "Look into a data directory, and check every byte of it.",
+    "storage": "Mend a data directory.",
 }
 
 ALIASES: Mapping[str, str] = {

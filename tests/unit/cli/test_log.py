@@ -131,7 +131,7 @@ def test_inspect_reports_damage_and_succeeds(data: Path, capsys: pytest.CaptureF
     assert main(["log", "inspect", str(data)]) == 0
     problems = capsys.readouterr().out.partition("Problems")[2]
     assert "CHECKPOINT" in problems
-    assert "Restore" in problems
+    assert "takes the copy" in problems
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,8 @@ class Adoption:
         if known is None:
             known = await self._rebuild_state(log, found)
             log.snapshot = NONE
-        log.state_changed = log.snapshot == NONE or bool(plan.appends)
+        trimmed = row is None or plan.shape.start != row.start  # which a snapshot tells a rebuild
+        log.state_changed = log.snapshot == NONE or trimmed or bool(plan.appends)
         log.epochs, log.producers = known
         for append in plan.surviving():
             log.epochs.apply(append.batch.leader_epoch, append.batch.base_offset)

@@ -1,9 +1,9 @@
 """Checkpoints: the moment from which the journal is not needed any more.
 
 Between two applied rounds the LSN and the shape of every partition are taken; then everything the sample
-speaks of is synced (segments, indexes, snapshots); then CHECKPOINT is replaced; then journal files that lie
-wholly below it may be used again. Taking the sample after the syncs instead would promise bytes that nobody
-synced.
+speaks of is synced (segments, indexes, snapshots); then CHECKPOINT is replaced, and its copy; then journal
+files that lie wholly below it may be used again. Taking the sample after the syncs instead would promise
+bytes that nobody synced.
 
 A new journal file is created here too, because it may hold rounds only once a checkpoint lists it: so a
 journal file that goes missing is noticed.
@@ -20,7 +20,8 @@ from functools import partial
 from tailrace.records import crc32c
 from tailrace.runtime import SyncError, for_each, wait_at_most
 from tailrace.storage.segment.apply import Applier
-from tailrace.storage.segment.checkpoint import NONE, Checkpoint, Row, write_checkpoint
+from tailrace.storage.segment.checkpoint import NONE, Checkpoint, Row
+from tailrace.storage.segment.checkpoint_file import write_checkpoint_file
 from tailrace.storage.segment.directory import Directory
 from tailrace.storage.segment.index import (
     HEADER_BYTES,
@@ -32,7 +33,6 @@ from tailrace.storage.segment.index import (
 )
 from tailrace.storage.segment.journal import Journal, JournalFile
 from tailrace.storage.segment.log import SegmentLog
-from tailrace.storage.segment.names import CHECKPOINT, TEMPORARY
 from tailrace.storage.segment.pace import wait_whole
 from tailrace.storage.segment.segment import Segment
 from tailrace.storage.segment.snapshot import write_snapshot
@@ -169,7 +169,7 @@ class Checkpointer:
         lsn = sample.checkpoint.lsn
         await for_each(sample.snapshots, partial(self._write_snapshot, lsn=lsn), at_once=_AT_ONCE)
         self._directory.check_fence()
-        await write_checkpoint_file(self._directory, sample.checkpoint)
+        await write_checkpoint_file(self._directory.disk, sample.checkpoint)
         self._directory.check_fence()
 
     async def _passed(self, sample: Sample) -> None:
@@ -307,13 +307,3 @@ def row_of(log: SegmentLog) -> Row:
         snapshot=log.snapshot,
         damaged=log.damaged,
     )
-
-
-async def write_checkpoint_file(directory: Directory, checkpoint: Checkpoint) -> None:
-    """Replace CHECKPOINT durably."""
-    disk = directory.disk
-    file = await disk.create(CHECKPOINT + TEMPORARY)
-    await file.write(0, [write_checkpoint(checkpoint)], sync=True)
-    file.close()
-    await disk.rename(CHECKPOINT + TEMPORARY, CHECKPOINT)
-    await disk.sync_directory("")

@@ -8,7 +8,7 @@ A file has a header sector and then rounds, each beginning on a sector boundary,
             24  u64  size of the file                        16  u64  LSN: rounds are numbered from 1
             32  u32  CRC32C of bytes 0-31                    24  u64  LSN known to be synced by then
                                                              32  u32  number of entries
-                                                             36  u32  zero
+                                                             36  u32  1: CHECKPOINT is kept twice
                                                              40       entries, then zeros to the sector's end
 
 Files are zero-written before their first use, so that a later sync need not touch the file system's own
@@ -29,6 +29,8 @@ from tailrace.runtime import Disk, File
 from tailrace.storage.segment.names import JOURNAL_DIRECTORY, journal_file
 
 SECTOR = 512
+KEPT_TWICE = 1
+"""Flag of a round whose writer keeps CHECKPOINT.copy up to date. A build without copies writes 0."""
 ROUND_HEADER_BYTES = 40
 _MAGIC = b"TRJOURN1"
 _HEADER = struct.Struct("<8sQQQ")
@@ -57,6 +59,7 @@ class Round:
     count: int
     entries: memoryview
     position: int
+    flags: int = KEPT_TWICE
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,7 @@ def write_round(
     journal_id: int, *, lsn: int, synced_lsn: int, count: int, parts: list[bytes | memoryview]
 ) -> bytes:
     """A whole frame, padded to sectors. `parts` are the bytes of the entries."""
-    payload = b"".join((_REST.pack(lsn, synced_lsn, count, 0), *parts))
+    payload = b"".join((_REST.pack(lsn, synced_lsn, count, KEPT_TWICE), *parts))
     start = _ROUND.pack(journal_id, len(payload))
     crc = crc32c(payload, crc32c(start))
     padding = bytes(-(len(start) + _CRC.size + len(payload)) % SECTOR)
@@ -111,8 +114,8 @@ def read_round(data: memoryview, position: int, journal_id: int) -> Round | None
     payload = data[body : body + length]
     if crc32c(payload, crc32c(data[position : position + _ROUND.size])) != crc:
         return None
-    lsn, synced_lsn, count, _ = _REST.unpack_from(payload)
-    return Round(lsn, synced_lsn, count, payload[_REST.size :], position)
+    lsn, synced_lsn, count, flags = _REST.unpack_from(payload)
+    return Round(lsn, synced_lsn, count, payload[_REST.size :], position, flags)
 
 
 def frame_bytes(length: int) -> int:
@@ -139,6 +142,39 @@ def read_rounds(data: memoryview, header: JournalHeader) -> Iterator[Round]:
             if found is not None:
                 yield found
         place = rest.find(marker, place + 1)
+
+
+def holds_only_old_rounds(data: memoryview, lsn: int) -> bool:
+    """Whether a journal file whose header is unreadable certainly holds no round above `lsn`.
+
+    Every use of a file writes its first round behind the header. So either there is a whole round, and no
+    round of any use lies above `lsn`; or there is nothing at all, as in a file that was never used. A file
+    that lost more than its header may have held anything: for that the answer is no.
+    """
+    if len(data) <= SECTOR or not any(data[:SECTOR]):
+        return False
+    if bytes(data[SECTOR:]).count(0) == len(data) - SECTOR:
+        return True
+    if _round_of_any_use(data, SECTOR) is None:
+        return False
+    found = (_round_of_any_use(data, position) for position in range(SECTOR, len(data), SECTOR))
+    return all(each is None or each.lsn <= lsn for each in found)
+
+
+def holds_no_round(data: memoryview) -> bool:
+    """Whether there is no whole round of any use in a journal file: it was made, and never used."""
+    return all(_round_of_any_use(data, position) is None for position in range(SECTOR, len(data), SECTOR))
+
+
+def _round_of_any_use(data: memoryview, position: int) -> Round | None:
+    """The whole round at `position`, whichever id it was written under.
+
+    It may be no round at all, but a record that looks like one: no reason to replay it.
+    """
+    if position + ROUND_HEADER_BYTES > len(data):
+        return None
+    (found_id, _) = _ROUND.unpack_from(data, position)
+    return read_round(data, position, found_id) if found_id else None
 
 
 class Journal:

@@ -2,6 +2,9 @@
 
 LOCK                                     held by the process that serves the directory
 CHECKPOINT                               what the segment files hold for sure
+CHECKPOINT.copy                          the same, for the day when the other one is unreadable
+CHECKPOINT.damaged-<number>              unreadable, put aside when it was rebuilt
+CHECKPOINT.survey                        where logs began, while a rebuild is under way
 journal/<number>.journal                 rounds of entries, files reused
 <topic id>-<partition>-<life>/           one life of one partition
     <base offset>.log                    batches, one after the other
@@ -10,6 +13,7 @@ journal/<number>.journal                 rounds of entries, files reused
     *.tmp                                unfinished; removed by recovery
 deleted-<...>/                           being removed
 stray-<...>/                             known to nobody; kept for a person to look at
+torn-<...>                               the end of a segment, cut off when CHECKPOINT was rebuilt; kept too
 """
 
 from __future__ import annotations
@@ -20,8 +24,11 @@ from uuid import UUID
 from tailrace.model import PartitionId
 
 CHECKPOINT = "CHECKPOINT"
+CHECKPOINT_COPY = "CHECKPOINT.copy"
+DAMAGED_CHECKPOINT = "CHECKPOINT.damaged-"
+SURVEY = "CHECKPOINT.survey"
 JOURNAL_DIRECTORY = "journal"
-DELETED, STRAY, TEMPORARY = "deleted-", "stray-", ".tmp"
+DELETED, STRAY, TORN, TEMPORARY = "deleted-", "stray-", "torn-", ".tmp"
 
 _PARTITION = re.compile(r"([0-9a-f]{32})-(\d{1,10})-(\d{1,20})")
 _NUMBERED = re.compile(r"(\d{20})\.(log|index|timeindex|snapshot)")

@@ -8,6 +8,7 @@ new appends, bring old bytes back under a right checksum.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -24,9 +25,11 @@ from tailrace.storage.segment.entry import (
     Truncate,
     read_entries,
 )
-from tailrace.storage.segment.journal import Round, read_header, read_rounds
+from tailrace.storage.segment.journal import Round, holds_only_old_rounds, read_header, read_rounds
 from tailrace.storage.segment.names import journal_file, partition_directory
 from tailrace.storage.segment.shape import Shape
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -37,13 +40,11 @@ class JournalContent:
     last_lsn: int
 
 
-def damage(path: str, reason: str) -> StorageError:
-    return StorageError(
-        "recover",
-        path,
-        reason,
-        hint="Nothing was changed. `tailrace log inspect DIR` shows what is there; restore it from a copy",
-    )
+_RESTORE = "Nothing was changed. `tailrace log inspect DIR` shows what is there; restore it from a copy"
+
+
+def damage(path: str, reason: str, *, hint: str = _RESTORE) -> StorageError:
+    return StorageError("recover", path, reason, hint=hint)
 
 
 def read_journal(files: Mapping[int, memoryview], checkpoint: Checkpoint) -> JournalContent:
@@ -58,6 +59,9 @@ def read_journal(files: Mapping[int, memoryview], checkpoint: Checkpoint) -> Jou
     for number, data in files.items():
         header = read_header(data)
         if header is None:
+            if holds_only_old_rounds(data, checkpoint.lsn):
+                logger.error("header unreadable, and not needed: %s is written anew", journal_file(number))
+                continue
             raise damage(journal_file(number), "the header of the journal file is unreadable")
         proved = max(proved, header.first_lsn - 1)
         for each in read_rounds(data, header):

@@ -20,8 +20,8 @@ from tailrace.runtime import Disk, File
 from tailrace.storage.segment.adoption import Adoption
 from tailrace.storage.segment.apply import remove_partition
 from tailrace.storage.segment.cache import read_file
-from tailrace.storage.segment.checkpoint import NONE, Checkpoint, read_checkpoint
-from tailrace.storage.segment.checkpointing import write_checkpoint_file
+from tailrace.storage.segment.checkpoint import NONE, Checkpoint
+from tailrace.storage.segment.checkpoint_file import REBUILD, load_checkpoint, write_checkpoint_file
 from tailrace.storage.segment.directory import Directory
 from tailrace.storage.segment.entry import REFERENCED, Append
 from tailrace.storage.segment.examination import Examiner, Findings, runs_of
@@ -37,8 +37,9 @@ from tailrace.storage.segment.names import (
     read_numbered,
     read_partition_directory,
 )
-from tailrace.storage.segment.plan import JournalContent, damage, plan_recovery, read_journal
+from tailrace.storage.segment.plan import JournalContent, Plan, damage, plan_recovery, read_journal
 from tailrace.storage.segment.shape import wholly_below
+from tailrace.storage.segment.survey import Survey
 
 logger = logging.getLogger(__name__)
 
@@ -54,45 +55,60 @@ class Recovery:
 
     async def run(self) -> None:
         """Leave the directory's logs as they were acknowledged. The caller checkpoints, then serves."""
-        data = await read_file(self._disk, CHECKPOINT, fresh=True)
-        if data is None:
+        loaded = await load_checkpoint(self._disk)
+        if loaded is None:
             await self._format()
             return
-        checkpoint = read_checkpoint(memoryview(data))
-        if checkpoint is None:
-            raise damage(CHECKPOINT, "the checkpoint is unreadable")
-        content = await self._read_journal(checkpoint)
+        checkpoint = loaded.checkpoint
+        content = read_journal(await self._open_journal(checkpoint), checkpoint)
+        loaded.check_rounds(content.rounds)
+        await self._remove_unlisted(checkpoint)
         await self._sync_journal()
         plans, deleted, greatest_life = plan_recovery(checkpoint.rows, content.rounds)
+        self._take_over(checkpoint, content, greatest_life)
+        await self._carry_out(plans, deleted)
+
+    async def resume(self, survey: Survey) -> None:
+        """The same for a directory without a checkpoint, whose plans were made from its files."""
+        await self._open_journal(survey.checkpoint)
+        await self._sync_journal()
+        await self._disk.sync_directory(
+            JOURNAL_DIRECTORY
+        )  # no checkpoint may have listed the newest file yet
+        self._take_over(survey.checkpoint, survey.content, survey.greatest_life)
+        await self._carry_out(survey.plans, survey.deleted)
+
+    async def _carry_out(self, plans: list[Plan], deleted: set[str]) -> None:
         found = [await self._examiner.examine(plan) for plan in plans]
         for each in found:
             await self._restore(each)
         await self._remove_others({plan.path for plan in plans}, deleted)
         await self._disk.sync_directory("")
+        adoption = Adoption(self._directory)
+        for each in found:
+            await adoption.adopt(each)
+
+    def _take_over(self, checkpoint: Checkpoint, content: JournalContent, greatest_life: int) -> None:
+        """Number rounds and lives on from what was found."""
         directory = self._directory
         directory.durable_lsn = directory.applied_lsn = content.last_lsn
         directory.checkpointed_lsn = checkpoint.lsn
         directory.next_life = max(checkpoint.next_life, greatest_life + 1)
         self._journal.synced_lsn = content.last_lsn
-        adoption = Adoption(directory)
-        for each in found:
-            await adoption.adopt(each)
 
     # ---- a new directory
 
     async def _format(self) -> None:
         names = await self._disk.list("")
         if any(read_partition_directory(name.rstrip("/")) for name in names):
-            raise damage(CHECKPOINT, "the checkpoint is missing, and partitions are there")
+            raise damage(CHECKPOINT, "the checkpoint is missing, and partitions are there", hint=REBUILD)
         if JOURNAL_DIRECTORY + "/" in names:
             await self._check_unused()
         else:
             await self._disk.make_directory(JOURNAL_DIRECTORY)
         self._journal.files.append(await self._journal.create_file())
         await self._disk.sync_directory("")
-        await write_checkpoint_file(
-            self._directory, Checkpoint(lsn=0, next_life=1, journal_files=(1,), rows=())
-        )
+        await write_checkpoint_file(self._disk, Checkpoint(lsn=0, next_life=1, journal_files=(1,), rows=()))
 
     async def _check_unused(self) -> None:
         """A crash while formatting leaves journal files without rounds; else CHECKPOINT was lost."""
@@ -100,11 +116,14 @@ class Recovery:
             data = memoryview(await read_file(self._disk, f"{JOURNAL_DIRECTORY}/{name}", fresh=True) or b"")
             header = read_header(data)
             if header is not None and any(True for _ in read_rounds(data, header)):
-                raise damage(CHECKPOINT, "the checkpoint is missing, and the journal holds rounds")
+                raise damage(
+                    CHECKPOINT, "the checkpoint is missing, and the journal holds rounds", hint=REBUILD
+                )
 
     # ---- the journal
 
-    async def _read_journal(self, checkpoint: Checkpoint) -> JournalContent:
+    async def _open_journal(self, checkpoint: Checkpoint) -> dict[int, memoryview]:
+        """The bytes of every file that the checkpoint lists."""
         contents: dict[int, memoryview] = {}
         for number in checkpoint.journal_files:
             try:
@@ -115,12 +134,14 @@ class Recovery:
             await file.read(0, memoryview(data))
             contents[number] = memoryview(data)
             self._journal.files.append(JournalFile(number, file, len(data)))
-        content = read_journal(contents, checkpoint)
+        return contents
+
+    async def _remove_unlisted(self, checkpoint: Checkpoint) -> None:
+        """Journal files that were made for a checkpoint that never was hold nothing."""
         listed = set(checkpoint.journal_files)
         for name in await self._disk.list(JOURNAL_DIRECTORY):
             if read_journal_file(name) not in listed:
-                await self._disk.remove(f"{JOURNAL_DIRECTORY}/{name}")  # made for a checkpoint that never was
-        return content
+                await self._disk.remove(f"{JOURNAL_DIRECTORY}/{name}")
 
     async def _sync_journal(self) -> None:
         """What is replayed must not be lost by the next crash, whose recovery would plan without it."""

@@ -12,7 +12,7 @@ import logging
 import sys
 import time
 
-from tailrace.testing.crashes.history import Failed, play, play_flipped, sweep
+from tailrace.testing.crashes.history import Failed, Options, play, play_flipped, sweep
 
 
 def main() -> int:
@@ -37,11 +37,11 @@ def main() -> int:
 
 
 def _play(seed: int, seconds: float) -> tuple[collections.Counter[str], Failed | None]:
-    """Sweeps, flips and plain histories take turns, by the seed alone."""
+    """Sweeps, flips, histories with rebuilds and plain ones take turns, by the seed alone."""
     if seed % 20 == 0:
         calls, failed = sweep(seed, until=time.monotonic() + seconds)
         return collections.Counter({"swept calls": calls}), failed
-    history, failed = play_flipped(seed) if seed % 4 == 1 else play(seed)
+    history, failed = play_flipped(seed) if seed % 4 == 1 else play(seed, Options(rebuild=seed % 4 == 3))
     return history.counts, failed
 
 

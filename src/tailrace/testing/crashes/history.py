@@ -23,7 +23,10 @@ from tailrace.model import BrokerError, BrokerId, Epoch, LogDamaged, Offset, Par
 from tailrace.records import build_batch, iter_batches, read_batch
 from tailrace.storage import COMMIT, OS, Fsync, LogConfig
 from tailrace.storage.segment import DirectoryConfig, SegmentLog, SegmentStorage
+from tailrace.storage.segment.checkpoint import read_checkpoint
 from tailrace.storage.segment.entry import Append, Entry
+from tailrace.storage.segment.names import CHECKPOINT, CHECKPOINT_COPY
+from tailrace.storage.segment.rebuild import Rebuild
 from tailrace.testing.crashes.forgery import forge_value, journal_ids
 from tailrace.testing.crashes.oracle import Content, Oracle, Wrong, derived_state
 from tailrace.testing.simulation import Crash, SimulatedClock, SimulatedDisk, SimulatedLoop
@@ -38,6 +41,8 @@ _FORGERY_CHANCE = 0.06
 _SOON_CHANCE = 0.5
 _SOON_CALLS = 30
 _LOST_INDEXES_CHANCE = 0.2
+_LOST_CHECKPOINT_CHANCE = 0.3
+_REBUILD_CHANCE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +55,7 @@ class Options:
     faults: bool = True
     loose: bool = True  # some partitions do not wait for syncs
     flip: bool = False  # one bit, at the very end
+    rebuild: bool = False  # both checkpoints are lost between some lives, and rebuilt
     storage: type[SegmentStorage] = SegmentStorage
 
 
@@ -76,6 +82,7 @@ class History:
             is_loose=lambda partition_id: self._fsync(partition_id) is not None,
             is_compacted=self._is_compacted,
         )
+        self.oracle.start_may_move = options.rebuild
         self.counts: collections.Counter[str] = collections.Counter()
         self.loop: SimulatedLoop | None = None
         self._partitions: dict[SegmentLog, Partition] = {}  # of this life
@@ -123,6 +130,8 @@ class History:
             self._live(self._serve())
             self._crash_in = ""
             self._die()
+            if self.options.rebuild and rng.random() < _REBUILD_CHANCE:
+                self._lose_checkpoint()
         disk.crash_at = 0
         disk.sync_error_chance = disk.write_error_chance = 0.0
         if self.options.flip:
@@ -169,8 +178,10 @@ class History:
             self.counts["power cuts"] += 1
             self._unsynced_may_be_lost = True
             self.disk.power_cut()
-        if self.rng.random() < _LOST_INDEXES_CHANCE:
+        if self.rng.random() < _LOST_INDEXES_CHANCE and not self.options.rebuild:
             self._damage_indexes()
+        if self.rng.random() < _LOST_CHECKPOINT_CHANCE:
+            self._damage_checkpoint()
 
     def _damage_indexes(self) -> None:
         """Between two lives some indexes come to harm. They are rebuildable: nothing must show of it."""
@@ -179,6 +190,65 @@ class History:
             if content and self.rng.random() < 0.5:
                 self.disk.flip_bit(path, position=self.rng.randrange(len(content)), bit=self.rng.randrange(8))
                 self.counts["damaged indexes"] += 1
+
+    def _damage_checkpoint(self) -> None:
+        """One of the two checkpoints becomes unreadable. The other one is enough: nothing must show of it."""
+        readable = [
+            path
+            for path in (CHECKPOINT, CHECKPOINT_COPY)
+            if path in self.disk.paths() and read_checkpoint(memoryview(self.disk.content(path))) is not None
+        ]
+        if len(readable) == 2:
+            self._flip_anywhere(self.rng.choice(readable))
+            self.counts["damaged checkpoints"] += 1
+
+    def _lose_checkpoint(self) -> None:
+        """Both become unreadable, and are rebuilt, however often that is interrupted."""
+        flips = [
+            self._flip_anywhere(path) for path in (CHECKPOINT, CHECKPOINT_COPY) if path in self.disk.paths()
+        ]
+        attempts, rebuilt = 0, not flips
+        chances = self.disk.sync_error_chance, self.disk.write_error_chance
+        while not rebuilt:
+            attempts += 1
+            disturbed = attempts < 4
+            self.disk.crash_at = self.disk.calls + self.rng.randrange(1, 300) if disturbed else 0
+            if not disturbed:
+                self.disk.sync_error_chance = self.disk.write_error_chance = 0.0
+            ended: list[str] = []
+            self._live(self._rebuild(ended))
+            rebuilt = bool(ended)
+            if ended == ["refused"]:
+                for path, position, bit in flips:
+                    self.disk.flip_bit(path, position=position, bit=bit)
+            self._die()
+        self.disk.sync_error_chance, self.disk.write_error_chance = chances
+
+    def _flip_anywhere(self, path: str) -> tuple[str, int, int]:
+        place = path, self.rng.randrange(len(self.disk.content(path))), self.rng.randrange(8)
+        self.disk.flip_bit(path, position=place[1], bit=place[2])
+        return place
+
+    async def _rebuild(self, ended: list[str]) -> None:
+        """Says how it ended: rebuilt, by this run or by one that was interrupted at its end; or refused."""
+        assert self.loop is not None
+        rebuild = Rebuild(
+            self.disk, "sim", config=self._config, clock=SimulatedClock(self.loop), rng=self.rng
+        )
+        try:
+            await rebuild.run()
+        except StorageError as error:
+            if "is whole" in error.reason or "ever stored" in error.reason:
+                ended.append("rebuilt")
+            elif "compacted" in error.reason and any(map(self._is_compacted, self.oracle.partitions)):
+                self.counts["rebuilds refused"] += 1
+                ended.append("refused")
+            else:
+                raise
+        else:
+            self.counts["rebuilds"] += 1
+            ended.append("rebuilt")
+        raise Crash("the rebuild is done")
 
     async def _open(self) -> SegmentStorage:
         assert self.loop is not None
@@ -238,7 +308,9 @@ class History:
 
     def _check_damage(self, storage: SegmentStorage) -> None:
         damaged = [log for log in storage.logs() if log.damaged != -1]
-        if damaged and not self.flipped:
+        if (
+            damaged and not self.flipped and not self.options.rebuild
+        ):  # which cuts nothing where it is not sure
             raise Wrong(f"quarantined without damage: {damaged}")
 
     def _check_derived(self, log: SegmentLog, content: Content) -> None:

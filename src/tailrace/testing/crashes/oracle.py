@@ -102,6 +102,11 @@ class Oracle:
         self._lives: dict[int, PartitionId] = {}
         self._newest: dict[int, dict[bytes | None, int]] = {}  # by life: the greatest offset of every key
 
+        # A rebuild may lose the start of a log: of a compacted one it may rise to the first record, of one
+        # that was truncated below every snapshot it may fall to the beginning of the first segment.
+        self.start_may_move = False
+        self._truncated: set[PartitionId] = set()
+
     def adopt(self, lives: dict[int, PartitionId]) -> None:
         """Which life is whose, after a recovery."""
         self._lives = dict(lives)
@@ -110,6 +115,8 @@ class Oracle:
         """The engine queued an entry."""
         if isinstance(entry, Create):
             self._lives[entry.life] = entry.partition_id
+        if isinstance(entry, Truncate):
+            self._truncated.add(self._lives[entry.life])
         expected = self.partitions.setdefault(self._lives[entry.life], Expected())
         expected.entries.append(entry)
         expected.data.append(bytes(entry.batch.data) if isinstance(entry, Append) else b"")
@@ -165,12 +172,18 @@ class Oracle:
         losses = losses and self._is_loose(partition_id)
         same = _same
         if self._is_compacted(partition_id):
-            same = partial(_same_but_superseded, newest=self._newest_of(partition_id))
+            same = partial(
+                _same_but_superseded, newest=self._newest_of(partition_id), rises=self.start_may_move
+            )
+        may_fall = self.start_may_move and partition_id in self._truncated
         for state in self.partitions.get(partition_id, Expected()).states():
             if state is None or actual is None:
                 if state is actual:
                     return True
-            elif same(_cut(state, actual.end) if losses else state, actual):
+                continue
+            if may_fall and actual.start < state.start:
+                state = Content(actual.start, state.end, state.batches)
+            if same(_cut(state, actual.end) if losses else state, actual):
                 return True
         return False
 
@@ -186,8 +199,10 @@ def _same(state: Content, actual: Content) -> bool:
     return (state.start, state.end) == (actual.start, actual.end) and state.visible() == actual.visible()
 
 
-def _same_but_superseded(state: Content, actual: Content, *, newest: dict[bytes | None, int]) -> bool:
-    if (state.start, state.end) != (actual.start, actual.end):
+def _same_but_superseded(
+    state: Content, actual: Content, *, newest: dict[bytes | None, int], rises: bool
+) -> bool:
+    if state.end != actual.end or (actual.start < state.start if rises else actual.start != state.start):
         return False
     wanted, there = state.records(), actual.records()
     newest = _with_newest(newest, state)

@@ -78,6 +78,52 @@ class JournalFileBytes:
         return memoryview(self.data.ljust(FILE_BYTES, b"\0"))
 
 
+def damaged_header(file: JournalFileBytes, place: int) -> memoryview:
+    file.data[place] ^= 1 << place % 8
+    return file.view()
+
+
+@pytest.mark.parametrize("place", range(0, SECTOR, 7))
+def test_a_damaged_header_of_a_file_below_the_checkpoint_is_passed_over(place: int) -> None:
+    passed = JournalFileBytes(7, 1).add(1, synced=0).add(2, synced=1)
+    newest = JournalFileBytes(9, 3).add(3, synced=2)
+    content = read_journal({1: damaged_header(passed, place), 2: newest.view()}, at_lsn(2))
+    assert [each.lsn for each in content.rounds] == [3]
+
+
+@pytest.mark.parametrize("place", range(0, SECTOR, 7))
+def test_a_damaged_header_of_a_file_that_was_never_used_is_passed_over(place: int) -> None:
+    newest = JournalFileBytes(9, 3).add(3, synced=2)
+    content = read_journal({1: damaged_header(JournalFileBytes(7, 0), place), 2: newest.view()}, at_lsn(2))
+    assert [each.lsn for each in content.rounds] == [3]
+
+
+@pytest.mark.parametrize("place", range(0, SECTOR, 7))
+def test_a_damaged_header_of_a_file_with_rounds_above_the_checkpoint_is_damage(place: int) -> None:
+    """The newest file: no gap betrays that its rounds are missing."""
+    passed = JournalFileBytes(7, 1).add(1, synced=0).add(2, synced=1)
+    newest = JournalFileBytes(9, 3).add(3, synced=2)
+    with pytest.raises(StorageError, match="header of the journal file is unreadable"):
+        read_journal({1: passed.view(), 2: damaged_header(newest, place)}, at_lsn(2))
+
+
+def test_a_damaged_header_is_damage_if_the_first_round_is_unreadable_too() -> None:
+    """Then nobody can say which use of the file the other rounds are of."""
+    file = JournalFileBytes(7, 1).add(1, synced=0).add(2, synced=1).tear(1)
+    with pytest.raises(StorageError, match="header of the journal file is unreadable"):
+        read_journal({1: damaged_header(file, 9)}, at_lsn(2))
+
+
+@pytest.mark.parametrize("content", [b"", bytes(SECTOR), bytes(FILE_BYTES), b"x" * FILE_BYTES])
+def test_a_file_that_lost_more_than_its_header_is_damage(content: bytes) -> None:
+    with pytest.raises(StorageError, match="header of the journal file is unreadable"):
+        read_journal({1: memoryview(content)}, at_lsn(2))
+
+
+def at_lsn(lsn: int) -> Checkpoint:
+    return Checkpoint(lsn=lsn, next_life=1, journal_files=(1, 2), rows=())
+
+
 def checkpoint_at(lsn: int) -> Checkpoint:
     return Checkpoint(lsn=lsn, next_life=1, journal_files=(1, 2), rows=())
 

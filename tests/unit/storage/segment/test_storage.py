@@ -825,7 +825,8 @@ def test_a_directory_that_does_not_open_is_let_go(tmp_path: Path) -> None:
     async def main() -> None:
         await (await SegmentStorage.open(tmp_path, config=CONFIG)).close()
         whole = (tmp_path / "CHECKPOINT").read_bytes()
-        (tmp_path / "CHECKPOINT").write_bytes(whole[:-1])
+        for name in ("CHECKPOINT", "CHECKPOINT.copy"):
+            (tmp_path / name).write_bytes(whole[:-1])
         for _ in range(2):
             with pytest.raises(StorageError, match="the checkpoint is unreadable"):
                 await SegmentStorage.open(tmp_path, config=CONFIG)

@@ -25,6 +25,7 @@ from tailrace.storage.segment.inspection.source import Source, Stamp
 from tailrace.storage.segment.journal import Round
 from tailrace.storage.segment.names import (
     CHECKPOINT,
+    CHECKPOINT_COPY,
     JOURNAL_DIRECTORY,
     TEMPORARY,
     journal_file,
@@ -33,6 +34,7 @@ from tailrace.storage.segment.names import (
 from tailrace.storage.segment.plan import Plan, entries_of, plan_recovery
 
 _ATTEMPTS_MAX = 3
+_REBUILT = "The directory does not open like this. Try: tailrace storage rebuild-checkpoint DIR"
 
 Stamps = tuple[Stamp | None, ...]
 _T = TypeVar("_T")
@@ -108,26 +110,24 @@ def look_at_partition(
 def _read_once(source: Source) -> Expectation:
     stamps, findings = _stamps(source), Findings()
     names = source.names()
-    data = _read_checkpoint_file(source, findings)
-    checkpoint = read_checkpoint(memoryview(data)) if data is not None else None
+    data, copy = (_read_checkpoint_file(source, path, findings) for path in (CHECKPOINT, CHECKPOINT_COPY))
+    stored, copied = (
+        read_checkpoint(memoryview(each)) if each is not None else None for each in (data, copy)
+    )
+    checkpoint = stored or copied
     files = read_journal_files(source, checkpoint, findings)
-    if data is None:
+    if data is None and copy is None:
         _judge_missing_checkpoint(names, files, findings)
-    elif checkpoint is None:
-        findings.problem(
-            CHECKPOINT,
-            "its checksum does not hold: nothing says what the files should hold",
-            NOT_STARTED,
-            position=0,
-            end=len(data),
-        )
-    if CHECKPOINT + TEMPORARY in names:
-        findings.note(CHECKPOINT + TEMPORARY, "a checkpoint that was not finished; the next one replaces it")
+    else:
+        _judge_checkpoints(data, copy, stored, copied, findings)
+    for path in (CHECKPOINT + TEMPORARY, CHECKPOINT_COPY + TEMPORARY):
+        if path in names:
+            findings.note(path, "a checkpoint that was not finished; the next one replaces it")
     rounds = rounds_to_replay(files, checkpoint, findings) if checkpoint else []
     plans, deleted = _plan(checkpoint, rounds, findings)
     return Expectation(
         checkpoint=checkpoint,
-        checkpoint_bytes=len(data) if data is not None else 0,
+        checkpoint_bytes=len((data if stored else copy) or b""),
         journal=[file.report() for file in files],
         plans=plans,
         deleted=deleted,
@@ -138,19 +138,41 @@ def _read_once(source: Source) -> Expectation:
 
 
 def _stamps(source: Source) -> Stamps:
-    paths = [CHECKPOINT, JOURNAL_DIRECTORY, *(journal_file(number) for number in journal_numbers(source))]
+    journal = (journal_file(number) for number in journal_numbers(source))
+    paths = [CHECKPOINT, CHECKPOINT_COPY, JOURNAL_DIRECTORY, *journal]
     return tuple(source.stamp(path) for path in paths)
 
 
 # ---- CHECKPOINT
 
 
-def _read_checkpoint_file(source: Source, findings: Findings) -> bytes | None:
+def _read_checkpoint_file(source: Source, path: str, findings: Findings) -> bytes | None:
     try:
-        return source.read_whole(CHECKPOINT)
+        return source.read_whole(path)
     except OSError as error:
-        findings.problem(CHECKPOINT, f"cannot be read: {error.strerror}", NOT_STARTED)
+        findings.note(path, f"cannot be read: {error.strerror}")
         return b""
+
+
+def _judge_checkpoints(
+    data: bytes | None,
+    copy: bytes | None,
+    stored: Checkpoint | None,
+    copied: Checkpoint | None,
+    findings: Findings,
+) -> None:
+    """Either file is enough for a start, which then writes both anew."""
+    if stored is None:
+        reason = "it is missing" if data is None else "its checksum does not hold"
+        if copied is None:
+            reason += ", and so is its copy: nothing says what the files should hold"
+        hint = _REBUILT if copied is None else "A start takes the copy, and writes both files anew"
+        findings.problem(CHECKPOINT, reason, hint, position=0, end=len(data or b""))
+    if copied is None and copy is not None:
+        hint = (
+            _REBUILT if stored is None else "It is not needed: a start, or the next checkpoint, replaces it"
+        )
+        findings.problem(CHECKPOINT_COPY, "its checksum does not hold", hint, position=0, end=len(copy))
 
 
 def _judge_missing_checkpoint(
@@ -159,7 +181,7 @@ def _judge_missing_checkpoint(
     partitions = [name for name in names if read_partition_directory(name.rstrip("/"))]
     if partitions or any(file.rounds for file in files):
         findings.problem(
-            CHECKPOINT, "it is missing, and partitions or rounds of the journal are there", NOT_STARTED
+            CHECKPOINT, "it is missing, and partitions or rounds of the journal are there", _REBUILT
         )
     else:
         findings.note(CHECKPOINT, "not there yet: nothing was ever stored here")

@@ -22,6 +22,7 @@ from tailrace.storage.segment.journal import (
     JournalHeader,
     Round,
     frame_bytes,
+    holds_only_old_rounds,
     read_header,
     read_rounds,
 )
@@ -30,6 +31,9 @@ from tailrace.storage.segment.plan import entries_of, read_journal
 
 KINDS = {APPEND: "append", CREATE: "create", TRUNCATE: "truncate", TRIM: "trim", DELETE: "delete"}
 NOT_STARTED = "The directory does not open like this. Restore the file from a copy of the same moment"
+_WRITTEN_ANEW = (
+    "It is not needed: the checkpoint has passed its rounds, and its next use writes another header"
+)
 _NOT_NEEDED = "the checkpoint has passed it, so nothing needs it"
 
 
@@ -115,13 +119,7 @@ def _examine_rounds(file: JournalFileContent, checkpoint_lsn: int, findings: Fin
         findings.note(file.path, "CHECKPOINT does not list it; recovery removes it")
     if header is None:
         if file.listed:
-            findings.problem(
-                file.path,
-                "the header of the journal file is unreadable",
-                NOT_STARTED,
-                position=0,
-                end=SECTOR,
-            )
+            _judge_header(file, checkpoint_lsn, findings)
         return
     next_lsn = header.first_lsn
     for each in read_rounds(file.data, header):
@@ -139,6 +137,14 @@ def _examine_rounds(file: JournalFileContent, checkpoint_lsn: int, findings: Fin
         file.holes.append(Hole(file.end, None, next_lsn, None))
     for hole in file.holes:
         _note_hole(file, hole, checkpoint_lsn, findings)
+
+
+def _judge_header(file: JournalFileContent, checkpoint_lsn: int, findings: Findings) -> None:
+    message = "the header of the journal file is unreadable"
+    if holds_only_old_rounds(file.data, checkpoint_lsn):
+        findings.problem(file.path, message, _WRITTEN_ANEW, position=0, end=SECTOR)
+    else:
+        findings.problem(file.path, message, NOT_STARTED, position=0, end=SECTOR)
 
 
 def _count_entries(file: JournalFileContent, each: Round, findings: Findings, *, needed: bool) -> None:
@@ -168,7 +174,9 @@ def rounds_to_replay(
 ) -> list[Round]:
     """The rounds that a restart replays; none if the journal is damaged."""
     listed = [file for file in files if file.listed]
-    if len(listed) < len(checkpoint.journal_files) or any(file.header is None for file in listed):
+    if len(listed) < len(checkpoint.journal_files) or any(
+        file.header is None and not holds_only_old_rounds(file.data, checkpoint.lsn) for file in listed
+    ):
         return []
     try:
         content = read_journal({file.number: file.data for file in listed}, checkpoint)

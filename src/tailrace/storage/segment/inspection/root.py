@@ -12,6 +12,7 @@ from tailrace.storage.segment.inspection.report import Findings, Leftover
 from tailrace.storage.segment.inspection.source import Source
 from tailrace.storage.segment.names import (
     CHECKPOINT,
+    CHECKPOINT_COPY,
     DELETED,
     JOURNAL_DIRECTORY,
     STRAY,
@@ -33,7 +34,9 @@ def open_root(path: str | os.PathLike[str], *, fresh: bool = False) -> Source:
     """A data directory, to be read; FileNotFoundError if there is none."""
     source = Source(path, fresh=fresh)
     names = set(source.names())
-    if not names & {CHECKPOINT, JOURNAL_DIRECTORY + "/"} and not any(map(_is_partition, names)):
+    if not names & {CHECKPOINT, CHECKPOINT_COPY, JOURNAL_DIRECTORY + "/"} and not any(
+        map(_is_partition, names)
+    ):
         raise FileNotFoundError(
             errno.ENOENT, "no log is kept here, there is neither CHECKPOINT nor journal", source.root
         )

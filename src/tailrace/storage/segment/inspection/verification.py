@@ -19,7 +19,8 @@ from tailrace.storage.segment.inspection.partition_check import Counts, Partitio
 from tailrace.storage.segment.inspection.progress import Advance, Progress
 from tailrace.storage.segment.inspection.report import Findings, Verification
 from tailrace.storage.segment.inspection.root import open_root, read_root
-from tailrace.storage.segment.names import CHECKPOINT, JOURNAL_DIRECTORY
+from tailrace.storage.segment.inspection.source import Source
+from tailrace.storage.segment.names import CHECKPOINT, CHECKPOINT_COPY, JOURNAL_DIRECTORY
 
 
 def bytes_to_verify(path: str | os.PathLike[str]) -> int:
@@ -27,7 +28,11 @@ def bytes_to_verify(path: str | os.PathLike[str]) -> int:
     source = open_root(path)
     partitions = read_root(source, read_expectation(source), Findings()).partitions
     trees = (JOURNAL_DIRECTORY + "/", *(name + "/" for name in partitions))
-    return source.size(CHECKPOINT) + sum(map(source.tree_bytes, trees))
+    return _checkpoint_bytes(source) + sum(map(source.tree_bytes, trees))
+
+
+def _checkpoint_bytes(source: Source) -> int:
+    return source.size(CHECKPOINT) + source.size(CHECKPOINT_COPY)
 
 
 def verify_directory(path: str | os.PathLike[str], *, advance: Advance | None = None) -> Verification:
@@ -38,7 +43,7 @@ def verify_directory(path: str | os.PathLike[str], *, advance: Advance | None = 
     source = open_root(path, fresh=True)
     progress = Progress(advance or (lambda _: None))
     expectation = read_expectation(source)
-    findings, counts = expectation.findings, Counts(bytes=expectation.checkpoint_bytes)
+    findings, counts = expectation.findings, Counts(bytes=_checkpoint_bytes(source))
     for file in expectation.journal:
         counts.bytes += file.bytes
         progress.add(file.bytes)

@@ -178,7 +178,7 @@ def test_an_unfinished_checkpoint_is_shown(clean: Path) -> None:
 
 def test_a_directory_being_formatted_is_shown(clean: Path) -> None:
     for path in clean.iterdir():
-        if path.name == "CHECKPOINT":
+        if path.name in {"CHECKPOINT", "CHECKPOINT.copy"}:
             path.unlink()
         elif path.is_dir() and path.name != "journal":
             shutil.rmtree(path)
@@ -277,12 +277,22 @@ def test_a_missing_partition_is_a_problem(clean: Path) -> None:
 
 def test_without_a_checkpoint_the_segments_are_still_shown(clean: Path) -> None:
     (clean / "CHECKPOINT").write_bytes(b"nonsense")
+    (clean / "CHECKPOINT.copy").unlink()
     inspection = inspect_directory(clean)
     assert problem_paths(inspection) == {"CHECKPOINT"}
     first = inspection.partitions[0]
     assert (first.start, first.end) == (None, None)
     assert [segment.state for segment in first.segments] == ["sealed"] * 5 + ["unknown"]
     assert first.segments[-1].next_offset == 276
+
+
+def test_a_damaged_checkpoint_with_a_whole_copy_is_shown(clean: Path) -> None:
+    whole = inspect_directory(clean)
+    (clean / "CHECKPOINT").write_bytes(b"nonsense")
+    inspection = inspect_directory(clean)
+    (problem,) = inspection.problems
+    assert (problem.path, "takes the copy" in problem.hint) == ("CHECKPOINT", True)
+    assert (inspection.checkpoint, inspection.partitions) == (whole.checkpoint, whole.partitions)
 
 
 def test_headers_alone_are_read_of_large_batches(clean: Path, monkeypatch: pytest.MonkeyPatch) -> None:

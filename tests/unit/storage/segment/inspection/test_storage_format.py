@@ -61,8 +61,8 @@ def test_the_journal(clean: Path) -> None:
         assert found_id == journal_id
         body = data[position + 16 : position + 16 + length]
         assert crc == crc32c(body, crc32c(data[position : position + 12]))
-        found_lsn, synced_lsn, count, zero = struct.unpack_from("<QQII", body)
-        assert (found_lsn, synced_lsn, zero) == (lsn, lsn - 1, 0)
+        found_lsn, synced_lsn, count, flags = struct.unpack_from("<QQII", body)
+        assert (found_lsn, synced_lsn, flags) == (lsn, lsn - 1, 1)
         place = 24
         for _ in range(count):
             kind, _, _, size = struct.unpack_from("<BBHI", body, place)

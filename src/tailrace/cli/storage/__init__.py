@@ -1,0 +1,17 @@
+"""`tailrace storage`: mend a data directory. Every verb is a module of this package that offers `command`."""
+
+from __future__ import annotations
+
+from tailrace.cli.main import NounGroup
+
+VERBS = {
+    "rebuild-checkpoint": "Make an unreadable checkpoint again, from segments and journal.",
+}
+
+command = NounGroup(
+    name="storage",
+    nouns=VERBS,
+    package="tailrace.cli.storage",
+    help="Mend a data directory.",
+    no_args_is_help=True,
+)
