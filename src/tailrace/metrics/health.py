@@ -81,6 +81,7 @@ async def collect_figures(observed: Observed, sampler: Sampler) -> Figures:
         records_in_per_s=None if rates is None else rates.records_in_per_s,
         partitions_offline=counts.offline,
         partitions_under_replicated=counts.under_replicated,
+        clock_ahead_ms=broker.clock.ahead_ms,
         disk_free_bytes=machine.disk_free_bytes,
         disk_free_bytes_min=_setting(broker.config, "disk.free.min"),
         write_refusal=None if refusal is None else str(refusal),

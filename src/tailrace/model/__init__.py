@@ -21,7 +21,7 @@ from tailrace.model.errors import (
     UnknownPartition,
 )
 from tailrace.model.names import NO_PRODUCER, BrokerId, Epoch, Offset, PartitionId, TopicPartition
-from tailrace.model.text import escape
+from tailrace.model.text import day_of, escape
 
 __all__ = [
     "NO_PRODUCER",
@@ -43,5 +43,6 @@ __all__ = [
     "TailraceError",
     "TopicPartition",
     "UnknownPartition",
+    "day_of",
     "escape",
 ]

@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tailrace.broker.health import Finding, judge_descriptors, judge_free_space
-from tailrace.model import ConfigError, TailraceError
+from tailrace.model import ConfigError, TailraceError, day_of
 from tailrace.model.address import Address
 from tailrace.net import find_occupant
 from tailrace.server.assembly import storage_config
@@ -115,6 +115,27 @@ def check_directory(config: ServerConfig) -> Iterator[Finding]:
     yield judge_syncs(latencies_ms)
     free, least = shutil.disk_usage(place).free, storage_config(config).free_bytes_min
     yield judge_free_space(free, least_bytes=least)
+    yield check_clock(wanted)
+
+
+def check_clock(directory: Path) -> Finding:
+    """Whether a start would believe this machine's time of day."""
+    from tailrace.storage.segment.last_seen import is_plausible, read_seen
+
+    try:
+        seen_ms = read_seen((directory / "CLOCK").read_bytes())
+    except OSError:
+        seen_ms = None
+    now_ms = time.time_ns() // 1_000_000
+    if is_plausible(now_ms, seen_ms=seen_ms):
+        return Finding(check="clock", status="ok", found=day_of(now_ms))
+    return Finding(
+        check="clock",
+        status="warning",
+        found=f"it shows {day_of(now_ms)}; a broker last ran here at {day_of(seen_ms or 0)}",
+        advice="Nothing will expire by it. Set the clock right; if it is: "
+        f"tailrace storage confirm-clock {directory}",
+    )
 
 
 def measure_syncs(directory: Path, *, count: int = SYNCS) -> list[float]:

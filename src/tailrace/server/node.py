@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from tailrace.broker import Broker, BrokerConfig
 from tailrace.cluster import SqliteMetadata
 from tailrace.kafka import KafkaListener
-from tailrace.model import ConfigError, StorageError, TailraceError
+from tailrace.model import ConfigError, StorageError, TailraceError, day_of
 from tailrace.model.address import Address, unix_address
 from tailrace.native import NativeListener
 from tailrace.net import ListenerCounters, NodeBudget
@@ -93,6 +93,11 @@ class Node:
     def kafka_address(self) -> str:
         """What clients on this machine put into bootstrap.servers."""
         return self._address(self.kafka_port)
+
+    @property
+    def clock_held(self) -> str:
+        """The time of day that is believed instead of the machine's; "" where the machine's is."""
+        return day_of(self._clock.steady_ms()) if self._clock.ahead_ms else ""
 
     @property
     def native_address(self) -> str:

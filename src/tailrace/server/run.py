@@ -169,6 +169,7 @@ def _facts(node: Node, demo: Demo | None, pipelines: PipelinePlan | None, *, rea
         ready_s=ready_s,
         demo=demo.summary if demo else "",
         pipelines=pipelines.summary if pipelines else "",
+        clock_held=node.clock_held,
         first_topic=demo.topics[0] if demo else "TOPIC",
     )
 

@@ -46,6 +46,7 @@ class Facts:
     ready_s: float
     demo: str = ""  # what the demo does, in words
     pipelines: str = ""  # those that run beside it, in words
+    clock_held: str = ""  # the time by which records expire, where the machine's is not believed
     first_topic: str = "TOPIC"  # for the line that says how to go on
 
 
@@ -61,6 +62,9 @@ def screen_lines(facts: Facts) -> Iterator[str]:
     demo = f"    demo: {facts.demo}" if facts.demo else ""
     pipelines = f"    pipelines: {facts.pipelines}" if facts.pipelines else ""
     yield f"  ready in {facts.ready_s:.1f} s{demo}{pipelines}"
+    if facts.clock_held:
+        yield f"  clock    not believed: nothing expires past {facts.clock_held}"
+        yield "           if it is right: stop, then tailrace storage confirm-clock DIR"
     if facts.demo and not facts.pipelines:
         yield "  Spark    off: make up SPARK=1, or tailrace up --demo --pipelines, adds a lake"
     yield f"  Next:  tailrace tail {facts.first_topic}     tailrace bench     tailrace --help"

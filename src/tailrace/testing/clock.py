@@ -12,6 +12,7 @@ class FakeClock:
         self._now_ms = now_ms
         self._steady_ms = now_ms
         self._passed_ms = 0
+        self.ahead_ms = 0
 
     def __repr__(self) -> str:
         return f"<FakeClock at {self._now_ms} ms, {self._passed_ms} ms passed>"
@@ -21,6 +22,10 @@ class FakeClock:
 
     def steady_ms(self) -> int:
         return self._steady_ms
+
+    def hold(self, at_ms: int) -> None:
+        self.ahead_ms = self._steady_ms - at_ms
+        self._steady_ms = at_ms
 
     def monotonic(self) -> float:
         return self._passed_ms / 1000

@@ -12,9 +12,11 @@ import pytest
 from tailrace.cli.main import main
 from tailrace.model import Epoch, PartitionId
 from tailrace.records import build_batch, read_batch
-from tailrace.runtime import DirectoryLock
+from tailrace.runtime import DirectoryLock, SystemClock
+from tailrace.server.checkup import check_clock
 from tailrace.storage import LogConfig
 from tailrace.storage.segment import DirectoryConfig, SegmentStorage
+from tailrace.storage.segment.last_seen import read_seen, write_seen
 
 PARTITION = PartitionId(UUID(int=1), 0)
 CONFIG = DirectoryConfig(
@@ -79,6 +81,35 @@ def test_a_directory_without_a_log_is_not_found(tmp_path: Path, capsys: pytest.C
         assert main(["storage", "rebuild-checkpoint", str(path)]) == 3
         assert "holds no log" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == [], "nothing is made where nothing was"
+
+
+def test_a_clock_is_confirmed(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (data / "CLOCK").write_bytes(write_seen(1_000))
+    assert main(["storage", "confirm-clock", str(data), "-o", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["last_seen_ms"] == 1_000
+    assert read_seen((data / "CLOCK").read_bytes()) == told["confirmed_ms"] > 1_700_000_000_000
+    assert main(["storage", "confirm-clock", str(data)]) == 0
+    assert "confirmed" in capsys.readouterr().out
+
+
+def test_the_clock_of_a_directory_in_use_or_without_a_log_is_not_confirmed(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = DirectoryLock(str(data))
+    assert main(["storage", "confirm-clock", str(data)]) == 1
+    assert "in use by pid" in capsys.readouterr().err
+    lock.release()
+    assert main(["storage", "confirm-clock", str(tmp_path / "missing")]) == 3
+    assert not (tmp_path / "missing").exists()
+
+
+def test_doctor_warns_of_a_clock_that_would_not_be_believed(data: Path) -> None:
+    for seen_ms, status in ((1_000, "warning"), (SystemClock().now_ms(), "ok")):
+        (data / "CLOCK").write_bytes(write_seen(seen_ms))
+        finding = check_clock(data)
+        assert finding.status == status
+        assert ("confirm-clock" in finding.advice) == (status == "warning")
 
 
 def test_a_start_names_the_command(data: Path) -> None:

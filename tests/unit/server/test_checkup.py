@@ -51,6 +51,7 @@ def test_a_sound_machine_has_no_problem_and_nothing_is_left_behind(tmp_path: Pat
         "data directory",
         "fsync latency",
         "free space",
+        "clock",
         "Kafka port",
         "native port",
         "broker",

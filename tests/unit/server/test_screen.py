@@ -52,6 +52,12 @@ def test_the_screen_tells_the_unix_socket_beside_the_port() -> None:
     assert lines[2] == "  native   127.0.0.1:9999           unix:/run/tailrace.sock"
 
 
+def test_a_clock_that_is_not_believed_is_told() -> None:
+    told = "\n".join(screen_lines(replace(FACTS, clock_held="2026-11-18 08:00 UTC")))
+    assert "nothing expires past 2026-11-18 08:00 UTC" in told
+    assert "tailrace storage confirm-clock DIR" in told
+
+
 def test_the_memory_engine_has_no_directory() -> None:
     memory = Facts(data_dir=None, fsync="commit", accelerated=False, kafka="h:1", native="h:2", ready_s=1)
     first = next(iter(screen_lines(memory)))

@@ -74,6 +74,7 @@ def diagnose(figures: Figures) -> Diagnosis:
 def _checks(figures: Figures) -> Iterator[_Check]:
     yield _check_broker(figures)
     yield _check_offline(figures)
+    yield from _check_clock(figures)
     yield from _check_disk(figures)
     yield from _check_memory(figures)
     yield from _check_descriptors(figures)
@@ -130,6 +131,22 @@ def _check_offline(figures: Figures) -> _Check:
     return _Check(
         finding=Finding(check="partitions", status="problem", found=found, advice=advice), limit="none"
     )
+
+
+def _check_clock(figures: Figures) -> Iterator[_Check]:
+    if figures.clock_ahead_ms:
+        ahead = long_duration(figures.clock_ahead_ms / 1000)
+        yield _Check(
+            finding=Finding(
+                check="clock",
+                status="warning",
+                found=f"it was {ahead} past the last time this node ran: nothing expires by it",
+                advice="Set the clock right and start again; if it is right, stop the broker and run: "
+                "tailrace storage confirm-clock DIR",
+            ),
+            limit="none",
+            sentence=f"the clock is {ahead} ahead of when this node last ran, so nothing expires by it",
+        )
 
 
 def _check_disk(figures: Figures) -> Iterator[_Check]:

@@ -17,6 +17,8 @@ class Figures:
     partitions_offline: int = 0  # nobody leads them, or their log is missing
     partitions_under_replicated: int = 0
 
+    clock_ahead_ms: int = 0  # of the machine's time of day, which is not believed; 0: it is
+
     # The disk; all None where the log is in memory.
     disk_free_bytes: int | None = None
     disk_free_bytes_min: int = 0  # with less, writes are refused

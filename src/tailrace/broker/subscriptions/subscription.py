@@ -395,7 +395,7 @@ class Subscription:
             return False
         prioritised = self.config.priority
         messages_left, bytes_left = _TURN_MESSAGES, _TURN_BYTES
-        for partition, record in self._intake.take(min(missing, messages_left), self._clock.now_ms()):
+        for partition, record in self._intake.take(min(missing, messages_left), self._expiry_ms()):
             priority = priority_of(record) if prioritised else PRIORITY_DEFAULT
             size = size_of(record)
             pending = Pending(partition, record, again=False, priority=priority, size=size)
@@ -407,11 +407,19 @@ class Subscription:
         self._ahead_bytes += _TURN_BYTES - bytes_left
         return messages_left <= 0 or bytes_left <= 0
 
+    def _expiry_ms(self) -> int:
+        """The time by which messages expire: the one that takes fewer of them.
+
+        Their times are times of day, so where somebody sets the clock back the machine's counts, and where
+        it jumps ahead the steady one.
+        """
+        return min(self._clock.now_ms(), self._clock.steady_ms())
+
     def _assign(self, now_ms: int) -> int:
         """Give messages to members until one of them runs out; how many messages wait no longer."""
         at_once = self.config.delivery is Guarantee.AT_MOST_ONCE
         keeps_keys = self.config.mode is Mode.KEY_SHARED
-        today_ms = self._clock.now_ms()  # which is what the times of messages are; a lock's are steady
+        expiry_ms = self._expiry_ms()
         counters, taken, sent_bytes = self.counters, 0, 0
         delivered = counters.delivered
         while taken < _TURN_MESSAGES and (pair := self._dispatch.next()) is not None:
@@ -421,7 +429,7 @@ class Subscription:
             if not pending.again:
                 self._ahead_bytes -= pending.size
             machine, offset = partition.machine, record.offset
-            if record.headers and is_expired(record, today_ms) and machine.can_deliver(offset):
+            if record.headers and is_expired(record, expiry_ms) and machine.can_deliver(offset):
                 self._pass_expired(partition, record)
                 continue
             count = machine.deliver(offset, member=member.id, now_ms=now_ms)

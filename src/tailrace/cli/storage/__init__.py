@@ -5,6 +5,7 @@ from __future__ import annotations
 from tailrace.cli.main import NounGroup
 
 VERBS = {
+    "confirm-clock": "Let records expire again, after a start whose clock was not believed.",
     "rebuild-checkpoint": "Make an unreadable checkpoint again, from segments and journal.",
 }
 

@@ -10,6 +10,7 @@ from tailrace.storage.segment.cleaning import compact
 from tailrace.storage.segment.commit import Committer
 from tailrace.storage.segment.directory import Directory
 from tailrace.storage.segment.journal import Journal
+from tailrace.storage.segment.last_seen import LastSeen
 from tailrace.storage.segment.log import SegmentLog
 from tailrace.storage.segment.retention import plan_retention, segment_facts
 
@@ -21,10 +22,13 @@ _TICK_MS = 1000
 class Housekeeper:
     """Looks after a directory while others write to it."""
 
-    def __init__(self, directory: Directory, journal: Journal, committer: Committer) -> None:
+    def __init__(
+        self, directory: Directory, journal: Journal, committer: Committer, last_seen: LastSeen
+    ) -> None:
         self._directory = directory
         self._journal = journal
         self._committer = committer
+        self._last_seen = last_seen
         self._maintaining = asyncio.Lock()
         self._changed = asyncio.Event()
 
@@ -35,6 +39,7 @@ class Housekeeper:
             self._changed.clear()
             self._directory.check_space()
             await self._sync_loose()
+            await self._last_seen.write_due()
 
     def settings_changed(self) -> None:
         """A partition may want to be synced sooner than the one before."""

@@ -1,5 +1,6 @@
 """File names in a data directory.
 
+CLOCK                                    the last time of day at which it was served
 LOCK                                     held by the process that serves the directory
 CHECKPOINT                               what the segment files hold for sure
 CHECKPOINT.copy                          the same, for the day when the other one is unreadable
@@ -27,6 +28,7 @@ CHECKPOINT = "CHECKPOINT"
 CHECKPOINT_COPY = "CHECKPOINT.copy"
 DAMAGED_CHECKPOINT = "CHECKPOINT.damaged-"
 SURVEY = "CHECKPOINT.survey"
+CLOCK = "CLOCK"
 JOURNAL_DIRECTORY = "journal"
 DELETED, STRAY, TORN, TEMPORARY = "deleted-", "stray-", "torn-", ".tmp"
 

@@ -23,6 +23,7 @@ from tailrace.storage.segment.directory import Directory
 from tailrace.storage.segment.entry import Create, Delete
 from tailrace.storage.segment.housekeeping import Housekeeper
 from tailrace.storage.segment.journal import Journal
+from tailrace.storage.segment.last_seen import LastSeen
 from tailrace.storage.segment.log import SegmentLog
 from tailrace.storage.segment.recovery import Recovery
 
@@ -58,7 +59,8 @@ class SegmentStorage:
             journal_half_full=self._checkpointer.request_room,
             checkpoint_due=self._checkpointer.request_checkpoint,
         )
-        self._housekeeper = Housekeeper(self.directory, self._journal, self._committer)
+        self._last_seen = LastSeen(self.directory.disk, self.directory.clock)
+        self._housekeeper = Housekeeper(self.directory, self._journal, self._committer, self._last_seen)
         self._tasks = Supervisor(self._fail)
         self._closed = False
         self._serving = False  # recovered: before that nothing may be settled, since nothing is known
@@ -96,6 +98,7 @@ class SegmentStorage:
         try:
             await Recovery(directory, self._journal).run()
             await self._checkpointer.recovered()
+            await self._last_seen.begin()
         except OSError as error:
             raise StorageError("recover", directory.path, str(error), hint="Nothing is served") from error
         self._serving = True
@@ -209,6 +212,7 @@ class SegmentStorage:
             await log.close()
         await self._committer.wait_idle()
         await self._checkpointer.checkpoint_all()
+        await self._last_seen.write()
 
     async def _let_go(self) -> None:
         await self._housekeeper.wait_idle()

@@ -14,16 +14,21 @@ class SimulatedClock:
         self._loop = loop
         self._started_ms = started_ms
         self._set_by_ms = 0
+        self.ahead_ms = 0
 
     def set_by(self, delta_ms: int) -> None:
         """Set the machine's clock forward or back: `now_ms` jumps, the others do not."""
         self._set_by_ms += delta_ms
 
     def now_ms(self) -> int:
-        return self.steady_ms() + self._set_by_ms
+        return self.steady_ms() + self._set_by_ms + self.ahead_ms
 
     def steady_ms(self) -> int:
         return self._started_ms + int(self._loop.time() * 1000)
+
+    def hold(self, at_ms: int) -> None:
+        self.ahead_ms = self.steady_ms() - at_ms
+        self._started_ms -= self.ahead_ms
 
     def monotonic(self) -> float:
         return self._loop.time()

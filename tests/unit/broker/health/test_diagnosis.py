@@ -118,6 +118,12 @@ def test_nothing_known_is_no_reason_to_worry() -> None:
         ),
         ({"partitions_under_replicated": 3}, "degraded", "none", "3 partitions with a replica"),
         ({"partitions_offline": 1}, "unhealthy", "none", "1 partition cannot be read or written"),
+        (
+            {"clock_ahead_ms": 40 * 86_400_000},
+            "degraded",
+            "none",
+            "Degraded: the clock is 40 days ahead of when this node last ran, so nothing expires by it.",
+        ),
         ({"failure": "boom."}, "unhealthy", "none", "Unhealthy: the broker failed: boom."),
         ({"failure": "sync /d: I/O", "is_storage_failure": True}, "unhealthy", "disk", "sync /d: I/O"),
     ],

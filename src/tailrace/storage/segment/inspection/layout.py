@@ -18,6 +18,7 @@ from typing import Literal
 from tailrace.storage.segment.names import (
     CHECKPOINT,
     CHECKPOINT_COPY,
+    CLOCK,
     DELETED,
     JOURNAL_DIRECTORY,
     STRAY,
@@ -30,7 +31,7 @@ from tailrace.storage.segment.plan import Plan
 from tailrace.storage.segment.shape import wholly_below
 
 _SUFFIXES = ("log", "index", "timeindex")
-_OWN = {CHECKPOINT, CHECKPOINT_COPY, JOURNAL_DIRECTORY + "/", "LOCK"}
+_OWN = {CHECKPOINT, CHECKPOINT_COPY, CLOCK, JOURNAL_DIRECTORY + "/", "LOCK"}
 
 LeftoverKind = Literal["stray", "deleted", "unfinished", "foreign"]
 

@@ -32,6 +32,9 @@ from tailrace.storage.segment.journal import SECTOR
 if TYPE_CHECKING:
     from tests.unit.storage.segment.inspection.conftest import Workshop
 
+BESIDE = {"LOCK", "CLOCK"}
+"""Files of a data directory that are no part of the log."""
+
 FIRST = "6f1c23456789abcdef0123456789abcd-0-1"
 OLDEST, MIDDLE, NEWEST = (f"{FIRST}/{base:020d}" for base in (0, 204, 260))
 LARGE = f"{FIRST}/{240:020d}"
@@ -114,7 +117,9 @@ def test_files_are_opened_read_only(clean: Path, monkeypatch: pytest.MonkeyPatch
 def test_progress_adds_up_to_what_was_announced(clean: Path) -> None:
     steps: list[int] = []
     verify_directory(clean, advance=steps.append)
-    total = sum(path.stat().st_size for path in clean.rglob("*") if path.is_file() and path.name != "LOCK")
+    total = sum(
+        path.stat().st_size for path in clean.rglob("*") if path.is_file() and path.name not in BESIDE
+    )
     assert bytes_to_verify(clean) == total
     assert sum(steps) == total - 2 * (clean / "CHECKPOINT").stat().st_size  # and its copy
 
@@ -174,8 +179,8 @@ def test_a_trimmed_log_is_clean(workshop: Workshop) -> None:
 
 
 def data_files(path: Path) -> list[Path]:
-    """Every file of which each byte counts: all but LOCK and the journal, which the checkpoint has passed."""
-    found = [file for file in path.rglob("*") if file.is_file() and file.name != "LOCK"]
+    """Every file of which each byte counts: of the log, without rounds that the checkpoint has passed."""
+    found = [file for file in path.rglob("*") if file.is_file() and file.name not in BESIDE]
     return sorted(file for file in found if file.parent.name != "journal" and file.stat().st_size)
 
 
