@@ -16,6 +16,7 @@ from tailrace.model import (
     Epoch,
     ErrorCode,
     LogBusy,
+    LogDamaged,
     LogTruncated,
     Offset,
     OffsetOutOfRange,
@@ -421,6 +422,48 @@ def test_hot_and_cold_reads_agree(seed: int) -> None:
 
 async def raw(log: SegmentLog, offset: int, *, bytes_max: int) -> bytes:
     return await (await log.read(Offset(offset), bytes_max=bytes_max, up_to=log.durable_offset)).load()
+
+
+@pytest.mark.parametrize("bytes_max", [1, 250, 100_000])
+@pytest.mark.parametrize("cold", [False, True])
+def test_damaged_bytes_are_served_to_no_read_wherever_it_begins_or_ends(bytes_max: int, cold: bool) -> None:
+    """Small batches share a span: a read that begins or ends inside one is checked like any other."""
+
+    async def scenario(storage: SegmentStorage, log: SegmentLog) -> None:
+        for number in range(16):
+            log.append(batch(value=b"%02d" % number * (1 if number % 5 else 40)), leader_epoch=Epoch(0))
+        await log.wait_durable(log.end_offset)
+        await storage.wait_applied()
+        whole = {offset: await raw(log, offset, bytes_max=1) for offset in range(16)}
+        assert log.applied_segment is not None and log.applied_segment.index is not None
+        index, path = log.applied_segment.index, log.segment_path(0)
+        closed = Offset(index.closed_offset)
+        assert log.tail.first_offset == closed, "the files are read up to there"
+        for position in range(0, index.closed_position, 5):
+            disk.flip_bit(path, position=position, bit=position % 8)
+            refused = 0
+            for offset in map(Offset, range(closed)):
+                try:
+                    found = await served(log, offset)
+                except LogDamaged:
+                    refused += 1
+                else:
+                    for each in iter_batches(found):
+                        assert bytes(each.data) == whole[each.base_offset], f"byte {position}, from {offset}"
+            assert refused, f"byte {position} is damaged, and all that holds it was served"
+            disk.flip_bit(path, position=position, bit=position % 8)
+
+    async def served(log: SegmentLog, offset: Offset) -> bytes:
+        piece = None
+        if not cold:
+            piece = log.read_nowait(offset, bytes_max=bytes_max, up_to=log.durable_offset)
+        if piece is None:
+            piece = await log.read(offset, bytes_max=bytes_max, up_to=log.durable_offset)
+        return bytes(await piece.load())
+
+    disk = SimulatedDisk(random.Random(1))
+    disk.cold_chance = 1.0 if cold else 0.0
+    play(scenario, config=NO_TAIL, log_config=LogConfig(index_interval_bytes=400), disk=disk)
 
 
 def test_a_gap_that_a_truncation_left_at_the_end_leads_to_the_end() -> None:
