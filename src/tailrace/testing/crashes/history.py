@@ -411,8 +411,10 @@ class History:
     async def _delete(self, storage: SegmentStorage, partition_id: PartitionId) -> None:
         """Delete, and often have a checkpoint forget the partition at once."""
         await storage.delete(partition_id)
-        self._crash_soon(" sync directory /")
-        if self.rng.random() < 0.7:
+        if self.rng.random() < 0.5:
+            await storage.wait_applied()
+        self._crash_soon(*[" sync directory /"] * 4)
+        if self.rng.random() < 0.9:
             await storage.checkpoint()
 
     def _crash_soon(self, *calls: str) -> None:
