@@ -13,6 +13,7 @@ Durable, in the compacted topic `__tailrace_cursors`:
 
 At work:
 `retained`              what was delivered and is not settled, kept for delivering it again
+`message_memory`        what all subscriptions of a node keep of their messages, and its bound
 `subscribed_partition`  machine, feed and cursor of one partition
 `member`, `delivery`    who takes messages, and what passes between him and the subscription
 `pulling`               messages that a client asks for, by any listener

@@ -83,6 +83,12 @@ class Dispatch(Protocol[MemberT, MessageT]):
     def discard(self, predicate: Callable[[MessageT], bool]) -> int:
         """Forget the messages for which it is true, after a seek; how many there were."""
 
+    def forget(self) -> list[MessageT]:
+        """Forget all messages, to be put once more later, and return them.
+
+        One that was put again counts as given out until then, so that its key keeps its order.
+        """
+
 
 class Ready(Protocol[MessageT]):
     """The order of messages that may go to anybody."""
@@ -95,6 +101,8 @@ class Ready(Protocol[MessageT]):
         """The next one; there must be one."""
 
     def discard(self, predicate: Callable[[MessageT], bool]) -> int: ...
+
+    def forget(self) -> list[MessageT]: ...
 
 
 def make_dispatch(config: SubscriptionConfig) -> Dispatch[Any, Any]:
@@ -128,6 +136,11 @@ class FifoReady(Generic[MessageT]):
         self._again = deque(message for message in self._again if not predicate(message))
         self._new = deque(message for message in self._new if not predicate(message))
         return before - len(self)
+
+    def forget(self) -> list[MessageT]:
+        forgotten = [*self._again, *self._new]
+        self._again, self._new = deque(), deque()
+        return forgotten
 
 
 class PriorityReady(Generic[MessageT]):
@@ -168,6 +181,12 @@ class PriorityReady(Generic[MessageT]):
         self._levels = [deque(each for each in level if not predicate(each[1])) for level in self._levels]
         self._count = sum(map(len, self._levels))
         return before - self._count
+
+    def forget(self) -> list[MessageT]:
+        forgotten = [message for level in self._levels for _, message in level]
+        self._levels = [deque() for _ in self._levels]
+        self._count = 0
+        return forgotten
 
 
 def _arrival_of_first(level: deque[tuple[int, Any]]) -> int:
@@ -223,6 +242,9 @@ class SharedDispatch(Generic[MemberT, MessageT]):
     def discard(self, predicate: Callable[[MessageT], bool]) -> int:
         return self._messages.discard(predicate)
 
+    def forget(self) -> list[MessageT]:
+        return self._messages.forget()
+
 
 class FailoverDispatch(Generic[MemberT, MessageT]):
     """The member that joined first takes everything; the others wait for it to leave."""
@@ -260,6 +282,9 @@ class FailoverDispatch(Generic[MemberT, MessageT]):
 
     def discard(self, predicate: Callable[[MessageT], bool]) -> int:
         return self._messages.discard(predicate)
+
+    def forget(self) -> list[MessageT]:
+        return self._messages.forget()
 
 
 class _Line(Generic[MessageT]):
@@ -369,6 +394,17 @@ class KeySharedDispatch(Generic[MemberT, MessageT]):
                 line.messages = kept
         self._line_up_again()
         return dropped
+
+    def forget(self) -> list[MessageT]:
+        forgotten = self._anybody.forget()
+        for line in self._lines.values():
+            forgotten.extend(line.messages)
+            line.messages.clear()
+            line.out, line.again = line.out or line.again, False
+        self._lines = {key: line for key, line in self._lines.items() if line.out}
+        self._count = 0
+        self._line_up_again()
+        return forgotten
 
     # ---- inside
 

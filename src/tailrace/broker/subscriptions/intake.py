@@ -32,6 +32,12 @@ class Intake:
         """A partition begins elsewhere."""
         self._heads.pop(partition.place, None)
 
+    def forget_all(self) -> list[New]:
+        """Forget every record that was taken from a feed and not given; those records."""
+        forgotten = [(self._partitions[place], record) for place, record in self._heads.items()]
+        self._heads.clear()
+        return forgotten
+
     def _take_in_turn(self, count: int, now_ms: int) -> Iterator[New]:
         total = len(self._partitions)
         share = max(count // max(total, 1), 1)

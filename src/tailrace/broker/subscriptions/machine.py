@@ -23,6 +23,8 @@
 - What an earlier life of the broker may have delivered is available again, and nobody knows who had it. An
   acknowledgement of it that was on its way when that life ended counts all the same.
 - An event that names another epoch changes nothing.
+- While a subscription has no members, what is ready is parked: kept as ranges, which cost less than a place
+  for each message. A parked message is ready all the same.
 - A count is kept of deliveries that failed, and it is what survives a restart: a delivery that was under way
   when the broker died is nobody's failure. So messages that go well leave no trace but the cursor's.
 """
@@ -176,6 +178,7 @@ class PartitionMachine:
         "_held",
         "_locks",
         "_newly",
+        "_parked",
         "_taken_position",
         "_where",
         "_whole",
@@ -197,6 +200,7 @@ class PartitionMachine:
         self._locks = _Timers()  # of what is in flight, all of it
         self._backoffs = _Timers()  # of what is waiting, all of it
         self._burials = _Timers()  # of dead ones whose letter could not be written
+        self._parked = Ranges()  # ready, and not in _where while no member can get them
         self._taken_position = cursor.position
         self._newly = Ranges()  # done since changes were taken, beyond the position
         self._changed: dict[int, int] = {}  # failures that changed since
@@ -218,7 +222,7 @@ class PartitionMachine:
     @property
     def unacked(self) -> int:
         """Messages that were delivered and are not done: in flight, waiting, ready or dead."""
-        return len(self._where)
+        return len(self._where) + self._parked.count
 
     @property
     def in_flight(self) -> int:
@@ -251,6 +255,8 @@ class PartitionMachine:
 
     def state_of(self, offset: int) -> State:
         where = self._where.get(offset)
+        if where is None and offset in self._parked:
+            return State.READY
         if where is None:
             return State.DONE if self.cursor.is_done(offset) else State.AVAILABLE
         return _STATES.get(where, State.IN_FLIGHT)
@@ -359,6 +365,24 @@ class PartitionMachine:
             self._where[offset] = _READY
         return due
 
+    # ---- without members
+
+    def park(self) -> list[int]:
+        """No member is left: keep what is ready as ranges until `unpark`. Returns the offsets, ascending."""
+        ready = sorted(offset for offset, where in self._where.items() if where == _READY)
+        for offset in ready:
+            del self._where[offset]
+            self._parked.add(offset, offset + 1)
+        return ready
+
+    def unpark(self) -> list[int]:
+        """A member came: track what was parked again. Returns everything that is ready, ascending."""
+        for start, end in self._parked:
+            for offset in range(start, end):
+                self._where[offset] = _READY
+        self._parked.clear()
+        return sorted(offset for offset, where in self._where.items() if where == _READY)
+
     # ---- other ways to be done
 
     def buried(self, offset: int) -> bool:
@@ -399,6 +423,7 @@ class PartitionMachine:
         self.epoch += 1
         self.cursor.move_to(offset)
         self._where.clear()
+        self._parked.clear()
         self._held.clear()
         self.failures.clear()
         self._changed.clear()

@@ -2,7 +2,8 @@
 
 A durable log has them still, and keeping them only saves reading them again: past the bound they are not
 kept. A log in memory may have moved on: past the bound nothing new is delivered until something is settled,
-so that what a member holds is never lost because others were quicker.
+so that what a member holds is never lost because others were quicker. The bound changes with what the
+subscriptions of the node keep in all (`message_memory`).
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ _HEADER_BYTES = 120  # likewise of a header
 class Retained:
     """Records by where they are, up to so many bytes."""
 
-    __slots__ = ("_bytes_max", "_records", "_required", "bytes")
+    __slots__ = ("_records", "bytes", "bytes_max", "required")
 
     def __init__(self, *, bytes_max: int, required: bool) -> None:
-        self._bytes_max = bytes_max
-        self._required = required  # the log may lose them
+        self.bytes_max = bytes_max
+        self.required = required  # the log may lose them
         self._records: dict[tuple[int, int], tuple[Record, int]] = {}  # with what each takes
         self.bytes = 0
 
@@ -30,16 +31,16 @@ class Retained:
     @property
     def is_full(self) -> bool:
         """Whether nothing new may be delivered for now."""
-        return self._required and self.bytes >= self._bytes_max
+        return self.required and self.bytes >= self.bytes_max
 
     @property
     def has_room(self) -> bool:
         """Whether it is well below the bound, so that it is worth telling."""
-        return not self._required or self.bytes * 4 <= self._bytes_max * 3
+        return not self.required or self.bytes * 4 <= self.bytes_max * 3
 
     def put(self, place: int, record: Record, size: int) -> None:
         """Keep a record of the partition numbered `place`, if there is room or it must be kept."""
-        if self._required or self.bytes < self._bytes_max:
+        if self.required or self.bytes < self.bytes_max:
             key = place, record.offset
             if key not in self._records:
                 self._records[key] = record, size
@@ -58,6 +59,11 @@ class Retained:
         """Forget every record of one partition."""
         for key in [key for key in self._records if key[0] == place]:
             self.drop(*key)
+
+    def clear(self) -> None:
+        """Forget every record."""
+        self._records.clear()
+        self.bytes = 0
 
 
 def size_of(record: Record) -> int:

@@ -11,6 +11,8 @@ Rules:
 - With at_most_once a message leaves when the cursor past it is durable.
 - At `unacked_max` messages under way, and while the retry buffer of a log in memory is full, nothing new is
   taken; members are told.
+- What all subscriptions of a node keep of their messages has one bound (`message_memory`). A subscription
+  whose last member has left keeps no message that can be read again, and reads none until a member comes.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from tailrace.broker.subscriptions.intake import Intake
 from tailrace.broker.subscriptions.latency import Latencies, Stopwatch
 from tailrace.broker.subscriptions.machine import Settled, Verdict
 from tailrace.broker.subscriptions.member import Member, OffsetRanges
+from tailrace.broker.subscriptions.message_memory import SUBSCRIPTION_BYTES_MAX, MessageMemory
 from tailrace.broker.subscriptions.move import SeekPlan, plan_move
 from tailrace.broker.subscriptions.redelivery import Redelivery
 from tailrace.broker.subscriptions.retained import RECORD_BYTES, Retained, size_of
@@ -51,8 +54,6 @@ _TURN_BYTES = 1 << 20
 """Taken from the feeds in one turn, but for the last message: a turn must not gather gigabytes."""
 _LOOK_AHEAD = 1000
 """Messages at hand from which a key or a priority is chosen."""
-_AHEAD_BYTES = 8 << 20
-"""What messages may take that nobody had yet and nobody has room for."""
 
 
 @dataclass(slots=True)
@@ -76,6 +77,7 @@ class Subscription:
         tasks: Supervisor,
         dead_letters: DeadLetters,
         retained: Retained,
+        memory: MessageMemory,
         on_redrive: Callable[[Subscription], SubscribedPartition | None],
         latencies: Latencies | None = None,
     ) -> None:
@@ -88,6 +90,7 @@ class Subscription:
         self._clock = clock
         self._stopwatch = Stopwatch(latencies or Latencies(), clock, restart_ms=config.ack_timeout_ms)
         self._retained = retained
+        self._memory = memory
         self._on_redrive = on_redrive  # gives the dead-letter topic as one more partition
         self._by_name: dict[tuple[str, int], SubscribedPartition] = {}
         self._members: dict[int, Member] = {}
@@ -96,6 +99,8 @@ class Subscription:
         self._looks_ahead = config.priority or config.mode is Mode.KEY_SHARED
         self._keys: dict[tuple[int, int], bytes | None] = {}  # of what is under way; key_shared only
         self._ahead_bytes = 0  # of messages in the dispatch that nobody had yet
+        self._ahead_bytes_max = SUBSCRIPTION_BYTES_MAX
+        self._keeps_order = False  # nothing new is taken until everything was read that comes again
         self._intake = Intake(self.partitions, order=config.order)
         self._loop = asyncio.get_running_loop()
         self._planned = False
@@ -110,6 +115,7 @@ class Subscription:
             dead_letters=dead_letters,
             on_record=self._put_again,
             on_done=self._settled,
+            on_caught_up=self.wake,
         )
 
     def __repr__(self) -> str:
@@ -147,6 +153,7 @@ class Subscription:
             if notice is not None:
                 member.recipient.notice(notice)
         self._members.clear()
+        self._memory.report(self, 0)
 
     @property
     def closed(self) -> bool:
@@ -197,6 +204,8 @@ class Subscription:
             )
         member = Member(self._next_member_id, recipient, self, credit=credit)
         self._next_member_id += 1
+        if not self._members:
+            self._take_up()
         self._members[member.id] = member
         self._dispatch.add(member)
         self.wake()
@@ -209,12 +218,49 @@ class Subscription:
         self._dispatch.remove(member)
         for partition in self.partitions:
             ready, dead = partition.machine.release(member.id, failed=failed)
-            for offset in ready:
-                self._redelivery.deliver_again(partition, offset)
+            if self._members:
+                for offset in ready:
+                    self._redelivery.deliver_again(partition, offset)
             for offset in dead:
                 self._redelivery.bury(partition, offset, f"{member.recipient.name} left without settling it")
+        if not self._members:
+            self._rest()
         self._store_soon()
         self.wake()
+
+    def _rest(self) -> None:
+        """The last member has left: keep no message that can be read again."""
+        self._redelivery.forget()
+        back: dict[int, int] = {}  # place -> the first offset that was taken from its feed for nothing
+        taken = [(each.partition, each.record) for each in self._dispatch.forget() if not each.again]
+        for partition, record in (*taken, *self._intake.forget_all()):
+            back[partition.place] = min(record.offset, back.get(partition.place, record.offset))
+        self._ahead_bytes = 0
+        for partition in self.partitions:
+            feed = partition.feed
+            feed.move_to(min(feed.position, back.get(partition.place, feed.position)))
+            for offset in partition.machine.park():
+                if (key := self._keys.pop((partition.place, offset), None)) is not None:
+                    self._dispatch.settle(key)  # `_take_up` keeps the order of the key
+        if not self._retained.required:
+            self._retained.clear()
+        self._report_memory()
+
+    def _take_up(self) -> None:
+        """The first member comes: have everything read again that is to be delivered again."""
+        for partition in self.partitions:
+            for offset in partition.machine.unpark():
+                self._redelivery.deliver_again(partition, offset)
+        self._keeps_order = self.config.mode is Mode.KEY_SHARED
+
+    def forget_messages(self) -> None:
+        """Drop the messages that can be read again, and without members also those that perhaps cannot."""
+        if not self._members or not self._retained.required:
+            self._retained.clear()
+        self._report_memory()
+
+    def _report_memory(self) -> None:
+        self._memory.report(self, self._retained.bytes + self._ahead_bytes + self._redelivery.ahead_bytes)
 
     def has_room(self, member: Member) -> None:
         """A member may have got room."""
@@ -362,6 +408,7 @@ class Subscription:
         now_ms = self._clock.steady_ms()
         self._see_to_times(now_ms)
         if self._members:
+            self._heed_memory()
             waited = len(self._dispatch)  # they took room that is free again once they are given away
             more = self._fill()
             given = self._assign(now_ms)
@@ -369,6 +416,7 @@ class Subscription:
                 self.wake()
             self._send()
             self._note_pause()
+            self._report_memory()
         self._redelivery.go_on()
         self._report_skipped()
         self._set_timer(now_ms)
@@ -384,28 +432,37 @@ class Subscription:
                     self._redelivery.bury(partition, expired.offset, reason)
                 self._store_soon()
             for offset in partition.machine.take_due(now_ms):
-                self._redelivery.deliver_again(partition, offset)
+                if self._members:  # else the next one to come has it delivered
+                    self._redelivery.deliver_again(partition, offset)
+
+    def _heed_memory(self) -> None:
+        """Keep what the node has room for."""
+        allowed = self._memory.allowance(self)
+        self._retained.bytes_max = self._ahead_bytes_max = self._redelivery.ahead_bytes_max = allowed
 
     def _fill(self) -> bool:
         """Take new messages from the feeds, as many as can be given away; whether to go on next turn."""
         wanted = _LOOK_AHEAD if self._looks_ahead else sum(member.room for member in self._members.values())
         room = self.config.unacked_max - self.unacked
         missing = min(wanted, room) - len(self._dispatch)
-        if missing <= 0 or self._retained.is_full or self._ahead_bytes >= _AHEAD_BYTES:
+        if missing <= 0 or self._retained.is_full or self._ahead_bytes >= self._ahead_bytes_max:
             return False
+        if self._keeps_order and self._redelivery.is_behind:
+            return False
+        self._keeps_order = False
         prioritised = self.config.priority
-        messages_left, bytes_left = _TURN_MESSAGES, _TURN_BYTES
+        messages_left, bytes_max = _TURN_MESSAGES, min(_TURN_BYTES, self._ahead_bytes_max)
+        before = self._ahead_bytes
         for partition, record in self._intake.take(min(missing, messages_left), self._expiry_ms()):
             priority = priority_of(record) if prioritised else PRIORITY_DEFAULT
             size = size_of(record)
             pending = Pending(partition, record, again=False, priority=priority, size=size)
             self._dispatch.put(pending, again=False)
             messages_left -= 1
-            bytes_left -= size
-            if bytes_left <= 0:
+            self._ahead_bytes += size
+            if self._ahead_bytes - before >= bytes_max:
                 break
-        self._ahead_bytes += _TURN_BYTES - bytes_left
-        return messages_left <= 0 or bytes_left <= 0
+        return messages_left <= 0 or self._ahead_bytes - before >= bytes_max
 
     def _expiry_ms(self) -> int:
         """The time by which messages expire: the one that takes fewer of them.

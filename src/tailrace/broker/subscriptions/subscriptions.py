@@ -27,6 +27,7 @@ from tailrace.broker.subscriptions.journal import CursorRecords, definition_reco
 from tailrace.broker.subscriptions.latency import Latencies
 from tailrace.broker.subscriptions.loading import LoadedCursors, load_cursors
 from tailrace.broker.subscriptions.machine import PartitionMachine, Rules
+from tailrace.broker.subscriptions.message_memory import SUBSCRIPTION_BYTES_MAX, MessageMemory
 from tailrace.broker.subscriptions.retained import Retained
 from tailrace.broker.subscriptions.start import resolve_start
 from tailrace.broker.subscriptions.stored import CURSORS_TOPIC, CursorKey, CursorSnapshot, StoredSubscription
@@ -42,7 +43,6 @@ from tailrace.runtime import Clock, Supervisor
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
-_RETRY_BUFFER_BYTES = 8 << 20
 _APPEND_BYTES_MAX = 512 * 1024
 _QUEUED_BYTES_MAX = 32 << 20
 _WRITE_TIMEOUT_S = 30.0
@@ -78,6 +78,7 @@ class Subscriptions:
         self._tasks = Supervisor(on_failure)
         self._dead_letters = DeadLetters(topics)
         self.latencies = Latencies()
+        self.memory = MessageMemory()
         self._subscriptions: dict[str, Subscription] = {}
         self._writers: dict[int, StateWriter] = {}
         self._changing = asyncio.Lock()
@@ -313,7 +314,8 @@ class Subscriptions:
             clock=self._clock,
             tasks=self._tasks,
             dead_letters=self._dead_letters,
-            retained=Retained(bytes_max=_RETRY_BUFFER_BYTES, required=not self._durable),
+            retained=Retained(bytes_max=SUBSCRIPTION_BYTES_MAX, required=not self._durable),
+            memory=self.memory,
             on_redrive=self._add_dead_letters,
             latencies=self.latencies,
         )

@@ -51,8 +51,11 @@ def test_what_a_member_had_is_not_read_before_somebody_may_take_it(monkeypatch: 
         ann = await hold_all(rig, 100)
         ann.joined().leave()
         await rig.turns(500)
+        assert fetched == []
+        bob = rig.join(rig.broker.subscriptions.known("work"), "bob", credit=0)
+        await rig.turns(500)
         assert fetched == list(range(AHEAD))
-        bob = rig.join(rig.broker.subscriptions.known("work"), "bob")
+        bob.joined().set_credit(100)
         await rig.wait_until(lambda: bob.has(100))
         assert bob.offsets == fetched == list(range(100))
 
@@ -60,11 +63,12 @@ def test_what_a_member_had_is_not_read_before_somebody_may_take_it(monkeypatch: 
 
 
 def test_large_ones_are_counted_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailrace.broker.subscriptions.redelivery._AHEAD_BYTES_MAX", 1_000)
+    monkeypatch.setattr("tailrace.broker.subscriptions.message_memory.SUBSCRIPTION_BYTES_MAX", 1_000)
     fetched = count_fetches(monkeypatch)
 
     async def scenario(rig: Rig) -> None:
         ann = await hold_all(rig, 100)
+        rig.join(rig.broker.subscriptions.known("work"), "bob", credit=0)
         ann.joined().leave()
         await rig.turns(500)
         assert 0 < len(fetched) < AHEAD
