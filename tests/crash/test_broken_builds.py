@@ -237,7 +237,7 @@ def checkpoint_sampled_after_its_sync(patch: pytest.MonkeyPatch) -> None:
             if segment.file is not None:
                 await segment.sync(bulk=True)
         async with self._directory.apply_lock:
-            sample = self._sample()
+            sample = self._sample(await self._pack_states())
         sample.segments.clear()
         await self._persist(sample)
         await self._passed(sample)
@@ -248,7 +248,7 @@ def checkpoint_sampled_after_its_sync(patch: pytest.MonkeyPatch) -> None:
 
 def checkpoint_sampled_within_a_round(patch: pytest.MonkeyPatch) -> None:
     async def checkpoint(self: Checkpointer) -> bool:
-        sample = self._sample()
+        sample = self._sample(await self._pack_states())
         await self._persist(sample)
         await self._passed(sample)
         return True
@@ -405,7 +405,7 @@ def tail_let_go_before_it_is_applied(patch: pytest.MonkeyPatch) -> None:
 
 
 def producers_taken_from_the_appended_end(patch: pytest.MonkeyPatch) -> None:
-    def sample_state(self: Checkpointer, log: SegmentLog) -> bytes:
+    def sample_state(self: Checkpointer, log: SegmentLog, states: object) -> bytes:
         log.state_changed = False
         log.snapshot = log.applied_end
         return write_snapshot(log.epochs, log.producers)

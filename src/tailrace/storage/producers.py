@@ -13,6 +13,12 @@ Rules, for a batch that names a producer:
 - A producer that is not known, because it is new or because its batches are gone, may go on anywhere.
 - A control batch carries no sequence: it moves the epoch and leaves the sequences of its own epoch alone.
 
+Clients choose producer ids, so the number of producers is bounded: of a log by PRODUCERS_MAX here, of a node
+by the owner of the logs (`forget_oldest`). The producer that was quiet for longest is forgotten first, and
+none whose newest batch is not durable yet: its client may still send that batch again. A producer that was
+forgotten and comes back is not known. Its next batch is taken with any sequence (as Kafka does after
+producer.id.expiration.ms), so only a retry of a batch from before would be stored twice.
+
 `check` decides and `apply` believes: what is in the log was accepted by a leader who may have known less.
 
 Written form, big-endian, inside a container that its owner checksums; producers in ascending order of id:
@@ -26,13 +32,20 @@ Written form, big-endian, inside a container that its owner checksums; producers
 from __future__ import annotations
 
 import struct
-from collections import deque
+from collections import OrderedDict
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from tailrace.model import BrokerError, ErrorCode, Offset
 from tailrace.records import Batch
 
 BATCHES_KEPT = 5
+PRODUCERS_MAX = 10_000
+"""Of one log: as many as clients that a listener lets connect."""
+NODE_PRODUCERS_MAX = 50_000
+"""Of all logs of a node. A log on disk knows each of its producers twice: as appended and as applied."""
+_NO_END = 1 << 63
+_PACKED_AT_ONCE = 128  # producers: well under a millisecond
 _ANY_SEQUENCE = -1
 _SEQUENCE_MASK = 0x7FFFFFFF  # sequences wrap from 2^31-1 to 0
 
@@ -86,7 +99,7 @@ class _Producer:
         self.last_offset = last_offset  # of its newest batch, control batches too
         self.timestamp_ms = timestamp_ms
         self.idle_since_ms: int | None = None  # None: it sent something since somebody looked
-        self.recent: deque[_Sent] = deque(maxlen=BATCHES_KEPT)
+        self.recent: tuple[_Sent, ...] = ()  # a deque would take 600 bytes more
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, _Producer):
@@ -95,7 +108,7 @@ class _Producer:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _values(self) -> tuple[int, int, int, int, deque[_Sent]]:
+    def _values(self) -> tuple[int, int, int, int, tuple[_Sent, ...]]:
         return self.epoch, self.next_sequence, self.last_offset, self.timestamp_ms, self.recent
 
     def find(self, batch: Batch) -> _Sent | None:
@@ -114,8 +127,12 @@ class _Producer:
             last_offset=self.last_offset,
             timestamp_ms=self.timestamp_ms,
         )
-        twin.recent.extend(self.recent)
+        twin.recent = self.recent
         return twin
+
+    def remember(self, sent: _Sent) -> None:
+        recent = self.recent
+        self.recent = (*(recent[1:] if len(recent) == BATCHES_KEPT else recent), sent)
 
 
 class ProducerStates:
@@ -124,7 +141,9 @@ class ProducerStates:
     __slots__ = ("_producers",)
 
     def __init__(self) -> None:
-        self._producers: dict[int, _Producer] = {}
+        self._producers: OrderedDict[int, _Producer] = (
+            OrderedDict()
+        )  # by their newest batch, the oldest first
 
     def __repr__(self) -> str:
         return f"<ProducerStates of {len(self._producers)} producers>"
@@ -132,7 +151,7 @@ class ProducerStates:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ProducerStates):
             return NotImplemented
-        return self._producers == other._producers
+        return dict(self._producers) == dict(other._producers)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -184,28 +203,51 @@ class ProducerStates:
                 return SentRecord(Offset(sent.base_offset + delta), sent.timestamp_ms)
         return None
 
-    def apply(self, batch: Batch) -> None:
-        """Take note of an appended batch, its offset assigned; called at every append, in order."""
+    def apply(self, batch: Batch, *, keep_from: int = _NO_END) -> None:
+        """Take note of an appended batch, its offset assigned; called at every append, in order.
+
+        Over PRODUCERS_MAX the oldest producer is forgotten, unless its newest batch ends at or after
+        `keep_from`, which is where batches begin that are not durable.
+        """
         producer_id = batch.producer_id
         if producer_id < 0:
             return
-        known = self._producers.get(producer_id)
+        producers = self._producers
+        known = producers.get(producer_id)
         if known is None or known.epoch != batch.producer_epoch:
             next_sequence = _ANY_SEQUENCE if known is None else 0
             known = _Producer(epoch=batch.producer_epoch, next_sequence=next_sequence)
-            self._producers[producer_id] = known
+            producers[producer_id] = known
+            if len(producers) > PRODUCERS_MAX:
+                self.forget_oldest(len(producers) - PRODUCERS_MAX, keep_from=keep_from)
+        producers.move_to_end(producer_id)
         known.idle_since_ms = None
         sequence, delta, timestamp_ms = batch.base_sequence, batch.last_offset_delta, batch.max_timestamp
         known.last_offset = batch.base_offset + delta
         known.timestamp_ms = max(known.timestamp_ms, timestamp_ms)
         if sequence < 0 or batch.is_control:
             return
-        known.recent.append(_Sent(sequence, delta, batch.base_offset, timestamp_ms))
+        known.remember(_Sent(sequence, delta, batch.base_offset, timestamp_ms))
         known.next_sequence = _sequence_after(sequence, delta)
 
     def reaches(self, offset: int) -> bool:
         """Whether anything applied ends at or after `offset`: then truncating there changes this state."""
-        return any(known.last_offset >= offset for known in self._producers.values())
+        for newest in reversed(self._producers.values()):
+            return newest.last_offset >= offset
+        return False
+
+    def forget_oldest(self, count: int, *, keep_from: int = _NO_END) -> int:
+        """Forget up to `count` producers, the one with the oldest newest batch first; returns how many.
+
+        A producer whose newest batch ends at or after `keep_from` is kept.
+        """
+        producers = self._producers
+        for forgotten in range(count):
+            key = next(iter(producers), None)
+            if key is None or producers[key].last_offset >= keep_from:
+                return forgotten
+            del producers[key]
+        return count
 
     def forget_idle(self, now_ms: int, *, idle_ms: int) -> int:
         """Forget who has sent nothing for so long; returns how many. To be called every now and then.
@@ -230,17 +272,24 @@ class ProducerStates:
     def copy(self) -> ProducerStates:
         """The same state, apart from this one's future."""
         twin = ProducerStates()
-        twin._producers = {key: known.copy() for key, known in self._producers.items()}
+        twin._producers = OrderedDict((key, known.copy()) for key, known in self._producers.items())
         return twin
 
     def write(self) -> bytes:
         """The bytes that `read` takes; equal states give equal bytes."""
-        parts = [_COUNT.pack(len(self._producers))]
-        for key, known in sorted(self._producers.items()):
-            place = (known.next_sequence, known.last_offset, known.timestamp_ms)
-            parts.append(_PRODUCER.pack(key, known.epoch, *place, len(known.recent)))
-            parts += [_BATCH.pack(*sent) for sent in known.recent]
-        return b"".join(parts)
+        return b"".join(self.write_slices())
+
+    def write_slices(self) -> Iterator[bytes]:
+        """The same in slices of less than a millisecond; nothing may be applied in between."""
+        producers = sorted(self._producers.items())
+        yield _COUNT.pack(len(producers))
+        for first in range(0, len(producers), _PACKED_AT_ONCE):
+            parts = []
+            for key, known in producers[first : first + _PACKED_AT_ONCE]:
+                place = (known.next_sequence, known.last_offset, known.timestamp_ms)
+                parts.append(_PRODUCER.pack(key, known.epoch, *place, len(known.recent)))
+                parts += [_BATCH.pack(*sent) for sent in known.recent]
+            yield b"".join(parts)
 
     @classmethod
     def read(cls, data: bytes | bytearray | memoryview) -> ProducerStates:
@@ -252,6 +301,8 @@ class ProducerStates:
             raise ValueError(f"producer states end early, after {len(data)} bytes") from error
         if position != len(data):
             raise ValueError(f"{len(data) - position} bytes follow the last producer state")
+        by_age = sorted(found._producers.items(), key=lambda item: item[1].last_offset)
+        found._producers = OrderedDict(by_age)
         return found
 
     def _read_producers(self, data: memoryview) -> int:
@@ -267,12 +318,23 @@ class ProducerStates:
                 epoch=epoch, next_sequence=sequence, last_offset=last_offset, timestamp_ms=timestamp_ms
             )
             for _ in range(batches):
-                known.recent.append(_Sent(*_BATCH.unpack_from(data, position)))
+                known.remember(_Sent(*_BATCH.unpack_from(data, position)))
                 position += _BATCH.size
             _check_read(key, known)
             self._producers[key] = known
             previous = key
         return position
+
+
+def fair_limit(sizes: list[int], total_max: int) -> int:
+    """The largest number such that the sum is within `total_max` if every size is cut to it."""
+    left = total_max
+    for place, size in enumerate(sorted(sizes)):
+        share = left // (len(sizes) - place)
+        if size > share:
+            return share
+        left -= size
+    return total_max
 
 
 def _sequence_after(base_sequence: int, delta: int) -> int:

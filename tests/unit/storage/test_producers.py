@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from tailrace.model import BrokerError, ErrorCode
 from tailrace.records import Batch, build_batch, read_batch
 from tailrace.storage import ProducerStates
-from tailrace.storage.producers import BATCHES_KEPT
+from tailrace.storage.producers import BATCHES_KEPT, fair_limit
 
 LAST_SEQUENCE = (1 << 31) - 1
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -342,3 +343,79 @@ def test_damaged_bytes_are_read_or_refused(
     except ValueError:
         return
     assert ProducerStates.read(again.write()) == again
+
+
+# ---- bounds
+
+
+def filled(count: int) -> ProducerStates:
+    return states_of(*[batch_of(0, producer_id=number, offset=number) for number in range(count)])
+
+
+def test_a_log_knows_so_many_producers_and_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tailrace.storage.producers.PRODUCERS_MAX", 100)
+    states = filled(100)
+    states.apply(batch_of(1, producer_id=0, offset=100))  # the oldest one is busy again
+    for number in range(100, 110):
+        states.apply(batch_of(0, producer_id=number, offset=number + 1))
+    assert len(states) == 100
+    assert 0 in states and 109 in states
+    assert not any(number in states for number in range(1, 11)) and 11 in states
+
+
+def test_a_producer_that_was_forgotten_may_go_on_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tailrace.storage.producers.PRODUCERS_MAX", 3)
+    states = filled(4)
+    assert states.check(batch_of(77, producer_id=0)) is None
+    assert refusal(states, batch_of(77, producer_id=1)) is OUT_OF_ORDER
+
+
+def test_a_producer_with_a_batch_that_is_not_durable_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tailrace.storage.producers.PRODUCERS_MAX", 10)
+    states = ProducerStates()
+    for number in range(30):
+        states.apply(batch_of(0, producer_id=number, offset=number), keep_from=5)
+    assert len(states) == 25 and all(number in states for number in range(5, 30))
+    states.apply(batch_of(0, producer_id=30, offset=30), keep_from=30)
+    assert len(states) == 10 and 30 in states
+
+
+def test_the_order_of_forgetting_survives_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tailrace.storage.producers.PRODUCERS_MAX", 3)
+    states = states_of(*[batch_of(0, producer_id=9 - number, offset=number) for number in range(3)])
+    again = ProducerStates.read(states.write())
+    again.apply(batch_of(0, producer_id=1, offset=3))
+    assert 9 not in again and 7 in again
+
+
+def test_states_are_packed_in_slices_of_a_bounded_size() -> None:
+    states = filled(1_000)
+    slices = list(states.write_slices())
+    assert b"".join(slices) == states.write()
+    assert len(slices) > 5 and max(map(len, slices)) < 20_000
+
+
+def test_a_producer_costs_less_than_a_kilobyte() -> None:
+    tracemalloc.start()
+    try:
+        states = filled(2_000)
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert size / len(states) < 1_000
+
+
+@pytest.mark.parametrize(
+    ("sizes", "total_max", "limit"),
+    [
+        ([], 10, 10),
+        ([3, 4], 10, 10),
+        ([100], 10, 10),
+        ([1, 100], 10, 9),
+        ([100, 100, 1], 11, 5),
+        ([100] * 7, 3, 0),
+    ],
+)
+def test_a_fair_limit_cuts_the_largest_only(sizes: list[int], total_max: int, limit: int) -> None:
+    assert fair_limit(sizes, total_max) == limit
+    assert sum(min(size, limit) for size in sizes) <= total_max

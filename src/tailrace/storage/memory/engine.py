@@ -13,6 +13,7 @@ from tailrace.runtime import Clock, SystemClock
 from tailrace.storage.api import LogConfig
 from tailrace.storage.counters import StorageCounters
 from tailrace.storage.memory.log import MemoryLog
+from tailrace.storage.producers import NODE_PRODUCERS_MAX, fair_limit
 
 
 class MemoryStorage:
@@ -57,6 +58,9 @@ class MemoryStorage:
     async def maintain(self) -> None:
         for log in self.logs():
             await log.evict()
+        limit = fair_limit([len(log.producers) for log in self.logs()], NODE_PRODUCERS_MAX)
+        for log in self.logs():
+            log.producers.forget_oldest(len(log.producers) - limit)
 
     async def wait_failed(self) -> Exception:
         """Waits for ever: there is no disk that could fail."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -35,11 +36,12 @@ from tailrace.storage.segment.journal import Journal, JournalFile
 from tailrace.storage.segment.log import SegmentLog
 from tailrace.storage.segment.pace import wait_whole
 from tailrace.storage.segment.segment import Segment
-from tailrace.storage.segment.snapshot import write_snapshot
+from tailrace.storage.segment.snapshot import join_snapshot
 
 logger = logging.getLogger(__name__)
 
 _RETRY_S = 0.1
+_PACKED_AT_ONCE = 8 * 1024  # bytes of states, after which the loop turns: about 0.2 ms
 _AT_ONCE = 8  # files on their way to the disk: one after the other, thousands of partitions took minutes
 
 
@@ -120,7 +122,7 @@ class Checkpointer:
             for segment in log.segments.values():
                 if not segment.persisted_whole:
                     self._applier.dirty[segment] = None
-        sample = self._sample()
+        sample = self._sample(await self._pack_states())
         await self._persist(sample)
         await self._passed(sample)
 
@@ -149,7 +151,7 @@ class Checkpointer:
 
     async def _checkpoint(self) -> bool:
         async with self._directory.apply_lock:
-            sample = self._sample()
+            sample = self._sample(await self._pack_states())
         try:
             # Whole, once it was sampled: what a checkpoint took note of is not taken note of again.
             await wait_whole(self._persist(sample))
@@ -194,12 +196,32 @@ class Checkpointer:
 
     # ---- the sample: no await, and only between two applied rounds
 
-    def _sample(self) -> Sample:
+    async def _pack_states(self) -> dict[SegmentLog, bytes]:
+        """The state of every log that changed, in turns with others; the lock keeps it as it is meanwhile."""
+        states: dict[SegmentLog, bytes] = {}
+        packed = 0
+        for log in self._logs_with_files():
+            if not _needs_snapshot(log):
+                continue
+            slices = []
+            for part in log.applied_producers.write_slices():
+                slices.append(part)
+                packed += len(part)
+                if packed >= _PACKED_AT_ONCE:
+                    packed = 0
+                    await asyncio.sleep(0)
+            states[log] = join_snapshot(log.applied_epochs, slices)
+        return states
+
+    def _logs_with_files(self) -> list[SegmentLog]:
+        return [log for log in self._directory.logs.values() if log.applied_segment is not None]
+
+    def _sample(self, states: Mapping[SegmentLog, bytes]) -> Sample:
         directory = self._directory
         segments, self._applier.dirty = list(self._applier.dirty), {}
         indexes = [self._sample_index(segment) for segment in segments if segment.index is not None]
-        logs = [log for log in directory.logs.values() if log.applied_segment is not None]
-        snapshots = [(log, self._sample_state(log)) for log in logs if _needs_snapshot(log)]
+        logs = self._logs_with_files()
+        snapshots = [(log, self._sample_state(log, states)) for log in logs if _needs_snapshot(log)]
         numbers = [file.number for file in (*self._journal.files, *self._new_files)]
         checkpoint = Checkpoint(
             lsn=directory.applied_lsn,
@@ -218,10 +240,10 @@ class Checkpointer:
         sealed = state if segment.sealed else None
         return IndexWrite(segment, known.entries, places, times, sealed, index.following, index.cuts)
 
-    def _sample_state(self, log: SegmentLog) -> bytes:
+    def _sample_state(self, log: SegmentLog, states: Mapping[SegmentLog, bytes]) -> bytes:
         log.state_changed = False
         log.snapshot = log.applied_end
-        return write_snapshot(log.applied_epochs, log.applied_producers)
+        return states[log]
 
     # ---- making it durable
 

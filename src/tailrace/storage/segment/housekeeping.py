@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 from tailrace.runtime import wait_at_most
+from tailrace.storage.producers import NODE_PRODUCERS_MAX, fair_limit
 from tailrace.storage.segment.cleaning import compact
 from tailrace.storage.segment.commit import Committer
 from tailrace.storage.segment.directory import Directory
@@ -17,6 +18,7 @@ from tailrace.storage.segment.retention import plan_retention, segment_facts
 logger = logging.getLogger(__name__)
 
 _TICK_MS = 1000
+_LOGS_AT_ONCE = 1_000
 
 
 class Housekeeper:
@@ -34,12 +36,34 @@ class Housekeeper:
 
     async def run(self) -> None:
         """Look at the space and sync what is due, for ever; a failed sync ends the directory."""
+        bounded_ms = 0
         while True:
             await wait_at_most(self._changed, self._interval_ms() / 1000)
             self._changed.clear()
             self._directory.check_space()
             await self._sync_loose()
             await self._last_seen.write_due()
+            now_ms = self._directory.clock.steady_ms()
+            if now_ms >= bounded_ms + _TICK_MS:
+                bounded_ms = now_ms
+                await self.bound_producers()
+
+    async def bound_producers(self, producers_max: int = NODE_PRODUCERS_MAX) -> None:
+        """Forget the oldest producers of the logs that have the most, while there are too many in all.
+
+        Clients choose producer ids. The log that a client fills with them forgets before the others do.
+        """
+        sizes: list[tuple[int, SegmentLog]] = []
+        for count, log in enumerate(list(self._directory.serving.values())):
+            if known := max(len(log.producers), len(log.applied_producers)):
+                sizes.append((known, log))
+            if count % _LOGS_AT_ONCE == _LOGS_AT_ONCE - 1:
+                await asyncio.sleep(0)
+        limit = fair_limit([size for size, _ in sizes], producers_max)
+        for size, log in sizes:
+            if size > limit:
+                for states in (log.producers, log.applied_producers):
+                    states.forget_oldest(len(states) - limit, keep_from=log.durable_offset)
 
     def settings_changed(self) -> None:
         """A partition may want to be synced sooner than the one before."""
@@ -67,6 +91,8 @@ class Housekeeper:
                 log.roll_by_age(now_ms)
                 for producers in (log.producers, log.applied_producers):
                     producers.forget_idle(now_ms, idle_ms=log.config.producer_idle_ms)
+                    if len(producers) > _LOGS_AT_ONCE:
+                        await asyncio.sleep(0)
                 if log.config.delete and log.accepts_changes:
                     await self._expire(log, now_ms)
                 if log.config.compact and log.accepts_changes:

@@ -185,7 +185,7 @@ class SegmentLog:
         directory.tail_bytes += size + BATCH_OBJECTS_BYTES
         self.epochs.apply(batch.leader_epoch, batch.base_offset)
         if batch.producer_id >= 0:
-            self.producers.apply(batch)
+            self.producers.apply(batch, keep_from=self._durable)
         directory.submit(entry, size)
         return batch.base_offset
 

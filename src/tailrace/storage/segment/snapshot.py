@@ -11,6 +11,7 @@ holds above it; if that one is unreadable the state is made again from the log.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from contextlib import suppress
 
 from tailrace.model import Offset
@@ -28,9 +29,14 @@ _CRC = struct.Struct("<I")
 
 def write_snapshot(epochs: LeaderEpochs, producers: ProducerStates) -> bytes:
     """The whole file."""
+    return join_snapshot(epochs, producers.write_slices())
+
+
+def join_snapshot(epochs: LeaderEpochs, producers: Iterable[bytes]) -> bytes:
+    """The same out of what `ProducerStates.write_slices` gave."""
     epoch_bytes = epochs.write()
     head = _HEAD.pack(_MAGIC, len(epoch_bytes))
-    body = epoch_bytes + producers.write()
+    body = b"".join((epoch_bytes, *producers))
     return head + _CRC.pack(crc32c(body, crc32c(head))) + body
 
 

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import os
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
@@ -25,7 +25,7 @@ from tailrace.model import (
     StorageError,
 )
 from tailrace.records import Batch, build_batch, iter_batches, read_batch
-from tailrace.storage import LogConfig
+from tailrace.storage import LogConfig, ProducerStates
 from tailrace.storage.segment import DirectoryConfig, SegmentLog, SegmentStorage
 from tailrace.storage.segment.checkpoint import Checkpoint, read_checkpoint
 from tailrace.storage.segment.journal import read_header
@@ -850,3 +850,60 @@ def test_what_was_acknowledged_is_there_after_reopening(tmp_path: Path, owns_loo
         await storage.close()
 
     asyncio.run(main())
+
+
+# ---- producers that clients invent
+
+
+def batch_by(producer: int, sequence: int = 0) -> Batch:
+    data = build_batch([(0, None, b"v", ())], producer_id=producer, producer_epoch=0, base_sequence=sequence)
+    return read_batch(data)
+
+
+def test_the_logs_with_the_most_producers_forget_the_oldest_first() -> None:
+    async def scenario(storage: SegmentStorage) -> None:
+        crowded, quiet = [await storage.create(partition(number), LOG) for number in range(2)]
+        for producer in range(300):
+            crowded.append(batch_by(producer), leader_epoch=Epoch(0))
+        for producer in range(5):
+            quiet.append(batch_by(producer), leader_epoch=Epoch(0))
+        await crowded.wait_durable(crowded.end_offset)
+        await storage.checkpoint()
+        await storage._housekeeper.bound_producers(100)
+        assert len(quiet.producers) == len(quiet.applied_producers) == 5
+        assert len(crowded.producers) == len(crowded.applied_producers) == 95
+        assert 299 in crowded.producers and 0 not in crowded.producers
+        await storage.close()
+
+    disk = play(scenario)
+
+    async def later(storage: SegmentStorage) -> None:
+        log = storage.get(partition(0))
+        assert log is not None and 299 in log.producers
+        await storage.close()
+
+    play(later, disk=disk)
+
+
+def test_others_get_turns_while_a_checkpoint_packs_producers(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[int] = []
+    real = ProducerStates.write_slices
+
+    def write_slices(states: ProducerStates) -> Iterator[bytes]:
+        for part in real(states):
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, SimulatedLoop)
+            steps.append(loop.steps)
+            yield part
+
+    async def scenario(storage: SegmentStorage) -> None:
+        log = await storage.create(partition(0), LOG)
+        for producer in range(1_500):
+            log.append(batch_by(producer), leader_epoch=Epoch(0))
+        await log.wait_durable(log.end_offset)
+        monkeypatch.setattr(ProducerStates, "write_slices", write_slices)
+        await storage.checkpoint()
+        assert len(steps) > 5 and len(set(steps)) > len(steps) // 3
+        await storage.close()
+
+    play(scenario, config=replace(CONFIG, journal_file_bytes=1 << 20, journal_bytes_max=8 << 20))
