@@ -82,6 +82,11 @@ class Gate:
     def __repr__(self) -> str:
         return f"<Gate of {self._broker}>"
 
+    @property
+    def commit_round_s(self) -> float:
+        """About how long the log takes now to make a round of appends durable; 0.0 in memory."""
+        return self._broker.storage.counters.round_s
+
     def access(self, session: Session) -> Access:
         """What this session may use."""
         return Access(self._broker, session, self._authorize)

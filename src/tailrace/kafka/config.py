@@ -33,6 +33,7 @@ class KafkaConfig:
     frame_timeout_s: float = 30.0
     small_request_bytes: int = 64 * _KIB  # a request up to this size is served as soon as it is read;
     large_requests_bytes_max: int = 2 * _MIB  # larger ones that are served at a time; others wait, read whole
+    large_requests_bytes_slow_max: int = 8 * _MIB  # likewise, while the disk takes long to sync
     unanswered_requests_max: int = 1_000  # of one connection; then it is not read
     unanswered_bytes_max: int = 32 * _MIB  # likewise, but for a single larger request
 

@@ -273,7 +273,7 @@ class Connection(FramedConnection):
         if frame is None:
             if self._splitter.wanted:
                 self._wait_for_budget()
-        elif len(frame) > self._config.small_request_bytes and not self.service.large.take_nowait(len(frame)):
+        elif len(frame) > self._config.small_request_bytes and not self.service.admit_large(len(frame)):
             self._wait_for_admission(frame)
             return None
         return frame

@@ -10,6 +10,9 @@ from tailrace.model import TopicPartition
 from tailrace.net import NodeBudget, RequestBudget, RequestService
 from tailrace.records import max_timestamp_at
 
+_QUICK_ROUND_S = 0.02
+"""A commit round up to this time is one whose bytes cost more than its syncs."""
+
 
 class KafkaService(RequestService):
     """One listener's gate, bounds, caches and running handlers."""
@@ -20,8 +23,7 @@ class KafkaService(RequestService):
         self.clock = gate.clock
         self.produce_ms = gate.counters.produce_ms
         self.config = config
-        # A record that arrives alone must not find megabytes before it in the log's queue.
-        self.large = RequestBudget(config.large_requests_bytes_max)
+        self.large = RequestBudget(config.large_requests_bytes_max)  # large requests that are served now
         self.produced = self.counters.tally("Produce")
         self.fetched = self.counters.tally("Fetch")
         self.metadata = ReplyCache()
@@ -31,6 +33,21 @@ class KafkaService(RequestService):
             idle_s=config.session_idle_s,
         )
         self.suspects: set[TopicPartition] = set()  # their records could not be read in mid-reply
+
+    def admit_large(self, size: int) -> bool:
+        """Whether a large request of `size` bytes may be served now; else it waits for others (`large`).
+
+        A record that arrives alone must not find megabytes before it in the log's queue. Where a commit takes
+        long because syncs do, it waits for the sync anyway, and few bytes in each round only cost throughput:
+        the bound grows with the time of a round, up to two rounds of the log.
+        """
+        if self.large.take_nowait(size):
+            return True
+        config = self.config
+        scaled = int(config.large_requests_bytes_max * self.gate.commit_round_s / _QUICK_ROUND_S)
+        bound = min(max(scaled, config.large_requests_bytes_max), config.large_requests_bytes_slow_max)
+        self.large.resize(max(bound, config.large_requests_bytes_max))
+        return self.large.take_nowait(size)
 
     def note_fetch_age(self, data: memoryview) -> None:
         """Whole batches answer a Fetch now: note how old the newest record of the first one is.

@@ -194,6 +194,14 @@ class RequestBudget:
         else:
             self._give_and_grant(size)
 
+    def resize(self, kept_bytes: int) -> None:
+        """Keep so many bytes from now on; claims that fit now are granted."""
+        taken, shared = self._taken, self._shared
+        shared.used += max(taken - kept_bytes, 0) - max(taken - self._kept_bytes, 0)
+        self._kept_bytes = kept_bytes
+        self._note_ease()
+        self._grant()
+
     def grant_next(self) -> bool:
         """Grant the next claim that fits; whether there was one. For `SharedBytes`, whose turns it keeps."""
         claim = self._next_claim()

@@ -28,3 +28,4 @@ class StorageCounters:
     flush: Histogram = field(default_factory=Histogram)  # of that, the journal's write with its sync
     commit_queue: Callable[[], CommitQueue] = CommitQueue  # as it is now
     refusal: Callable[[], Exception | None] = nothing_refused  # why appends to every log are refused now
+    round_s: float = 0.0  # about what a round takes now, with its syncs

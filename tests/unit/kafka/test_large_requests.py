@@ -136,3 +136,44 @@ def test_a_connection_that_ends_after_it_was_admitted_gives_back_what_it_took() 
         assert rig.listener.budget.used == 0
 
     play(scenario, config=ONE_LARGE)
+
+
+def test_on_a_disk_that_syncs_slowly_more_large_requests_are_served_at_a_time() -> None:
+    async def scenario(rig: Rig) -> None:
+        clients = [await rig.connect() for _ in range(6)]
+        rig.broker.storage.counters.round_s = 0.4
+        rig.log(0).hold()
+        for client in clients:
+            client.send(PRODUCE, 9, produce_body({0: LARGE}))
+        await rig.wait_until(lambda: sum(rig.connection_of(each).is_crowded_out for each in clients) == 1)
+        assert rig.log(0).end_offset == 5, "five of 70 KB are within the bound for a slow disk"
+        rig.broker.storage.counters.round_s = 0.001  # it is quick again, and the bound what it was
+        rig.log(0).settle()
+        await rig.wait_until(lambda: rig.log(0).end_offset == 6)
+        clients[0].send(PRODUCE, 9, produce_body({0: LARGE}))
+        clients[1].send(PRODUCE, 9, produce_body({0: LARGE}))
+        clients[2].send(PRODUCE, 9, produce_body({0: LARGE}))
+        await rig.wait_until(lambda: rig.listener.service.large.used >= 4 * len(LARGE))
+        clients[3].send(PRODUCE, 9, produce_body({0: LARGE}))
+        clients[4].send(PRODUCE, 9, produce_body({0: LARGE}))
+        await rig.wait_until(lambda: rig.connection_of(clients[4]).is_crowded_out)
+        rig.log(0).settle()
+        await rig.wait_until(lambda: rig.log(0).end_offset == 11)
+        rig.log(0).settle()
+        for client in clients:
+            await client.receive(PRODUCE, 9)
+        for client in clients[:5]:
+            await client.receive(PRODUCE, 9)
+        rig.log(0).hold()
+        clients[0].send(PRODUCE, 9, produce_body({0: LARGE}))
+        clients[1].send(PRODUCE, 9, produce_body({0: LARGE}))
+        await rig.wait_until(lambda: any(rig.connection_of(each).is_crowded_out for each in clients))
+        rig.log(0).settle()
+        await rig.wait_until(lambda: rig.log(0).end_offset == 13)
+        rig.log(0).settle()
+        for client in clients[:2]:
+            await client.receive(PRODUCE, 9)
+        assert rig.listener.budget.used == 0 and rig.listener.service.large.used == 0
+
+    config = KafkaConfig(large_requests_bytes_max=100_000, large_requests_bytes_slow_max=400_000)
+    play(scenario, config=config)

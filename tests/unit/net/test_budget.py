@@ -348,3 +348,25 @@ def test_a_request_that_grows_is_small_only_while_all_of_it_is() -> None:
         assert budget.used == 11
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("after", [2, 5, 9, 20])
+def test_a_budget_that_is_resized_counts_the_same_bytes(after: int) -> None:
+    budget = RequestBudget(8)
+    assert budget.take_nowait(6)
+    budget.resize(after)
+    assert budget.used == 6
+    assert budget.take_nowait(3) == (after >= 9)
+    budget.give(budget.used)
+    assert budget.used == 0 and budget.take_nowait(after) and not budget.take_nowait(1)
+
+
+def test_a_budget_that_grows_grants_what_waits() -> None:
+    budget, granted = RequestBudget(8), []
+    assert budget.take_nowait(8)
+    budget.wait(4, lambda: granted.append(4))
+    budget.wait(9, lambda: granted.append(9))
+    budget.resize(12)
+    assert granted == [4]
+    budget.give(12)
+    assert granted == [4, 9]

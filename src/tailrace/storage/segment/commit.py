@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 _GATHER_S_MAX = 0.000_25
 _GATHER_QUIET_S = 0.000_06
+_ROUNDS_AVERAGED = 8
 _GATHER_TURNS_MAX = 64
 
 
@@ -206,7 +207,7 @@ class Committer:
     def _note_round(self, count: int, took_s: float) -> None:
         self._expected = max(count, self._last_count)
         self._last_count = count
-        self._sync_s += (took_s - self._sync_s) / 8
+        self._sync_s += (took_s - self._sync_s) / _ROUNDS_AVERAGED
 
     def _take(self) -> tuple[list[Entry], int]:
         """The next round: as much as it may hold, at least one entry."""
@@ -244,9 +245,11 @@ class Committer:
         await journal.write(frame, lsn, sync=plan.sync)
         directory.check_fence()
         now = directory.clock.monotonic()
-        directory.counters.append.observe(now - taken)
+        counters = directory.counters
+        counters.append.observe(now - taken)
+        counters.round_s += (now - taken - counters.round_s) / _ROUNDS_AVERAGED
         if plan.sync:
-            directory.counters.flush.observe(now - began)
+            counters.flush.observe(now - began)
             self._note_round(len(entries), now - began)
         directory.queued_bytes -= size
         self._acknowledge(lsn, entries, size)
