@@ -108,13 +108,14 @@ class Burials:
 
     async def _bury(self, portion: list[Grave]) -> None:
         """Sequence the dead letters of these; what is sequenced, or has none, leaves the list."""
-        topic = await self._dead_letters.ensure(self._config.dead_letter_topic)
         portion.sort(key=lambda grave: (grave.partition.place, grave.offset))  # each batch is decoded once
         feeds = {grave.partition.feed for grave in portion}
         try:
             while portion:
                 graves, letters = await self._write(portion)
-                self._sequence(topic, graves, letters)
+                if letters:
+                    topic = await self._dead_letters.ensure(self._config.dead_letter_topic)
+                    self._sequence(topic, graves, letters)
                 del portion[: len(graves)]
         finally:
             for feed in feeds:
@@ -159,8 +160,6 @@ class Burials:
 
     def _sequence(self, topic: Partition, graves: Sequence[Grave], letters: Sequence[NewRecord]) -> None:
         """Append letters together; those that the topic never takes are found by halves, and tried later."""
-        if not letters:
-            return
         try:
             self._dead_letters.append(topic, letters, _WhenDurable(self, graves))
         except BrokerError as error:

@@ -331,6 +331,7 @@ def test_a_dead_message_whose_content_is_gone_is_skipped() -> None:
             await fail(rig, ann, 0)
         assert work.dead == 0 and work.partitions[0].machine.cursor.position == 1
         assert [(each.event, each.count) for each in ann.notices] == [("skipped", 1)]
+        assert rig.broker.topics.get(LETTERS) is None  # there is no letter to keep
 
     play(scenario)
 
