@@ -192,7 +192,6 @@ def test_a_client_that_never_reads_is_given_up(played: Play) -> None:
         config=NativeConfig(
             out_buffer_bytes_max=64 * KIB, reply_bytes_max=16 * KIB, heartbeat_interval_ms=100
         ),
-        http=HttpConfig(idle_timeout_s=0.1),
     )
 
 

@@ -7,13 +7,14 @@ import logging
 import os
 import socket
 import struct
+from pathlib import Path
 
 import pytest
-from tests.unit.kafka.rig import Rig, batch, fetch_body, play, produce_body
+from tests.unit.kafka.rig import Client, Rig, batch, fetch_body, play, produce_body
 
 from tailrace.kafka import KafkaConfig, KafkaListener
 from tailrace.model import ConfigError
-from tailrace.model.address import Address
+from tailrace.model.address import Address, unix_address
 from tailrace.wire.kafka import FETCH, PRODUCE
 from tailrace.wire.kafka.messages.metadata import MetadataRequest
 
@@ -147,6 +148,43 @@ def test_an_address_that_is_not_ours_is_a_config_error() -> None:
     async def scenario(rig: Rig) -> None:
         with pytest.raises(ConfigError, match=r"cannot listen on 192\.0\.2\.1 port 0"):
             await KafkaListener(rig.broker.gate, addresses=[Address("192.0.2.1", 0)]).start()
+
+    play(scenario)
+
+
+@both_loops
+def test_a_unix_socket_is_served_beside_the_port(uv: bool, short_directory: Path) -> None:
+    path = short_directory / "kafka.sock"
+
+    async def scenario(rig: Rig) -> None:
+        local = Client(*await asyncio.open_unix_connection(str(path)))
+        rig.clients.append(local)
+        for number in range(20):  # replies above the size that is written in one piece
+            assert (await local.produce(batch(b"%d" % number * 20_000))).error_code == 0
+        answer = await local.fetch({0: 0})
+        ((_, (partition,)),) = answer.topics
+        assert len(bytes(partition.records)) > 400_000
+        (connection,) = rig.listener.connections
+        assert str(connection.facts) == f"unix:{path} pid {os.getpid()}"
+        assert connection.access.session.host == f"unix:{path}"
+        remote = await rig.connect()
+        assert (await remote.ask(METADATA, MetadataRequest(topics=[]))).controller_id == 1
+
+    play(scenario, uv=uv, addresses=[Address("127.0.0.1", 0), unix_address(str(path))])
+    assert not path.exists()
+
+
+def test_an_address_that_is_taken_leaves_the_others_free(short_directory: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        taken = unix_address(str(short_directory))
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        second = KafkaListener(rig.broker.gate, addresses=[Address("127.0.0.1", port), taken])
+        with pytest.raises(ConfigError, match="is a directory"):
+            await second.start()
+        third = KafkaListener(rig.broker.gate, addresses=[Address("127.0.0.1", port)])
+        await third.start()
+        await third.close()
 
     play(scenario)
 

@@ -285,6 +285,18 @@ def test_a_frame_over_the_bound_breaks_the_protocol() -> None:
     play(scenario, config=NativeConfig(frame_bytes_max=KIB))
 
 
+def test_a_text_over_the_bound_of_a_frame_breaks_the_protocol() -> None:
+    async def scenario(rig: Rig) -> None:
+        client = WebClient(rig)
+        client.say("publish", topic=TOPIC, body="x" * 2 * KIB)
+        answer = await client.text()
+        assert (answer["type"], answer["sequence"]) == ("error", 0)
+        await client.serving
+        assert client.socket.closed is not None and client.socket.closed[0] == 1002
+
+    play(scenario, config=NativeConfig(frame_bytes_max=KIB))
+
+
 def test_a_mistake_of_ours_costs_this_socket_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -506,6 +518,21 @@ def test_the_end_of_the_node_answers_what_is_under_way_first() -> None:
         assert (await client.text())["offset"] == 0
         await client.serving
         assert client.socket.closed == (1001, "the node is stopping")
+
+    play(scenario)
+
+
+def test_the_end_of_the_listener_ends_the_sockets_that_it_adopted() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create_topic()
+        client = WebClient(rig)
+        await client.ask("publish", topic=TOPIC, body="x")
+        await rig.listener.close()
+        await client.serving
+        assert client.socket.closed == (1001, "the node is stopping")
+        late = WebClient(rig)
+        await late.serving
+        assert late.socket.closed == (1001, "the node is stopping")
 
     play(scenario)
 
