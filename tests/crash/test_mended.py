@@ -52,7 +52,7 @@ def test_closing_what_did_not_open_leaves_the_directory_alone(tmp_path: Path) ->
         await storage.close()
         (journal,) = (tmp_path / "journal").iterdir()
         whole = journal.read_bytes()
-        journal.write_bytes(b"\xff" + whole[1:])
+        journal.write_bytes(bytes(len(whole)))
         before = (tmp_path / "CHECKPOINT").read_bytes()
         disk = RealDisk(str(tmp_path))
         failed = SegmentStorage(disk, str(tmp_path), config=SMALL_JOURNAL)
