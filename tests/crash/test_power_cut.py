@@ -6,11 +6,15 @@ mounted again: the kernel replays its own journal, and the next writer finds wha
 
 from __future__ import annotations
 
+import asyncio
 import random
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tailrace.cluster import SqliteStore
+from tailrace.model import TailraceError
 from tailrace.testing.faults import Ledger, WriterProcess
 from tailrace.testing.faults.mount import LoopFile, Unavailable
 
@@ -47,6 +51,30 @@ def cut_again_and_again(file: LoopFile, seed: int, *, cuts: int) -> None:
         assert writer.wait() == 0, writer.last_words()
     assert ledger.openings == cuts + 1
     assert ledger.exact()
+
+
+def test_metadata_that_was_committed_outlives_a_power_cut(loop_file: LoopFile) -> None:
+    """The first commit creates the file, the second one only appends to SQLite's write-ahead log."""
+
+    async def commit(path: Path) -> None:
+        store = SqliteStore(path)
+        for number in (1, 2):
+            assert await store.commit(checks={}, puts={f"topics/{number}": "{}"}) == number
+        loop_file.cut_power()
+        with suppress(TailraceError):
+            await store.close()
+
+    async def read(path: Path) -> list[str]:
+        store = SqliteStore(path)
+        try:
+            return list((await store.read()).entries)
+        finally:
+            await store.close()
+
+    with loop_file.mounted() as path:
+        asyncio.run(commit(path / "metadata.sqlite"))
+    with loop_file.mounted() as path:
+        assert asyncio.run(read(path / "metadata.sqlite")) == ["topics/1", "topics/2"]
 
 
 @pytest.mark.slow

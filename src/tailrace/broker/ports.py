@@ -1,13 +1,13 @@
-"""What the broker needs from whoever keeps its metadata: topics, their partitions and settings, ids.
+"""What the broker needs from its metadata: topics, their partitions and settings, ids.
 
-One node keeps it in SQLite (`cluster.sqlite`), a cluster will in etcd. Every method may wait; none is called
-on the way of a batch. A topic exists when its record is stored, and is gone when that record is marked: the
-logs follow, and a start finishes what a crash cut short.
+`cluster.metadata` keeps it in a store: SQLite on a single node, memory without one. Every method may wait;
+none is called on the way of a batch. A topic exists when its record is stored, and is gone
+when that record is marked: the logs follow, and a start finishes what a crash cut short.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
@@ -49,8 +49,13 @@ class MetadataImage:
 class MetadataStore(Protocol):
     """Keeps topics and hands out ids; what a method returned from is durable."""
 
-    async def begin(self, node_id: BrokerId) -> MetadataImage:
-        """A node starts: the epoch of every partition that it leads grows by one. The image after that."""
+    async def begin(
+        self, node_id: BrokerId, *, check: Callable[[MetadataImage], None] | None = None
+    ) -> MetadataImage:
+        """A node starts: the epoch of every partition that it leads grows by one. Returns the new image.
+
+        `check` sees the image first. It raises to refuse the start, and then nothing has been changed.
+        """
 
     async def create_topic(self, topic: TopicRecord) -> None:
         """Store a new topic."""

@@ -1,8 +1,16 @@
-"""Who knows what the nodes agree on: where metadata is kept.
+"""What the nodes agree on, and where it is kept.
 
-`sqlite` keeps it for a single node, behind the port that `broker.ports` defines.
+`store`         the port: keys with JSON values, changed by compare-and-swap
+`memory`        a store that lives as long as its process
+`sqlite`        a store in one file, for a single node; `database` is the file, `migration` reads schema 1,
+                `replacement` puts a new file in the place of an old one
+`record`        topics, partitions and ids as keys and values
+`metadata`      the broker's metadata port over any store
 """
 
-from tailrace.cluster.sqlite import SqliteMetadata
+from tailrace.cluster.memory import MemoryStore
+from tailrace.cluster.metadata import StoredMetadata
+from tailrace.cluster.sqlite import SqliteStore
+from tailrace.cluster.store import ABSENT, Entry, Rows, Store
 
-__all__ = ["SqliteMetadata"]
+__all__ = ["ABSENT", "Entry", "MemoryStore", "Rows", "SqliteStore", "Store", "StoredMetadata"]

@@ -1,48 +1,33 @@
-"""Metadata of a single node, in SQLite, behind the broker's metadata port.
+"""The store of a single node: one SQLite file.
 
-All calls run one after the other in a thread of their own: no SQLite call is made from the loop. A change is
-durable when its method returns (synchronous=FULL, in WAL mode). The schema carries a version; a file of a
-newer one is refused, never guessed at.
+All calls run one after the other in a thread of their own: no SQLite call is made from the loop. A commit is
+durable when it returns. A file that does not exist, or holds nothing, reads as an empty store and is created
+by the first commit: a start that is refused leaves no trace. The first call checks every row of the file
+(`database`), ends a replacement that a crash interrupted, and migrates a file of schema 1.
 
-A full disk, and somebody else who has locked the file, are BrokerErrors: the change was not made, and may be
-tried again. Everything else that SQLite complains of is a StorageError, after which nothing is certain.
-
-    meta(key, value)                                            schema version, cluster id, next producer id
-    topics(id, name, configs, internal, deleted)                configs as JSON
-    partitions(topic_id, number, leader, leader_epoch, replicas, isr)     node ids separated by commas
+A full disk, and another program that has locked the file, are BrokerErrors: the change was not made, and may
+be tried again. Everything else that SQLite complains of is a StorageError, after which nothing is certain.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
+import os
 import sqlite3
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import TypeVar
-from uuid import UUID
 
-from tailrace.broker.ports import MetadataImage, PartitionRecord, TopicRecord
-from tailrace.model import BrokerError, BrokerId, Epoch, ErrorCode, StorageError, TailraceError
+from tailrace.cluster import database
+from tailrace.cluster.migration import KEPT, read_schema_1
+from tailrace.cluster.replacement import finish, replace
+from tailrace.cluster.store import Rows
+from tailrace.model import BrokerError, ErrorCode, StorageError, TailraceError
 
 _T = TypeVar("_T")
 
-_SCHEMA_VERSION = 1
-_SCHEMA = """
-BEGIN;
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE topics (
-    id BLOB PRIMARY KEY, name TEXT NOT NULL, configs TEXT NOT NULL, internal INTEGER NOT NULL,
-    deleted INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE UNIQUE INDEX topic_names ON topics (name) WHERE NOT deleted;
-CREATE TABLE partitions (
-    topic_id BLOB NOT NULL, number INTEGER NOT NULL, leader INTEGER NOT NULL, leader_epoch INTEGER NOT NULL,
-    replicas TEXT NOT NULL, isr TEXT NOT NULL, PRIMARY KEY (topic_id, number)
-) WITHOUT ROWID;
-"""
+_HEADER_BYTES = 100  # what every SQLite file begins with
 _PASSING = {
     sqlite3.SQLITE_FULL: "Free some space on the disk, then try again",
     sqlite3.SQLITE_BUSY: "Another program has locked it: let that one end, then try again",
@@ -50,40 +35,30 @@ _PASSING = {
 """Errors after which nothing has changed, by SQLite's own numbers, and the way out."""
 
 
-class SqliteMetadata:
-    """The metadata store of one node; ":memory:" keeps it for the life of the process."""
+class SqliteStore:
+    """Keys and values in the file at `path`."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tailrace-metadata")
         self._database: sqlite3.Connection | None = None
 
     def __repr__(self) -> str:
-        return f"<SqliteMetadata {self._path}>"
+        return f"<SqliteStore {self.path}>"
 
-    # ---- the port
+    def __str__(self) -> str:
+        return self.path
 
-    async def begin(self, node_id: BrokerId) -> MetadataImage:
-        return await self._call(lambda database: _begin(database, node_id))
+    async def read(self, prefix: str = "") -> Rows:
+        return await self._in_thread(lambda: self._read(prefix))
 
-    async def create_topic(self, topic: TopicRecord) -> None:
-        await self._call(lambda database: _create_topic(database, topic))
+    async def commit(
+        self, *, checks: Mapping[str, int], puts: Mapping[str, str], deletes: Collection[str] = ()
+    ) -> int | None:
+        def work(open_database: sqlite3.Connection) -> int | None:
+            return database.apply(open_database, self.path, checks=checks, puts=puts, deletes=deletes)
 
-    async def add_partitions(self, topic_id: UUID, partitions: Sequence[PartitionRecord]) -> None:
-        await self._call(lambda database: _add_partitions(database, topic_id, partitions))
-
-    async def set_configs(self, topic_id: UUID, configs: Mapping[str, str]) -> None:
-        row = (json.dumps(dict(configs)), topic_id.bytes)
-        await self._execute("UPDATE topics SET configs = ? WHERE id = ?", row)
-
-    async def mark_deleted(self, topic_id: UUID) -> None:
-        await self._execute("UPDATE topics SET deleted = 1 WHERE id = ?", (topic_id.bytes,))
-
-    async def forget_topic(self, topic_id: UUID) -> None:
-        await self._call(lambda database: _forget_topic(database, topic_id))
-
-    async def reserve_producer_ids(self, count: int) -> int:
-        return await self._call(lambda database: _reserve_producer_ids(database, count))
+        return await self._in_thread(lambda: self._transact(work))
 
     async def close(self) -> None:
         if self._database is not None:
@@ -91,161 +66,90 @@ class SqliteMetadata:
             self._database = None
         self._thread.shutdown()  # it has nothing left to do, and is gone when we say so
 
-    # ---- inside
-
-    async def _execute(self, sql: str, row: tuple[object, ...]) -> None:
-        await self._call(lambda database: database.execute(sql, row))
-
-    async def _call(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Run `work` in the thread, as one transaction."""
-        return await self._in_thread(lambda: self._transact(work))
+    # ---- inside; everything below runs in the thread
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._mapped, work)
 
-    def _transact(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+    def _mapped(self, work: Callable[[], _T]) -> _T:
+        """The one border where SQLite's errors become ours."""
         try:
-            if self._database is None:
-                self._database = _open(self._path)
-            with self._database:
-                return work(self._database)
+            return work()
         except sqlite3.Error as error:
             raise self._trouble(error) from error
+        except OSError as error:
+            raise StorageError("keep metadata in", self.path, str(error), hint="Check the disk") from error
+
+    def _read(self, prefix: str) -> Rows:
+        if self._database is None and not holds_tables(self.path):
+            return Rows()
+        return database.read_rows(self._opened(), self.path, prefix)
+
+    def _transact(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        connection = self._opened()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            result = work(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return result
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._database is None:
+            self._database = open_database(self.path)
+        return self._database
 
     def _trouble(self, error: sqlite3.Error) -> TailraceError:
         number = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if number in _PASSING:
             return BrokerError(
-                f"{self._path} cannot be written: {error}. {_PASSING[number]}",
+                f"{self.path} cannot be written: {error}. {_PASSING[number]}",
                 code=ErrorCode.KAFKA_STORAGE_ERROR,
             )
-        return StorageError(
-            "keep metadata in", self._path, str(error), hint="Check the disk, then start again"
-        )
+        return database.damaged(self.path, str(error))
 
 
-def _open(path: str) -> sqlite3.Connection:
-    database = sqlite3.connect(path, check_same_thread=False)
+def holds_tables(path: str) -> bool:
+    """Whether there is a database with tables; ends an interrupted replacement first."""
+    finish(path)
+    if not os.path.exists(path) or not (size := os.path.getsize(path)):
+        return False
+    if size < _HEADER_BYTES:  # SQLite would take it for an empty database
+        raise database.damaged(path, f"it has {size} bytes, which is too short for a database")
+    with closing(database.connect(path)) as found:
+        return database.schema_of(found, path) != 0
+
+
+def open_database(path: str) -> sqlite3.Connection:
+    """The database, checked, in schema 2: created if there is none, migrated if it is an older one."""
+    finish(path)
+    opened = database.connect(path)
     try:
-        _prepare(database, path)
+        schema = database.schema_of(opened, path)
+        if schema == database.SCHEMA_1:
+            rows = read_schema_1(opened, path)
+            opened.close()  # folds its write-ahead log into the file
+            replace(path, rows, kept=path + KEPT)
+            opened = database.connect(path)
+        elif not schema:
+            _create(opened)
+        database.read_rows(opened, path)
     except BaseException:
-        database.close()
+        opened.close()
         raise
-    return database
+    return opened
 
 
-def _prepare(database: sqlite3.Connection, path: str) -> None:
-    database.execute("PRAGMA journal_mode = WAL")
-    database.execute("PRAGMA synchronous = FULL")
-    tables = database.execute("SELECT count(*) FROM sqlite_master WHERE name = 'meta'").fetchone()[0]
-    if not tables:
-        # One transaction, begun in the script: a crash leaves all of it or an empty file.
-        with database:
-            database.executescript(_SCHEMA)
-            _set(database, "schema", str(_SCHEMA_VERSION))
-            _set(database, "cluster_id", _new_cluster_id())
-            _set(database, "next_producer_id", "1")
-    version = int(_get(database, "schema"))
-    if version != _SCHEMA_VERSION:
-        raise StorageError(
-            "read", path, f"its schema has version {version}", hint=f"This program knows {_SCHEMA_VERSION}"
-        )
-
-
-def _new_cluster_id() -> str:
-    """22 characters, as Kafka's own look."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-
-
-def _get(database: sqlite3.Connection, key: str) -> str:
-    row = database.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-    if row is None:
-        raise sqlite3.DatabaseError(f"the row {key!r} of the table meta is missing")
-    value = row[0]
-    assert isinstance(value, str)
-    return value
-
-
-def _set(database: sqlite3.Connection, key: str, value: str) -> None:
-    database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
-
-
-def _begin(database: sqlite3.Connection, node_id: BrokerId) -> MetadataImage:
-    database.execute("UPDATE partitions SET leader_epoch = leader_epoch + 1 WHERE leader = ?", (node_id,))
-    partitions: dict[bytes, list[PartitionRecord]] = {}
-    rows = database.execute(
-        "SELECT topic_id, number, leader, leader_epoch, replicas, isr FROM partitions ORDER BY number"
-    )
-    for topic_id, number, leader, epoch, replicas, isr in rows:
-        partitions.setdefault(topic_id, []).append(
-            PartitionRecord(
-                index=number,
-                leader=BrokerId(leader),
-                leader_epoch=Epoch(epoch),
-                replicas=_read_ids(replicas),
-                isr=_read_ids(isr),
-            )
-        )
-    topics = [
-        TopicRecord(
-            id=UUID(bytes=topic_id),
-            name=name,
-            partitions=tuple(partitions.get(topic_id, ())),
-            configs=json.loads(configs),
-            internal=bool(internal),
-            deleted=bool(deleted),
-        )
-        for topic_id, name, configs, internal, deleted in database.execute(
-            "SELECT id, name, configs, internal, deleted FROM topics ORDER BY name"
-        )
-    ]
-    return MetadataImage(cluster_id=_get(database, "cluster_id"), topics=topics)
-
-
-def _create_topic(database: sqlite3.Connection, topic: TopicRecord) -> None:
-    row = (topic.id.bytes, topic.name, json.dumps(dict(topic.configs)), topic.internal, False)
+def _create(opened: sqlite3.Connection) -> None:
+    """One transaction: a crash leaves all tables or none."""
+    opened.execute("BEGIN IMMEDIATE")
     try:
-        database.execute("INSERT INTO topics VALUES (?, ?, ?, ?, ?)", row)
-    except sqlite3.IntegrityError as error:
-        raise BrokerError(
-            f"topic {topic.name!r} exists already", code=ErrorCode.TOPIC_ALREADY_EXISTS
-        ) from error
-    _add_partitions(database, topic.id, topic.partitions)
-
-
-def _add_partitions(
-    database: sqlite3.Connection, topic_id: UUID, partitions: Sequence[PartitionRecord]
-) -> None:
-    database.executemany(
-        "INSERT INTO partitions VALUES (?, ?, ?, ?, ?, ?)",
-        [
-            (
-                topic_id.bytes,
-                each.index,
-                each.leader,
-                each.leader_epoch,
-                _write_ids(each.replicas),
-                _write_ids(each.isr),
-            )
-            for each in partitions
-        ],
-    )
-
-
-def _forget_topic(database: sqlite3.Connection, topic_id: UUID) -> None:
-    database.execute("DELETE FROM partitions WHERE topic_id = ?", (topic_id.bytes,))
-    database.execute("DELETE FROM topics WHERE id = ?", (topic_id.bytes,))
-
-
-def _reserve_producer_ids(database: sqlite3.Connection, count: int) -> int:
-    first = int(_get(database, "next_producer_id"))
-    _set(database, "next_producer_id", str(first + count))
-    return first
-
-
-def _write_ids(nodes: Sequence[BrokerId]) -> str:
-    return ",".join(map(str, nodes))
-
-
-def _read_ids(text: str) -> tuple[BrokerId, ...]:
-    return tuple(BrokerId(int(number)) for number in text.split(",") if number)
+        database.create(opened)
+        opened.execute("COMMIT")
+    except BaseException:
+        if opened.in_transaction:
+            opened.execute("ROLLBACK")
+        raise

@@ -138,9 +138,9 @@ def nodes(config: ServerConfig) -> dict[BrokerId, Node]:
     return {NODE_ID: Node(node_id=NODE_ID, host=host, port=port)}
 
 
-def metadata_path(config: ServerConfig) -> str:
-    """Where topics are kept; with the memory engine they go with the process."""
-    return ":memory:" if config.engine == "memory" else str(Path(config.data_dir) / METADATA_FILE)
+def metadata_path(config: ServerConfig) -> Path | None:
+    """Where topics are kept; None with the memory engine, whose topics go with the process."""
+    return None if config.engine == "memory" else Path(config.data_dir) / METADATA_FILE
 
 
 def _number(given: Mapping[str, str], name: str) -> int:

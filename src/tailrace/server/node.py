@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailrace.broker import Broker, BrokerConfig
-from tailrace.cluster import SqliteMetadata
+from tailrace.cluster import MemoryStore, SqliteStore, Store, StoredMetadata
 from tailrace.kafka import KafkaListener
 from tailrace.model import ConfigError, StorageError, TailraceError, day_of
 from tailrace.model.address import Address, unix_address
@@ -135,7 +135,7 @@ class Node:
             telemetry = telemetry_config(self.config)
             storage = await self._open_storage()
             self._opened.push_async_callback(storage.close)
-            metadata = SqliteMetadata(metadata_path(self.config))
+            metadata = StoredMetadata(self._create_store())
             self._opened.push_async_callback(metadata.close)
             self._broker = Broker(
                 node_id=NODE_ID,
@@ -235,6 +235,10 @@ class Node:
         if most < config.partitions_total_max:
             logger.info("partitions bounded: %d, by the limit on open files", most)
         return replace(config, partitions_total_max=most)
+
+    def _create_store(self) -> Store:
+        path = metadata_path(self.config)
+        return MemoryStore() if path is None else SqliteStore(path)
 
     async def _open_storage(self) -> StorageEngine:
         config = self.config

@@ -11,7 +11,7 @@ import pytest
 from tests import unhurried
 
 from tailrace.broker import BrokerConfig, Counters, Topics
-from tailrace.cluster import SqliteMetadata
+from tailrace.cluster import MemoryStore, StoredMetadata
 from tailrace.model import BrokerId
 from tailrace.storage.api import StorageEngine
 from tailrace.storage.memory import MemoryStorage
@@ -27,7 +27,7 @@ class Rig:
     def __init__(self, *, nodes: Sequence[int] = (1,), values: Mapping[str, str] | None = None) -> None:
         self.clock = FakeClock()
         self.storage: StorageEngine = MemoryStorage(clock=self.clock)
-        self.metadata = SqliteMetadata(":memory:")
+        self.metadata = StoredMetadata(MemoryStore())
         self.config = BrokerConfig.read(values)
         self.counters = Counters()
         self.nodes = [BrokerId(node) for node in nodes]

@@ -11,7 +11,7 @@ import pytest
 from tailrace.broker import Appended, Broker, BrokerConfig, NewTopic, Node, Partition, Topic
 from tailrace.broker.appending import Gathering, Span
 from tailrace.broker.sequence import SEQUENCE_MAX, build_batches
-from tailrace.cluster import SqliteMetadata
+from tailrace.cluster import MemoryStore, StoredMetadata
 from tailrace.model import BrokerError, BrokerId, ErrorCode, LogBusy, Offset
 from tailrace.model.session import EMBEDDED
 from tailrace.records import Batch, NewRecord, Record, iter_batches, read_batch
@@ -26,7 +26,7 @@ NODE = BrokerId(1)
 async def running(**values: str) -> AsyncIterator[Broker]:
     """A broker in memory; settings with underscores for dots."""
     clock = FakeClock()
-    storage, metadata = MemoryStorage(clock=clock), SqliteMetadata(":memory:")
+    storage, metadata = MemoryStorage(clock=clock), StoredMetadata(MemoryStore())
     broker = Broker(
         node_id=NODE,
         nodes={NODE: Node(node_id=NODE)},

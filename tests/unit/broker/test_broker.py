@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.broker import Broker, BrokerConfig, NewTopic, Node, Partition
 from tailrace.broker.groups import OFFSETS_TOPIC, CommitRequest, OffsetToCommit
-from tailrace.cluster import SqliteMetadata
+from tailrace.cluster import SqliteStore, StoredMetadata
 from tailrace.model import BrokerError, BrokerId, ErrorCode, Offset, StorageError, TopicPartition
 from tailrace.model.session import INTERNAL
 from tailrace.records import Batch, build_batch, read_batch
@@ -35,7 +35,7 @@ async def running(
     """A broker on a data directory; settings with underscores for dots."""
     if storage is None:
         storage = await SegmentStorage.open(path / "data")
-    metadata = SqliteMetadata(str(path / "metadata.sqlite"))
+    metadata = StoredMetadata(SqliteStore(path / "metadata.sqlite"))
     broker = Broker(
         node_id=NODE,
         nodes={NODE: Node(node_id=NODE)},
@@ -233,7 +233,7 @@ def test_trouble_with_the_metadata_ends_the_broker(tmp_path: Path, monkeypatch: 
         raise StorageError("keep metadata in", "here", "the disk is gone")
 
     async def scenario() -> None:
-        monkeypatch.setattr(SqliteMetadata, "reserve_producer_ids", failing)
+        monkeypatch.setattr(StoredMetadata, "reserve_producer_ids", failing)
         async with running(tmp_path) as broker:
             with pytest.raises(StorageError):
                 await broker.next_producer_id()

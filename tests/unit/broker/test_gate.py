@@ -13,7 +13,7 @@ from tailrace.broker import Broker, BrokerConfig, NewTopic, Node
 from tailrace.broker.gate import Access, Gate
 from tailrace.broker.publishing import published_topic
 from tailrace.broker.subscriptions import Start, SubscriptionConfig
-from tailrace.cluster import SqliteMetadata
+from tailrace.cluster import MemoryStore, StoredMetadata
 from tailrace.model import BrokerError, BrokerId, ErrorCode, TopicPartition
 from tailrace.model.operation import Operation, Resource, ResourceKind
 from tailrace.model.session import EMBEDDED, INTERNAL, Principal, Session
@@ -28,7 +28,7 @@ JOBS = SubscriptionConfig.read("workers", "orders", {})
 @asynccontextmanager
 async def started(values: dict[str, str] | None = None) -> AsyncIterator[Broker]:
     clock, node = FakeClock(), BrokerId(1)
-    storage, metadata = MemoryStorage(clock=clock), SqliteMetadata(":memory:")
+    storage, metadata = MemoryStorage(clock=clock), StoredMetadata(MemoryStore())
     broker = Broker(
         node_id=node,
         nodes={node: Node(node_id=node)},

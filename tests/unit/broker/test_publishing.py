@@ -19,7 +19,7 @@ from tailrace.broker.publishing import (
     id_prefix,
     published_topic,
 )
-from tailrace.cluster import SqliteMetadata
+from tailrace.cluster import SqliteStore, StoredMetadata
 from tailrace.model import BrokerError, BrokerId, ErrorCode, Offset
 from tailrace.records import Record, build_batch, iter_batches, read_batch
 from tailrace.runtime import Clock
@@ -404,7 +404,7 @@ def test_an_id_that_a_kafka_producer_carries_on_is_not_taken(play: Play) -> None
 @asynccontextmanager
 async def opened_files(path: Path, clock: Clock) -> AsyncIterator[tuple[Topics, Publisher]]:
     storage = await SegmentStorage.open(path / "data", clock=clock)
-    metadata = SqliteMetadata(str(path / "metadata.sqlite"))
+    metadata = StoredMetadata(SqliteStore(path / "metadata.sqlite"))
     config = BrokerConfig.read()
     topics = Topics(
         node_id=BrokerId(1),

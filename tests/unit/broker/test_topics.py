@@ -331,16 +331,16 @@ def test_a_change_is_made_to_its_end_though_its_caller_gave_up(
 
     async def scenario(rig: Rig) -> None:
         began, go_on = asyncio.Event(), asyncio.Event()
-        in_thread = rig.metadata._in_thread
+        change_metadata = rig.metadata._change
 
-        async def slow(work: object) -> object:
+        async def slow(prefix: str, plan: Any) -> None:
             began.set()
             await go_on.wait()
-            return await in_thread(work)  # type: ignore[arg-type]
+            await change_metadata(prefix, plan)
 
         if change != "create":
             await rig.topics.create(NewTopic(name="a", partitions=1))
-        monkeypatch.setattr(rig.metadata, "_in_thread", slow)
+        monkeypatch.setattr(rig.metadata, "_change", slow)
         works: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {
             "create": lambda: rig.topics.create(NewTopic(name="a", partitions=2)),
             "add_partitions": lambda: rig.topics.add_partitions("a", 2),
@@ -352,7 +352,7 @@ def test_a_change_is_made_to_its_end_though_its_caller_gave_up(
         await asyncio.gather(caller, return_exceptions=True)
         go_on.set()
         await rig.topics.close()
-        monkeypatch.setattr(rig.metadata, "_in_thread", in_thread)
+        monkeypatch.setattr(rig.metadata, "_change", change_metadata)
         served = {topic.name: len(topic.partitions) for topic in rig.topics}
         assert served == ({} if change == "delete" else {"a": 2})
         found = await rig.restart()

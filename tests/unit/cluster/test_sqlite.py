@@ -1,4 +1,4 @@
-"""Metadata in SQLite: what was stored is there after a reopening, and epochs grow at every start."""
+"""The SQLite store: its file, what SQLite refuses, and that a flipped bit in any row is found and named."""
 
 from __future__ import annotations
 
@@ -6,49 +6,44 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
-from uuid import UUID
+from typing import TypeVar
 
 import pytest
 
-from tailrace.broker.ports import MetadataImage, PartitionRecord, TopicRecord
-from tailrace.cluster import SqliteMetadata, sqlite
-from tailrace.model import BrokerError, BrokerId, Epoch, ErrorCode, StorageError
+from tailrace.cluster import Rows, SqliteStore, database, sqlite
+from tailrace.model import BrokerError, ErrorCode, StorageError
 
-NODE = BrokerId(1)
-
-
-def partition(index: int, *, leader: int = 1, epoch: int = 0) -> PartitionRecord:
-    nodes = (BrokerId(leader), BrokerId(leader + 1))
-    return PartitionRecord(
-        index=index, leader=BrokerId(leader), leader_epoch=Epoch(epoch), replicas=nodes, isr=nodes[:1]
-    )
+_T = TypeVar("_T")
+TOPIC = '{"configs":{"retention.ms":"1000"},"internal":false,"name":"orders","partitions":1}'
+PUTS = {"cluster": '{"format":1,"id":"one"}', "names/orders": '{"topic":"1"}', "topics/1": TOPIC}
 
 
-def topic(name: str = "orders", number: int = 1, partitions: int = 2) -> TopicRecord:
-    return TopicRecord(
-        id=UUID(int=number),
-        name=name,
-        partitions=tuple(map(partition, range(partitions))),
-        configs={"retention.ms": "1000"},
-    )
-
-
-def use(path: Path, work: Callable[[SqliteMetadata], Awaitable[object]]) -> MetadataImage:
-    """Do something with the store, then the image that the next start sees."""
-
-    async def scenario() -> MetadataImage:
-        store = SqliteMetadata(str(path))
+def use(path: Path, work: Callable[[SqliteStore], Awaitable[_T]]) -> _T:
+    async def scenario() -> _T:
+        store = SqliteStore(path)
         try:
-            await work(store)
+            return await work(store)
         finally:
             await store.close()
-        store = SqliteMetadata(str(path))
-        image = await store.begin(NODE)
-        await store.close()
-        return image
 
     return asyncio.run(asyncio.wait_for(scenario(), 120))
+
+
+def fill(path: Path) -> None:
+    use(path, lambda store: store.commit(checks={}, puts=PUTS))
+
+
+def read(path: Path) -> Rows:
+    return use(path, lambda store: store.read())
+
+
+def edit(path: Path, *statements: str) -> None:
+    """What somebody else, or the disk, did to the file."""
+    with closing(sqlite3.connect(path)) as opened, opened:
+        for each in statements:
+            opened.execute(each)
 
 
 @pytest.fixture
@@ -56,153 +51,186 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "metadata.sqlite"
 
 
-def test_a_topic_is_there_after_a_restart_and_its_epochs_have_grown(path: Path) -> None:
-    image = use(path, lambda store: store.create_topic(topic()))
-    [found] = image.topics
-    assert (found.name, found.id, found.configs) == ("orders", UUID(int=1), {"retention.ms": "1000"})
-    assert [(each.index, each.leader_epoch, each.replicas, each.isr) for each in found.partitions] == [
-        (0, 1, (1, 2), (1,)),
-        (1, 1, (1, 2), (1,)),
-    ]
+# ---- the file
 
 
-def test_the_epoch_of_another_nodes_partition_is_left_alone(path: Path) -> None:
-    foreign = TopicRecord(id=UUID(int=1), name="t", partitions=(partition(0, leader=7, epoch=3),))
-    image = use(path, lambda store: store.create_topic(foreign))
-    assert image.topics[0].partitions[0].leader_epoch == 3
+def test_reading_creates_no_file(path: Path) -> None:
+    assert read(path).revision == 0
+    assert not list(path.parent.iterdir())
 
 
-def test_the_cluster_keeps_its_id(path: Path) -> None:
-    ids = {use(path, lambda store: store.begin(NODE)).cluster_id for _ in range(2)}
-    assert len(ids) == 1
-    assert len(ids.pop()) == 22
+def test_an_empty_file_reads_as_an_empty_store_and_is_left_alone(path: Path) -> None:
+    path.touch()
+    assert read(path).revision == 0
+    assert path.stat().st_size == 0
 
 
-def test_a_name_is_taken_until_its_topic_is_marked(path: Path) -> None:
-    async def work(store: SqliteMetadata) -> None:
-        await store.create_topic(topic(number=1))
-        with pytest.raises(BrokerError) as refused:
-            await store.create_topic(topic(number=2))
-        assert refused.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
-        await store.mark_deleted(UUID(int=1))
-        await store.create_topic(topic(number=2))
+def test_a_commit_is_synced_before_it_returns(path: Path) -> None:
+    async def work(store: SqliteStore) -> list[int | str]:
+        await store.commit(checks={}, puts=PUTS)
+        assert store._database is not None
+        return [
+            store._database.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("synchronous", "journal_mode")
+        ]
 
-    image = use(path, work)
-    assert {(each.id.int, each.deleted) for each in image.topics} == {(1, True), (2, False)}
-
-
-def test_a_forgotten_topic_is_gone_with_its_partitions(path: Path) -> None:
-    async def work(store: SqliteMetadata) -> None:
-        await store.create_topic(topic())
-        await store.mark_deleted(UUID(int=1))
-        await store.forget_topic(UUID(int=1))
-        await store.create_topic(topic(partitions=1))
-
-    assert len(use(path, work).topics[0].partitions) == 1
+    assert use(path, work) == [2, "wal"]  # 2 is FULL: in WAL mode every commit syncs the log
 
 
-def test_partitions_and_settings_change(path: Path) -> None:
-    async def work(store: SqliteMetadata) -> None:
-        await store.create_topic(topic())
-        await store.add_partitions(UUID(int=1), [partition(2), partition(3)])
-        await store.set_configs(UUID(int=1), {"cleanup.policy": "compact"})
-
-    [found] = use(path, work).topics
-    assert [each.index for each in found.partitions] == [0, 1, 2, 3]
-    assert found.configs == {"cleanup.policy": "compact"}
-
-
-def test_no_producer_id_is_reserved_twice(path: Path) -> None:
-    taken: list[int] = []
-
-    async def work(store: SqliteMetadata) -> None:
-        for _ in range(2):
-            first = await store.reserve_producer_ids(10)
-            taken.extend(range(first, first + 10))
-
-    use(path, work)
-    use(path, work)
-    assert len(set(taken)) == 40
-
-
-def test_a_file_of_a_newer_version_is_refused(path: Path) -> None:
-    use(path, lambda store: store.begin(NODE))
-    database = sqlite3.connect(path)
-    with database:
-        database.execute("UPDATE meta SET value = '99' WHERE key = 'schema'")
-    database.close()
+def test_a_file_of_a_newer_schema_is_refused(path: Path) -> None:
+    fill(path)
+    edit(path, "UPDATE meta SET value = '99'")
     with pytest.raises(StorageError, match="version 99"):
-        use(path, lambda store: store.begin(NODE))
+        read(path)
+
+
+def test_a_build_that_knows_schema_1_refuses_the_file(path: Path) -> None:
+    """It looks for the table meta, and then for a row `schema` in it with the value 1."""
+    fill(path)
+    with closing(sqlite3.connect(path)) as opened:
+        assert opened.execute("SELECT value FROM meta WHERE key = 'schema'").fetchall() == [("2",)]
 
 
 def test_a_file_that_is_something_else_is_refused_and_left_alone(path: Path) -> None:
     path.write_bytes(b"not a database at all" * 100)
     with pytest.raises(StorageError, match="not a database"):
-        use(path, lambda store: store.begin(NODE))
-    assert path.read_bytes().startswith(b"not a database")
+        read(path)
+    assert path.read_bytes() == b"not a database at all" * 100
 
 
-def test_closing_twice_is_harmless(path: Path) -> None:
-    async def work(store: SqliteMetadata) -> None:
-        await store.begin(NODE)
-        await store.close()
+def test_a_database_of_another_program_is_refused_and_left_alone(path: Path) -> None:
+    edit(path, "CREATE TABLE songs (name TEXT)")
+    with pytest.raises(StorageError, match="which schema"):
+        use(path, lambda store: store.commit(checks={}, puts=PUTS))
+    with closing(sqlite3.connect(path)) as opened:
+        assert opened.execute("SELECT name FROM sqlite_master").fetchall() == [("songs",)]
+
+
+@pytest.mark.parametrize("length", [1, 100, 4096, 5000])
+def test_a_file_that_was_cut_is_refused_with_the_way_out(path: Path, length: int) -> None:
+    fill(path)
+    whole = path.read_bytes()
+    assert len(whole) > 5000
+    path.write_bytes(whole[:length])
+    with pytest.raises(StorageError, match=f"rebuild-metadata {path.parent}"):
+        read(path)
+
+
+def test_a_first_commit_that_is_cut_short_leaves_a_file_for_the_next_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_short(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(database, "_write_head", cut_short)
+        with pytest.raises(KeyboardInterrupt):
+            sqlite.open_database(str(path))
+    assert read(path).revision == 0
+    fill(path)
+    assert read(path).revision == 1
+
+
+def test_a_full_disk_refuses_a_change_and_the_next_one_succeeds(path: Path) -> None:
+    async def work(store: SqliteStore) -> None:
+        await store.commit(checks={}, puts=PUTS)
+        assert store._database is not None
+        pages = store._database.execute("PRAGMA page_count").fetchone()[0]
+        store._database.execute(f"PRAGMA max_page_count = {pages}")
+        many = {f"partitions/{number}": TOPIC for number in range(2000)}
+        with pytest.raises(BrokerError, match="full") as refused:
+            await store.commit(checks={}, puts=many)
+        assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        store._database.execute("PRAGMA max_page_count = 100000")
+        assert await store.commit(checks={}, puts={"b": "1"}) == 2
+
+    use(path, work)
+    assert set(read(path).entries) == {*PUTS, "b"}
+
+
+def test_a_file_that_another_program_has_locked_refuses_a_change(path: Path) -> None:
+    async def work(store: SqliteStore) -> None:
+        await store.commit(checks={}, puts=PUTS)
+        assert store._database is not None
+        store._database.execute("PRAGMA busy_timeout = 1")
+        with closing(sqlite3.connect(path)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(BrokerError, match="locked") as refused:
+                await store.commit(checks={}, puts={"b": "1"})
+            assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+            other.rollback()
+        assert await store.commit(checks={}, puts={"b": "1"}) == 2
 
     use(path, work)
 
 
-def test_a_first_start_that_is_cut_short_leaves_a_file_for_the_next_one(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def begin() -> MetadataImage:
-        store = SqliteMetadata(str(path))
-        try:
-            return await store.begin(NODE)
-        finally:
-            await store.close()
-
-    def cut_short() -> str:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(sqlite, "_new_cluster_id", cut_short)
-        with pytest.raises(KeyboardInterrupt):
-            sqlite._open(str(path))
-    assert asyncio.run(begin()).cluster_id
-
-
-def test_a_full_disk_refuses_a_change_and_the_next_one_succeeds(path: Path) -> None:
-    async def work(store: SqliteMetadata) -> None:
-        await store.begin(NODE)
-        assert store._database is not None
-        pages = store._database.execute("PRAGMA page_count").fetchone()[0]
-        store._database.execute(f"PRAGMA max_page_count = {pages}")
-        with pytest.raises(BrokerError, match="full") as refused:
-            await store.create_topic(topic(partitions=2000))
-        assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-        store._database.execute("PRAGMA max_page_count = 100000")
-        await store.create_topic(topic(partitions=3))
-
-    image = use(path, work)
-    assert [len(each.partitions) for each in image.topics] == [3]
-
-
-def test_a_file_that_somebody_else_has_locked_refuses_a_change(path: Path) -> None:
-    async def work(store: SqliteMetadata) -> None:
-        await store.begin(NODE)
-        assert store._database is not None
-        store._database.execute("PRAGMA busy_timeout = 1")
-        other = sqlite3.connect(path)
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(BrokerError, match="locked") as refused:
-            await store.create_topic(topic())
-        assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-        other.rollback()
-        other.close()
-        await store.create_topic(topic())
-
-    assert len(use(path, work).topics) == 1
-
-
 def test_closing_leaves_no_thread(path: Path) -> None:
-    use(path, lambda store: store.begin(NODE))
+    fill(path)
     assert not [each for each in threading.enumerate() if each.name.startswith("tailrace-metadata")]
+
+
+# ---- damage
+
+
+def test_every_flipped_bit_of_a_row_is_found_and_named(path: Path) -> None:
+    """Flips every bit of every column in turn; the length of a text stays, as it does in a file."""
+    fill(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as opened:
+        rows = opened.execute("SELECT key, value, version, crc FROM entries").fetchall()
+        for key, value, version, crc in rows:
+            for column, data in (("key", key.encode()), ("value", value.encode())):
+                for bit in range(len(data) * 8):
+                    changed = bytearray(data)
+                    changed[bit // 8] ^= 1 << bit % 8
+                    check_found(opened, column, key, f"CAST(x'{changed.hex()}' AS TEXT)", named=value)
+            for column, number in (("version", version), ("crc", crc)):
+                for bit in range(32):
+                    check_found(opened, column, key, str(number ^ 1 << bit), named=key)
+        assert len(database.read_rows(opened, "a file").entries) == len(PUTS)  # and each was undone
+
+
+def check_found(opened: sqlite3.Connection, column: str, key: str, changed: str, *, named: str) -> None:
+    opened.execute("BEGIN")
+    opened.execute(f"UPDATE entries SET {column} = {changed} WHERE key = ?", (key,))
+    with pytest.raises(StorageError, match="checksum") as found:
+        database.read_rows(opened, "/data/metadata.sqlite")
+    opened.execute("ROLLBACK")
+    message = str(found.value)
+    assert "/data/metadata.sqlite" in message and "rebuild-metadata /data" in message
+    assert key in message or named[:60] in message
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DELETE FROM entries WHERE key = 'names/orders'",
+        "DELETE FROM head",
+        "UPDATE head SET revision = revision + 1",
+        "UPDATE head SET entries = 2",
+        "UPDATE head SET digest = digest + 1",
+        "UPDATE head SET crc = crc + 1",
+        "UPDATE head SET revision = 'one'",
+        "DELETE FROM meta",
+        "UPDATE meta SET value = 'two'",
+        "UPDATE meta SET key = 'schemb'",
+        "UPDATE entries SET value = 7 WHERE key = 'cluster'",
+        "UPDATE entries SET version = 'one' WHERE key = 'cluster'",
+    ],
+)
+def test_other_damage_is_refused_with_the_way_out(path: Path, damage: str) -> None:
+    fill(path)
+    edit(path, damage)
+    with pytest.raises(StorageError, match=f"{path}.*rebuild-metadata {path.parent}"):
+        read(path)
+
+
+def test_an_outdated_row_is_found(path: Path) -> None:
+    """Its own checksum holds: a page that was never written keeps the row of the commit before."""
+    fill(path)
+    with closing(sqlite3.connect(path)) as opened:
+        old = opened.execute("SELECT * FROM entries WHERE key = 'topics/1'").fetchone()
+    use(path, lambda store: store.commit(checks={}, puts={"topics/1": TOPIC.replace("1000", "-1")}))
+    with closing(sqlite3.connect(path)) as opened, opened:
+        opened.execute("REPLACE INTO entries VALUES (?, ?, ?, ?)", old)
+    with pytest.raises(StorageError, match="outdated"):
+        read(path)

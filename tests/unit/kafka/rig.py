@@ -15,7 +15,7 @@ from tests.unhurried import UnhurriedLoop
 
 from tailrace.broker import Broker, BrokerConfig, NewTopic, Node, Partition
 from tailrace.broker.gate import Authorize, Gate, allow_everything
-from tailrace.cluster import SqliteMetadata
+from tailrace.cluster import MemoryStore, StoredMetadata
 from tailrace.kafka import KafkaConfig, KafkaListener
 from tailrace.kafka.connection import Connection
 from tailrace.model import BrokerId, Offset, PartitionExists, PartitionId, TopicPartition
@@ -213,7 +213,7 @@ def play(
     """Run a scenario with a topic, a broker and a listener of its own, within a deadline."""
 
     async def main() -> None:
-        storage, metadata = HeldStorage(), SqliteMetadata(":memory:")
+        storage, metadata = HeldStorage(), StoredMetadata(MemoryStore())
         node = BrokerId(1)
         broker = Broker(
             node_id=node,

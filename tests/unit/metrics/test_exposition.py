@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tailrace.broker import Broker, BrokerConfig, NewTopic, Node
 from tailrace.broker.groups import CommitRequest, OffsetToCommit
 from tailrace.broker.publishing import NewMessage
-from tailrace.cluster import SqliteMetadata
+from tailrace.cluster import MemoryStore, StoredMetadata
 from tailrace.metrics import lag
 from tailrace.metrics.exposition import Exporter
 from tailrace.metrics.loop_lag import LoopLag
@@ -65,7 +65,7 @@ async def rig(bounds: Bounds | None = None) -> AsyncIterator[Rig]:
         node_id=NODE,
         nodes={NODE: Node(node_id=NODE)},
         storage=MemoryStorage(clock=clock),
-        metadata=SqliteMetadata(":memory:"),
+        metadata=StoredMetadata(MemoryStore()),
         config=BrokerConfig.read(),
         clock=clock,
     )

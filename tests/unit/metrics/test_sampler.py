@@ -13,7 +13,7 @@ import pytest
 from tailrace.broker import Broker, BrokerConfig, NewTopic, Node
 from tailrace.broker.groups import CommitRequest, OffsetToCommit
 from tailrace.broker.publishing import NewMessage
-from tailrace.cluster import SqliteMetadata
+from tailrace.cluster import MemoryStore, StoredMetadata
 from tailrace.metrics import sampler as module
 from tailrace.metrics.free_space import FreeSpace
 from tailrace.metrics.observed import Observed
@@ -55,7 +55,7 @@ async def rig() -> AsyncIterator[Rig]:
         node_id=NODE,
         nodes={NODE: Node(node_id=NODE)},
         storage=MemoryStorage(clock=clock),
-        metadata=SqliteMetadata(":memory:"),
+        metadata=StoredMetadata(MemoryStore()),
         config=BrokerConfig.read(),
         clock=clock,
     )

@@ -18,7 +18,7 @@ import pytest
 from tests.unhurried import UnhurriedLoop
 
 from tailrace.broker import Broker, BrokerConfig, Node, Partition
-from tailrace.cluster import SqliteMetadata
+from tailrace.cluster import MemoryStore, SqliteStore, StoredMetadata
 from tailrace.model import BrokerId, ErrorCode, Offset, PartitionExists, PartitionId, TopicPartition
 from tailrace.model.address import Address
 from tailrace.model.session import INTERNAL
@@ -287,10 +287,10 @@ def play(
         clock = SystemClock()
         if directory is None:
             storage: HeldStorage | SegmentStorage = HeldStorage(clock=clock)
-            metadata = SqliteMetadata(":memory:")
+            metadata = StoredMetadata(MemoryStore())
         else:
             storage = await SegmentStorage.open(directory / "data", clock=clock)
-            metadata = SqliteMetadata(str(directory / "metadata.db"))
+            metadata = StoredMetadata(SqliteStore(directory / "metadata.db"))
         node = BrokerId(1)
         broker = Broker(
             node_id=node,

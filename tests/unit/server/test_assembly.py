@@ -98,5 +98,5 @@ def test_clients_are_sent_where_they_came_from_or_where_they_should_go() -> None
 
 
 def test_metadata_lie_beside_the_log_or_nowhere() -> None:
-    assert metadata_path(ServerConfig(data_dir=Path("/data"))) == "/data/metadata.sqlite"
-    assert metadata_path(ServerConfig(engine="memory", data_dir=Path("/data"))) == ":memory:"
+    assert metadata_path(ServerConfig(data_dir=Path("/data"))) == Path("/data/metadata.sqlite")
+    assert metadata_path(ServerConfig(engine="memory", data_dir=Path("/data"))) is None

@@ -12,7 +12,7 @@ from tests import unhurried
 from tailrace.broker import BrokerConfig, Counters, NewTopic, Partition, Topic, Topics
 from tailrace.broker.delayed import DELAYED_ID, Delayed
 from tailrace.broker.publishing import NewMessage, Publisher
-from tailrace.cluster import SqliteMetadata
+from tailrace.cluster import MemoryStore, SqliteStore, StoredMetadata
 from tailrace.model import BrokerId
 from tailrace.records import Record, iter_batches
 from tailrace.storage.api import StorageEngine
@@ -38,7 +38,7 @@ class Stage:
         self.has_task = True  # else only the test moves anything
         self._path = path
         self._memory = MemoryStorage(clock=self.clock)
-        self._memory_metadata = SqliteMetadata(":memory:")
+        self._memory_metadata = StoredMetadata(MemoryStore())
         self.storage: StorageEngine
         self.topics: Topics
         self.publisher: Publisher
@@ -49,7 +49,7 @@ class Stage:
             self.storage, self._metadata = self._memory, self._memory_metadata
         else:
             self.storage = await SegmentStorage.open(self._path / "data", clock=self.clock)
-            self._metadata = SqliteMetadata(str(self._path / "metadata.sqlite"))
+            self._metadata = StoredMetadata(SqliteStore(self._path / "metadata.sqlite"))
         config = BrokerConfig.read()
         self.topics = Topics(
             node_id=NODE,

@@ -26,7 +26,7 @@ from tailrace.broker.subscriptions import (
     Subscription,
     SubscriptionConfig,
 )
-from tailrace.cluster import SqliteMetadata
+from tailrace.cluster import MemoryStore, SqliteStore, StoredMetadata
 from tailrace.model import BrokerId, Offset, PartitionExists, PartitionId, TopicPartition
 from tailrace.model.session import INTERNAL
 from tailrace.records import Batch
@@ -277,7 +277,7 @@ def play(scenario: Scenario) -> None:
 
     async def main() -> None:
         clock = FakeClock()
-        storage, metadata = HeldStorage(clock), SqliteMetadata(":memory:")
+        storage, metadata = HeldStorage(clock), StoredMetadata(MemoryStore())
         broker = _broker(storage, metadata, clock)
         await broker.start()
         try:
@@ -307,7 +307,7 @@ def play_lives(path: Path, *lives: Scenario, config: DirectoryConfig = SMALL) ->
 async def opened(path: Path, clock: FakeClock, *, config: DirectoryConfig = SMALL) -> AsyncIterator[Rig]:
     """A broker over the segment engine."""
     storage = await SegmentStorage.open(path, config=config, clock=clock)
-    metadata = SqliteMetadata(str(path / "metadata.sqlite"))
+    metadata = StoredMetadata(SqliteStore(path / "metadata.sqlite"))
     broker = _broker(storage, metadata, clock)
     await broker.start()
     await broker.subscriptions.wait_loaded()
@@ -326,7 +326,7 @@ def killed_copy(rig: Rig, path: Path) -> Path:
     return path
 
 
-def _broker(storage: HeldStorage | SegmentStorage, metadata: SqliteMetadata, clock: FakeClock) -> Broker:
+def _broker(storage: HeldStorage | SegmentStorage, metadata: StoredMetadata, clock: FakeClock) -> Broker:
     return Broker(
         node_id=NODE,
         nodes={NODE: Node(node_id=NODE)},

@@ -14,7 +14,7 @@ from typing import TypeVar
 from tests import unhurried
 
 from tailrace.broker import Broker, BrokerConfig, NewTopic, Node, Partition, Topic
-from tailrace.cluster import SqliteMetadata
+from tailrace.cluster import MemoryStore, StoredMetadata
 from tailrace.kafka.call import Call
 from tailrace.model import BrokerId
 from tailrace.model.session import Session
@@ -69,7 +69,7 @@ def play(
 
     async def main() -> None:
         clock = FakeClock()
-        storage, metadata = MemoryStorage(clock=clock), SqliteMetadata(":memory:")
+        storage, metadata = MemoryStorage(clock=clock), StoredMetadata(MemoryStore())
         broker = Broker(
             node_id=BrokerId(1),
             nodes={BrokerId(node): Node(node_id=BrokerId(node), rack=f"rack-{node}") for node in nodes},
