@@ -262,6 +262,9 @@ class StorageEngine(Protocol):
     def configure(self, partition_id: PartitionId, config: LogConfig) -> None:
         """Put new settings in force, or UnknownPartition."""
 
+    def label(self, partition_id: PartitionId, *, cluster_id: str, topic: str) -> None:
+        """Keep beside the log whose it is, some time soon, for a rebuild of lost metadata."""
+
     async def maintain(self) -> None:
         """Do the housekeeping that is due: rolling by age, retention, compaction, eviction by age."""
 

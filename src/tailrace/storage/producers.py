@@ -161,6 +161,11 @@ class ProducerStates:
     def __contains__(self, producer_id: int) -> bool:
         return producer_id in self._producers
 
+    @property
+    def greatest_id(self) -> int:
+        """The greatest producer id that is known; -1 if none is."""
+        return max(self._producers, default=-1)
+
     def check(self, batch: Batch) -> Duplicate | None:
         """Decide about a batch before its append: None to append it, or the one that it repeats.
 

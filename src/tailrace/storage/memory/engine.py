@@ -55,6 +55,9 @@ class MemoryStorage:
     def configure(self, partition_id: PartitionId, config: LogConfig) -> None:
         self._find(partition_id).configure(config)
 
+    def label(self, partition_id: PartitionId, *, cluster_id: str, topic: str) -> None:
+        """Nothing outlives the process, so nothing has to be found again."""
+
     async def maintain(self) -> None:
         for log in self.logs():
             await log.evict()

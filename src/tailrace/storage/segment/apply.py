@@ -21,6 +21,7 @@ from tailrace.runtime import SyncError, for_each
 from tailrace.storage.segment.directory import Directory
 from tailrace.storage.segment.entry import REFERENCED, Append, Create, Delete, Entry, Trim, Truncate
 from tailrace.storage.segment.files import create_segment, prepare_segment
+from tailrace.storage.segment.label import put_label
 from tailrace.storage.segment.names import DELETED, numbered
 from tailrace.storage.segment.segment import Segment
 from tailrace.storage.segment.shape import wholly_below
@@ -32,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 _RETRY_S = 0.1
 _CREATED_AT_ONCE = 8
+_LABELS_AT_ONCE = 32
 
 Pending = dict[int, list[Append]]
 """Appends not yet written, by life."""
@@ -82,6 +84,7 @@ class Applier:
                 self._timer = None
             async with self._directory.apply_lock:
                 await self._apply_all()
+                await self._write_labels(count_max=_LABELS_AT_ONCE)
             if not self._rounds:
                 self._idle.set()
 
@@ -108,6 +111,28 @@ class Applier:
             self._rounds.popleft()
         self._directory.applied_lsn = lsn
         self._directory.evict_tails()
+
+    def write_labels_soon(self) -> None:
+        """There are labels to write; those of logs that are not created yet wait for that."""
+        self._wake.set()
+
+    async def write_labels(self) -> None:
+        """Write all labels of logs that are created."""
+        async with self._directory.apply_lock:
+            await self._write_labels(count_max=len(self._directory.labels))
+
+    async def _write_labels(self, *, count_max: int) -> None:
+        """Under the lock, so that no directory is removed meanwhile; bounded, so that no round waits long."""
+        directory = self._directory
+        logs = [(life, directory.logs.get(life)) for life in directory.labels]
+        for life, log in logs:
+            if log is None:
+                del directory.labels[life]
+        ready = [log for _, log in logs if log is not None and log.applied_segment is not None]
+        for log in ready[:count_max]:
+            await put_label(directory.disk, log.path, directory.labels.pop(log.life))
+        if len(ready) > count_max:
+            self._wake.set()
 
     # ---- appends
 

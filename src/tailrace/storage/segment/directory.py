@@ -55,6 +55,7 @@ class Directory:
         self.serving: dict[PartitionId, SegmentLog] = {}
         self.creating: set[PartitionId] = set()  # sequenced and not yet durable, whoever still waits for it
         self.logs: dict[int, SegmentLog] = {}  # by life, until their deletion is applied
+        self.labels: dict[int, bytes] = {}  # of logs, by life, that the applier has still to write
         self.next_life = 1
         self.durable_lsn = 0
         self.applied_lsn = 0

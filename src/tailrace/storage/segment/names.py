@@ -11,6 +11,7 @@ journal/<number>.journal                 rounds of entries, files reused
     <base offset>.log                    batches, one after the other
     <base offset>.index  .timeindex      where they are; rebuildable
     <end offset>.snapshot                state derived from the log up to there
+    partition.json                       whose log it is, for a rebuild of lost metadata
     *.tmp                                unfinished; removed by recovery
 deleted-<...>/                           being removed
 stray-<...>/                             known to nobody; kept for a person to look at
@@ -30,6 +31,7 @@ DAMAGED_CHECKPOINT = "CHECKPOINT.damaged-"
 SURVEY = "CHECKPOINT.survey"
 CLOCK = "CLOCK"
 JOURNAL_DIRECTORY = "journal"
+LABEL = "partition.json"
 DELETED, STRAY, TORN, TEMPORARY = "deleted-", "stray-", "torn-", ".tmp"
 
 _PARTITION = re.compile(r"([0-9a-f]{32})-(\d{1,10})-(\d{1,20})")

@@ -30,6 +30,7 @@ from tailrace.storage.segment.names import (
     CHECKPOINT,
     DELETED,
     JOURNAL_DIRECTORY,
+    LABEL,
     STRAY,
     journal_file,
     numbered,
@@ -210,6 +211,6 @@ def _unplanned(found: Findings) -> list[str]:
 
     def planned(name: str) -> bool:
         offset = read_numbered(name, "snapshot")
-        return name in names if offset is None else offset <= plan.solid_offset
+        return name in names or name == LABEL if offset is None else offset <= plan.solid_offset
 
     return [name for name in found.names or [] if not planned(name)]

@@ -23,6 +23,7 @@ from tailrace.storage.segment.directory import Directory
 from tailrace.storage.segment.entry import Create, Delete
 from tailrace.storage.segment.housekeeping import Housekeeper
 from tailrace.storage.segment.journal import Journal
+from tailrace.storage.segment.label import Label, write_label
 from tailrace.storage.segment.last_seen import LastSeen
 from tailrace.storage.segment.log import SegmentLog
 from tailrace.storage.segment.recovery import Recovery
@@ -152,6 +153,14 @@ class SegmentStorage:
         log.configure(config)
         self._housekeeper.settings_changed()
 
+    def label(self, partition_id: PartitionId, *, cluster_id: str, topic: str) -> None:
+        log = self.directory.serving.get(partition_id)
+        if log is None:
+            raise UnknownPartition(partition_id)
+        label = Label(cluster_id=cluster_id, topic=topic, partition_id=partition_id)
+        self.directory.labels[log.life] = write_label(label)
+        self._applier.write_labels_soon()
+
     async def maintain(self) -> None:
         self._check_open()
         await self._guarded(self._housekeeper.maintain())
@@ -213,6 +222,7 @@ class SegmentStorage:
         await self._committer.wait_idle()
         await self._checkpointer.checkpoint_all()
         await self._last_seen.write()
+        await self._applier.write_labels()
 
     async def _let_go(self) -> None:
         await self._housekeeper.wait_idle()

@@ -14,6 +14,7 @@ own `plan`. Memory is bounded by the journal, by the largest batch and by the in
 `root` `layout`    which file is what
 `stored_index`     the two index files of a segment, and which of them is wrong
 `walk`             from batch to batch through a segment
+`logs`             which logs there are, whose they are, and the newest state of each
 `listing`          every batch of a segment, every round of a journal file
 `partition_overview` one partition, by its headers
 `partition_check` `segment_check`  every byte of a partition, and of a segment
@@ -23,18 +24,22 @@ moved in the meantime.
 """
 
 from tailrace.storage.segment.inspection.listing import list_batches, list_rounds
+from tailrace.storage.segment.inspection.logs import StoredLog, list_logs
 from tailrace.storage.segment.inspection.overview import inspect_directory
-from tailrace.storage.segment.inspection.report import Inspection, Note, Problem, Verification
+from tailrace.storage.segment.inspection.report import Findings, Inspection, Note, Problem, Verification
 from tailrace.storage.segment.inspection.verification import bytes_to_verify, verify_directory
 
 __all__ = [
+    "Findings",
     "Inspection",
     "Note",
     "Problem",
+    "StoredLog",
     "Verification",
     "bytes_to_verify",
     "inspect_directory",
     "list_batches",
+    "list_logs",
     "list_rounds",
     "verify_directory",
 ]

@@ -21,6 +21,7 @@ from tailrace.storage.segment.names import (
     CLOCK,
     DELETED,
     JOURNAL_DIRECTORY,
+    LABEL,
     STRAY,
     TEMPORARY,
     numbered,
@@ -87,6 +88,7 @@ def plan_layout(names: Sequence[str], plan: Plan | None) -> Layout:
     log = {base for base in present if base <= solid} | set(plan.shape.segments)
     log.difference_update(wholly_below(log, plan.shape.start))
     known = {numbered(base, suffix) for base in log for suffix in _SUFFIXES}
+    known.add(LABEL)
     known |= {numbered(offset, "snapshot") for offset in snapshots if offset <= plan.solid_offset}
     return Layout(
         sealed=tuple(sorted(base for base in log if base < solid)),

@@ -17,12 +17,15 @@ from tailrace.storage.segment.inspection.segment_check import RESTORE, SegmentCh
 from tailrace.storage.segment.inspection.source import Source
 from tailrace.storage.segment.inspection.stored_index import StoredIndex, read_stored_index
 from tailrace.storage.segment.inspection.walk import OffsetTrack, WalkBroken, walk_batches
-from tailrace.storage.segment.names import numbered
+from tailrace.storage.segment.label import read_label
+from tailrace.storage.segment.names import LABEL, numbered, read_partition_directory
 from tailrace.storage.segment.plan import Plan
 from tailrace.storage.segment.snapshot import read_snapshot
 
 STATE_REBUILT = "Nothing is lost: the state is made again from the log. Remove the file"
 _CUT = "Keep a copy of the file, then cut it to that length"
+_LABEL_WRITTEN = "Nothing is lost: the next start writes it again"
+_LABEL_BYTES_MAX = 64 << 10
 _GAP = "Restore the segment that is missing from a copy or a replica"
 
 
@@ -89,6 +92,8 @@ class PartitionCheck:
         self._judge_seams()
         for offset in layout.snapshots:
             self._check_snapshot(offset)
+        if LABEL in names:
+            self._check_label()
         if plan is not None:
             self._check_appends(plan)
         return self._counts
@@ -194,6 +199,26 @@ class PartitionCheck:
             size = len(data or b"")
             self._findings.problem(path, "its checksum does not hold", STATE_REBUILT, position=0, end=size)
             return
+        self._counts.bytes += len(data)
+        self._progress.add(len(data))
+
+    # ---- whose log it is
+
+    def _check_label(self) -> None:
+        path = f"{self._path}/{LABEL}"
+        known = read_partition_directory(self._path)
+        try:
+            data = self._source.read_whole(path, bytes_max=_LABEL_BYTES_MAX) or b""
+        except OSError as error:
+            self._findings.problem(path, f"cannot be read: {error.strerror}", _LABEL_WRITTEN)
+            return
+        label = read_label(data)
+        if label is None:
+            self._findings.problem(
+                path, "its checksum does not hold", _LABEL_WRITTEN, position=0, end=len(data)
+            )
+        elif known is not None and label.partition_id != known[0]:
+            self._findings.problem(path, f"it is the label of {label.partition_id}", _LABEL_WRITTEN)
         self._counts.bytes += len(data)
         self._progress.add(len(data))
 
