@@ -1,8 +1,11 @@
-"""Metadata survives `kill -9` before every line of its migration."""
+"""Metadata survives `kill -9` before every line that writes in its migration and in its rebuild."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -11,10 +14,25 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from uuid import UUID
 
+import pytest
 from tests.crash.line_kills import Killed
 
-from tailrace.cluster import database, replacement, sqlite
+from tailrace.broker.ports import PartitionRecord, TopicRecord
+from tailrace.cluster import (
+    MemoryStore,
+    MirroredStore,
+    StoredMetadata,
+    database,
+    image_file,
+    replacement,
+    sqlite,
+)
+from tailrace.cluster.rebuild import apply_rebuild, plan_rebuild
 from tailrace.cluster.record import read_image
+from tailrace.model import BrokerId, Epoch, PartitionId
+from tailrace.records import build_batch, read_batch
+from tailrace.storage.api import LogConfig
+from tailrace.storage.segment import DirectoryConfig, SegmentStorage
 
 TOPIC_ID = UUID(int=1)
 
@@ -97,3 +115,66 @@ MIGRATION = Killed(
 
 def test_a_migration_that_is_killed_anywhere_is_finished_by_the_next_start() -> None:
     assert kill_at_every_line("MIGRATION") > 50
+
+
+# ---- a rebuild
+
+
+def prepare_lost(directory: Path) -> None:
+    """A data directory whose metadata.sqlite is damaged, with a write-ahead log and an image beside it."""
+    shutil.copytree(TEMPLATE, directory, dirs_exist_ok=True)
+
+
+def rebuild_lost(directory: Path) -> None:
+    apply_rebuild(plan_rebuild(directory, now_ms=0))
+
+
+def check_rebuilt(directory: Path) -> None:
+    """Whatever the kill left, the command is given again, and then there is nothing to do."""
+    plan = plan_rebuild(directory, now_ms=0)
+    if plan.reasons:
+        apply_rebuild(plan)
+    again = plan_rebuild(directory, now_ms=0)
+    assert (again.reasons, again.source) == ((), "metadata.sqlite")
+    [orders] = read_image(again.rows.entries).topics
+    assert (orders.name, orders.configs) == ("orders", {"retention.ms": "-1"})
+    assert again.next_producer_id > 1_000_000
+    kept = directory / "metadata.sqlite.before-rebuild"
+    assert kept.read_bytes() == b"damaged" and Path(f"{kept}-wal").read_bytes() == b"its log"
+    migrate(directory)
+
+
+TEMPLATE = Path(os.environ.get("TAILRACE_TEST_TEMPLATE", "/nowhere"))
+REBUILD = Killed(
+    prepare=prepare_lost, work=rebuild_lost, check=check_rebuilt, modules=(replacement, image_file)
+)
+
+
+async def write_data(path: Path) -> None:
+    config = DirectoryConfig(
+        journal_file_bytes=64 * 1024, journal_bytes_max=1 << 20, round_bytes_max=16 * 1024
+    )
+    storage = await SegmentStorage.open(path, config=config)
+    log = await storage.create(PartitionId(TOPIC_ID, 0), LogConfig())
+    log.append(read_batch(build_batch([(1, b"k", b"v", ())])), leader_epoch=Epoch(7))
+    await storage.close()
+    store = MirroredStore(MemoryStore(), path)
+    metadata = StoredMetadata(store)
+    await metadata.begin(BrokerId(1))
+    partition = PartitionRecord(
+        index=0, leader=BrokerId(1), leader_epoch=Epoch(7), replicas=(BrokerId(1),), isr=(BrokerId(1),)
+    )
+    await metadata.create_topic(
+        TopicRecord(id=TOPIC_ID, name="orders", partitions=(partition,), configs={"retention.ms": "-1"})
+    )
+    await metadata.close()
+    (path / "metadata.sqlite").write_bytes(b"damaged")
+    (path / "metadata.sqlite-wal").write_bytes(b"its log")
+
+
+def test_a_rebuild_that_is_killed_anywhere_can_be_given_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asyncio.run(write_data(tmp_path / "data"))
+    monkeypatch.setenv("TAILRACE_TEST_TEMPLATE", str(tmp_path / "data"))
+    assert kill_at_every_line("REBUILD") > 50

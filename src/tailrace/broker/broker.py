@@ -95,9 +95,9 @@ class Broker:
 
     async def start(self) -> None:
         """Serve what the metadata knows, in a new epoch."""
-        image = await self._metadata.begin(self.cluster.node_id)
+        image = await self._metadata.begin(self.cluster.node_id, check=self.topics.check_image)
         self.cluster.cluster_id = image.cluster_id
-        await self.topics.load(image.topics)
+        await self.topics.load(image)
         await self.groups.start(topics={topic.name for topic in self.topics})
         self.subscriptions.start()
         await self.delayed.start()

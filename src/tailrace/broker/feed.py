@@ -155,7 +155,7 @@ class Feed:
         except (OffsetOutOfRange, BatchError):
             self.end_fetching()
         except (BrokerError, StorageError):
-            if self._partition.log is not None:
+            if self._partition.log is not None or self._partition.withheld:
                 raise
             # Else the topic is gone.
         return None

@@ -69,6 +69,7 @@ class Partition:
         "settings",
         "topic",
         "waiters",
+        "withheld",
     )
 
     def __init__(
@@ -94,6 +95,7 @@ class Partition:
         self._clock = clock
         self.counters = counters  # of its topic
         self._log: PartitionLog | None = None
+        self.withheld = ""  # why it has no log here though its topic exists; "" if that is not so
 
         # Both are moved by `_log_moved` and by nothing else, and stay as they were when the log is closed.
         self.high_watermark = Offset(0)
@@ -140,6 +142,7 @@ class Partition:
     def open(self, log: PartitionLog) -> None:
         """This is its log from now on."""
         self._log = log
+        self.withheld = ""
         log.on_change = self._log_moved
         log.final_before = self._final_before
         self._log_moved()
@@ -332,9 +335,10 @@ class Partition:
             return BrokerError(
                 f"{self.name} is led by node {self.record.leader}", code=ErrorCode.NOT_LEADER_OR_FOLLOWER
             )
-        return BrokerError(
-            f"the log of {self.name} is not available on this node", code=ErrorCode.KAFKA_STORAGE_ERROR
-        )
+        # Clients retry after this code. That is right for a log that is withheld: its records are there, and
+        # an operator can put it in service again without a restart.
+        reason = self.withheld or f"the log of {self.name} is not available on this node"
+        return BrokerError(reason, code=ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 def _is_stamped(batch: Batch, time_ms: int) -> bool:

@@ -44,7 +44,7 @@ class NewTopic:
 class Topic:
     """A topic that exists."""
 
-    __slots__ = ("configs", "counters", "id", "internal", "name", "partitions", "settings")
+    __slots__ = ("configs", "counters", "id", "internal", "name", "partitions", "quarantine", "settings")
 
     def __init__(
         self,
@@ -60,6 +60,7 @@ class Topic:
         self.settings = settings
         self.partitions = partitions
         self.counters = counters  # shared with them
+        self.quarantine = ""  # why it is not served, expired, compacted or deleted; "" if it is served
 
     def __repr__(self) -> str:
         return f"<Topic {self.name} {self.id} with {len(self.partitions)} partitions>"

@@ -1,9 +1,13 @@
 """The topics of the cluster, as this node knows them, and how they come and go.
 
 One change at a time, and each to its end, also where whoever wanted it has stopped waiting. A topic is
-created logs first, record second: what a crash leaves is an empty log that nobody knows, and a start removes
-it. It is deleted record first (marked), logs second: a start goes on where a crash stopped. So a log that the
-metadata knows and the disk does not is never an accident of ours.
+created logs first, record second: what a crash leaves is an empty log that no record names, and a start
+removes it. It is deleted record first (marked), logs second: a start goes on where a crash stopped. So a log
+that the metadata knows and the disk does not is never an accident of ours, and neither is a log with records
+that the metadata does not know: the metadata is lost, old or another cluster's, and the start is refused.
+
+A topic whose stored settings cannot be used is quarantined: it keeps its name and every record, and is not
+served until its settings are mended. To go by defaults instead could delete what it was set to keep.
 
 A StorageError in the middle of a change ends the broker: nobody knows whether the record was stored, and what
 is served must be what a start would find.
@@ -23,7 +27,8 @@ from tailrace.broker.configs import TopicSettings, check_topic_configs, topic_se
 from tailrace.broker.counters import Counters, TopicCounters
 from tailrace.broker.partition import Partition
 from tailrace.broker.placement import Assignment, check_assignment, plan_placement
-from tailrace.broker.ports import MetadataStore, PartitionRecord, TopicRecord
+from tailrace.broker.ports import MetadataImage, MetadataStore, PartitionRecord, TopicRecord
+from tailrace.broker.stored_logs import KEEP_EVERYTHING, check_logs
 from tailrace.broker.topic import (
     CLIENT_WRITTEN,
     DEFAULT,
@@ -71,6 +76,7 @@ class Topics:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._on_failure = on_failure
+        self._cluster_id = ""
         self._changing = asyncio.Lock()
         self._changes: set[asyncio.Task[Any]] = set()  # under way, or waiting for their turn
         self.version = 0  # grows with every change of topics, and of who may use them
@@ -142,18 +148,47 @@ class Topics:
 
     # ---- the start
 
-    async def load(self, records: Sequence[TopicRecord]) -> None:
-        """Serve what the metadata knows, finish deletions, and look for logs that nobody knows."""
-        for record in records:
+    def check_image(self, image: MetadataImage) -> None:
+        """Raise StorageError unless the image can be that of the logs here; changes nothing."""
+        check_logs(image, self._storage.logs(), data_dir=self._config.values.get("log.dirs", ""))
+
+    async def load(self, image: MetadataImage) -> None:
+        """Serve what the metadata knows, finish deletions, and remove logs whose topic never came to be."""
+        self._cluster_id = image.cluster_id
+        for record in image.topics:
             if record.deleted:
                 await self._remove_logs(record.id, record.partitions)
                 await self._metadata.forget_topic(record.id)
                 continue
-            topic = self._topic(record)
-            for partition in topic.partitions:
-                await self._open_log(partition)
+            topic = self._loaded(record)
+            if not topic.quarantine:
+                for partition in topic.partitions:
+                    await self._open_log(partition)
             self._add(topic)
-        await self._look_for_strays()
+        await self._remove_strays()
+
+    def _loaded(self, record: TopicRecord) -> Topic:
+        try:
+            check_topic_configs(record.configs)
+            return self._topic(record)
+        except BrokerError as error:
+            topic = self._topic(replace(record, configs={}))
+            topic.configs = record.configs
+            self._quarantine(topic, str(error))
+            return topic
+
+    def _quarantine(self, topic: Topic, reason: str) -> None:
+        topic.quarantine = (
+            f"topic {topic.name} is quarantined, because of its stored settings: {reason}. Nothing of it is "
+            f"served or removed. Set it right, or back to the default: tailrace topic alter {topic.name} "
+            "--config KEY=VALUE, or --reset KEY"
+        )
+        logger.error("%s", topic.quarantine)
+        for partition in topic.partitions:
+            partition.withheld = topic.quarantine
+            if self._storage.get(partition.id) is not None:
+                self._storage.configure(partition.id, KEEP_EVERYTHING)
+                self._label(partition)
 
     async def _open_log(self, partition: Partition) -> None:
         if self._node_id not in partition.replicas:
@@ -162,25 +197,22 @@ class Topics:
         if log is None and not self._storage.durable:
             log = await self._storage.create(partition.id, partition.settings.log)
         if log is None:
-            logger.critical("the log of %s is missing: the partition is not served", partition.name)
+            partition.withheld = f"the log of {partition.name} is missing: the partition is not served"
+            logger.critical("%s", partition.withheld)
             return
         self._storage.configure(partition.id, partition.settings.log)
         partition.open(log)
+        self._label(partition)
 
-    async def _look_for_strays(self) -> None:
+    def _label(self, partition: Partition) -> None:
+        self._storage.label(partition.id, cluster_id=self._cluster_id, topic=partition.topic)
+
+    async def _remove_strays(self) -> None:
+        """Remove empty logs that no topic has: `check_image` refused all others."""
         known = {partition.id for topic in self for partition in topic.partitions}
         for log in self._storage.logs():
-            if log.partition_id in known:
-                continue
-            if log.end_offset == 0:
-                await self._storage.delete(log.partition_id)  # its topic never came to be
-            else:
-                logger.error(
-                    "log %s holds offsets %d to %d and belongs to no topic: it is kept and not served",
-                    log.partition_id,
-                    log.start_offset,
-                    log.end_offset,
-                )
+            if log.partition_id not in known and log.end_offset == 0:
+                await self._storage.delete(log.partition_id)
 
     # ---- the changes themselves, one at a time
 
@@ -235,6 +267,7 @@ class Topics:
         topic = self._known(name)
         if topic.internal and name not in CLIENT_WRITTEN:
             raise BrokerError(f"{name} is internal and stays", code=ErrorCode.INVALID_TOPIC_EXCEPTION)
+        _check_served(topic)
         await self._metadata.mark_deleted(topic.id)
         del self._by_name[name], self._by_id[topic.id]
         self._counters.close(topic.id)
@@ -253,6 +286,7 @@ class Topics:
         self, name: str, total: int, assignments: Assignment | None, *, validate_only: bool
     ) -> None:
         topic = self._known(name)
+        _check_served(topic)
         first = len(topic.partitions)
         most = self._config.partitions_max
         if not first < total <= most:
@@ -283,8 +317,14 @@ class Topics:
         topic.configs, topic.settings = dict(configs), settings
         for partition in topic.partitions:
             partition.settings = settings
-            if partition.is_held_here:
+            if topic.quarantine:
+                await self._open_log(partition)
+            elif partition.is_held_here:
                 self._storage.configure(partition.id, settings.log)
+        if topic.quarantine:
+            logger.info("topic is served again: %s %s", topic.name, topic.id)
+            topic.quarantine = ""
+            self._changed()
 
     async def _store(
         self, storing: Coroutine[Any, Any, None], topic_id: UUID, partitions: Sequence[Partition]
@@ -414,9 +454,15 @@ class Topics:
         for partition, log in zip(here, results, strict=True):
             assert not isinstance(log, BaseException)
             partition.open(log)
+            self._label(partition)
 
     async def _remove_logs(self, topic_id: UUID, partitions: Sequence[Partition | PartitionRecord]) -> None:
         held = [PartitionId(topic_id, partition.index) for partition in partitions]
         await asyncio.gather(
             *(self._storage.delete(each) for each in held if self._storage.get(each) is not None)
         )
+
+
+def _check_served(topic: Topic) -> None:
+    if topic.quarantine:
+        raise BrokerError(topic.quarantine, code=ErrorCode.POLICY_VIOLATION)

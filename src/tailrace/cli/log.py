@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from itertools import chain, islice
 from pathlib import Path
@@ -102,10 +102,17 @@ def verify_log(directory: Path, output: Output) -> None:
     torn tail and rounds that are not applied yet are normal after a crash, and said but not counted. Journal
     rounds that the checkpoint has passed, and unused space, are not data.
     """
+    from tailrace.cluster.verification import verify_metadata
     from tailrace.storage.segment.inspection import bytes_to_verify, verify_directory
 
     with progress_bar("verifying", bytes_total=bytes_to_verify(directory)) as advance:
         verification = verify_directory(directory, advance=advance)
+    metadata = verify_metadata(directory)
+    verification = replace(
+        verification,
+        notes=(*verification.notes, *metadata.notes),
+        problems=(*verification.problems, *metadata.problems),
+    )
     if output.format == "json":
         output.record(asdict(verification))
     elif output.format == "jsonl":

@@ -11,7 +11,14 @@ import rich_click as click
 from tailrace.cli.connection import Cluster, connection_option
 from tailrace.cli.output import Column, Output, examples, output_option
 from tailrace.cli.topic_change import alter_topic, create_topic, delete_topics, purge_topic
-from tailrace.cli.topic_detail import partition_details, partition_files, replication
+from tailrace.cli.topic_detail import (
+    find_topic,
+    offline_count,
+    partition_details,
+    partition_files,
+    record_count,
+    replication,
+)
 
 if TYPE_CHECKING:
     from tailrace.client.kafka import KafkaClient
@@ -56,8 +63,9 @@ async def _list(client: KafkaClient, internal: bool) -> list[dict[str, Any]]:
                 "topic_id": info.topic_id,
                 "partitions": len(info.partitions),
                 "replication_factor": replication(info),
-                "records": sum(each["end_offset"] - each["start_offset"] for each in parts),
+                "records": record_count(parts),
                 "bytes": sum(each["bytes"] or 0 for each in parts),
+                "offline": offline_count(info),
                 "internal": info.internal,
             }
         )
@@ -114,7 +122,7 @@ def describe_topic(
 async def _describe(client: KafkaClient, topic: str, all_configs: bool) -> dict[str, Any]:
     from tailrace.client.admin import log_directories, topic_configs
 
-    info = await client.topic(topic)
+    info = await find_topic(client, topic)
     configs = await topic_configs(client, topic)
     details = await partition_details(client, [info])
     directories = await log_directories(client, {topic: list(info.partitions)})
@@ -123,6 +131,7 @@ async def _describe(client: KafkaClient, topic: str, all_configs: bool) -> dict[
         "topic_id": info.topic_id,
         "partitions": len(info.partitions),
         "replication_factor": replication(info),
+        "offline": offline_count(info),
         "internal": info.internal,
         "configs": {
             each.name: None if each.is_sensitive else each.value
@@ -154,6 +163,9 @@ _LIST_COLUMNS = (
     Column("replication_factor", "replicas", right=True),
     Column("records", show=lambda count: f"{count:,}", right=True),
     Column("bytes", show=_bytes, right=True),
+    Column(
+        "offline", show=lambda count: f"{count} partitions, see: tailrace topic describe" if count else ""
+    ),
 )
 _PARTITION_COLUMNS = (
     Column("partition", right=True),

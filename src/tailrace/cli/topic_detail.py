@@ -17,46 +17,73 @@ if TYPE_CHECKING:
 async def partition_details(
     client: KafkaClient, topics: Sequence[TopicInfo]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Leader, offsets and bytes of every partition of some topics."""
+    """Leader, offsets and bytes of every partition of some topics; without a leader, offsets are None."""
     from tailrace.client.admin import extents, log_directories
+    from tailrace.client.metadata import NO_LEADER
     from tailrace.model import TopicPartition
 
     if not topics:
         return {}
-    targets = [TopicPartition(info.name, each) for info in topics for each in info.partitions]
+    targets = [
+        TopicPartition(info.name, each.partition)
+        for info in topics
+        for each in info.partitions.values()
+        if each.leader != NO_LEADER
+    ]
     reach = await extents(client, targets)
     directories = await log_directories(client, {info.name: list(info.partitions) for info in topics})
     sizes = {(each.node, target): size for each in directories for target, size in each.sizes.items()}
 
     def row(info: TopicInfo, partition: int) -> dict[str, Any]:
         target = TopicPartition(info.name, partition)
-        part = info.partitions[partition]
+        part, extent = info.partitions[partition], reach.get(target)
         return {
             "partition": partition,
             "leader": part.leader,
             "leader_epoch": part.leader_epoch,
             "replicas": list(part.replicas),
             "isr": list(part.isr),
-            "start_offset": reach[target].start,
-            "end_offset": reach[target].end,
+            "start_offset": None if extent is None else extent.start,
+            "end_offset": None if extent is None else extent.end,
             "bytes": sizes.get((part.leader, target)),
         }
 
     return {info.name: [row(info, each) for each in info.partitions] for info in topics}
 
 
+async def find_topic(client: KafkaClient, name: str) -> TopicInfo:
+    """A topic as it is now: one whose partitions nobody serves is shown and not waited for."""
+    info = (await client.metadata([name]))[name]
+    info.check()
+    return info
+
+
 async def summaries(client: KafkaClient, topics: Iterable[str]) -> list[dict[str, Any]]:
     """How large topics are, in a line each."""
-    infos = [await client.topic(topic) for topic in topics]
+    infos = [await find_topic(client, topic) for topic in topics]
     details = await partition_details(client, infos)
     return [
         {
             "name": info.name,
             "partitions": len(info.partitions),
-            "records": sum(each["end_offset"] - each["start_offset"] for each in details[info.name]),
+            "records": record_count(details[info.name]),
         }
         for info in infos
     ]
+
+
+def record_count(details: Iterable[dict[str, Any]]) -> int:
+    """How many records partitions hold, as far as they are served."""
+    return sum(
+        each["end_offset"] - each["start_offset"] for each in details if each["end_offset"] is not None
+    )
+
+
+def offline_count(info: TopicInfo) -> int:
+    """How many partitions of a topic no node serves."""
+    from tailrace.client.metadata import NO_LEADER
+
+    return sum(each.leader == NO_LEADER for each in info.partitions.values())
 
 
 def replication(info: TopicInfo) -> int:

@@ -6,11 +6,25 @@
                 `replacement` puts a new file in the place of an old one
 `record`        topics, partitions and ids as keys and values
 `metadata`      the broker's metadata port over any store
+`mirror`        a store whose content is in cluster.json too (`image_file`)
+`rebuild`       metadata made again from cluster.json and the logs
+`verification`  whether metadata is whole and fits the logs; `reading` reads it without touching it
 """
 
 from tailrace.cluster.memory import MemoryStore
 from tailrace.cluster.metadata import StoredMetadata
+from tailrace.cluster.mirror import MirroredStore
 from tailrace.cluster.sqlite import SqliteStore
-from tailrace.cluster.store import ABSENT, Entry, Rows, Store
+from tailrace.cluster.store import ABSENT, METADATA, Entry, Rows, Store
 
-__all__ = ["ABSENT", "Entry", "MemoryStore", "Rows", "SqliteStore", "Store", "StoredMetadata"]
+__all__ = [
+    "ABSENT",
+    "METADATA",
+    "Entry",
+    "MemoryStore",
+    "MirroredStore",
+    "Rows",
+    "SqliteStore",
+    "Store",
+    "StoredMetadata",
+]

@@ -20,7 +20,7 @@ from contextlib import closing, suppress
 from tailrace.cluster import database
 from tailrace.cluster.store import Rows
 
-_BUILDING, _READY = ".building", ".ready"
+_BUILDING, READY = ".building", ".ready"
 SIDECARS = ("-wal", "-shm")
 _COPIES_MAX = 1000
 
@@ -32,7 +32,7 @@ def replace(path: str, rows: Rows, *, kept: str) -> str | None:
     """
     _build(path + _BUILDING, rows)
     where = _keep(path, kept) if os.path.exists(path) else None
-    os.rename(path + _BUILDING, path + _READY)
+    os.rename(path + _BUILDING, path + READY)
     _sync_directory(path)
     finish(path)
     return where
@@ -40,13 +40,13 @@ def replace(path: str, rows: Rows, *, kept: str) -> str | None:
 
 def finish(path: str) -> None:
     """End a replacement that a crash interrupted; nothing to do is harmless."""
-    if not os.path.exists(path + _READY):
+    if not os.path.exists(path + READY):
         return
     for suffix in SIDECARS:
         with suppress(FileNotFoundError):
             os.remove(path + suffix)
     _sync_directory(path)
-    os.rename(path + _READY, path)
+    os.rename(path + READY, path)
     _sync_directory(path)
 
 

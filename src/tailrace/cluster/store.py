@@ -20,6 +20,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+METADATA = "metadata.sqlite"
+"""The file of a single node's store, in its data directory."""
+
 ABSENT = 0
 """The version of a key that does not exist."""
 

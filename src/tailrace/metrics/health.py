@@ -62,6 +62,7 @@ class PartitionCounts:
     partitions: int  # of those topics
     under_replicated: int  # of all topics, internal ones included
     offline: int
+    quarantined: list[str]  # why topics are, a sentence each
 
 
 async def collect_figures(observed: Observed, sampler: Sampler) -> Figures:
@@ -82,6 +83,7 @@ async def collect_figures(observed: Observed, sampler: Sampler) -> Figures:
         partitions_offline=counts.offline,
         partitions_under_replicated=counts.under_replicated,
         clock_ahead_ms=broker.clock.ahead_ms,
+        quarantined=counts.quarantined,
         disk_free_bytes=machine.disk_free_bytes,
         disk_free_bytes_min=_setting(broker.config, "disk.free.min"),
         write_refusal=None if refusal is None else str(refusal),
@@ -116,7 +118,10 @@ def trend_of(column: Sequence[float | None], *, interval_ms: int, span_ms: int) 
 async def count_partitions(topics: Iterable[Topic]) -> PartitionCounts:
     """Count the partitions of these topics, and those that are not as they should be."""
     users = partitions = under_replicated = offline = seen = 0
+    quarantined = []
     for topic in topics:
+        if topic.quarantine:
+            quarantined.append(topic.quarantine)
         if not topic.internal:
             users += 1
             partitions += len(topic.partitions)
@@ -129,7 +134,11 @@ async def count_partitions(topics: Iterable[Topic]) -> PartitionCounts:
             seen = 0
             await asyncio.sleep(0)
     return PartitionCounts(
-        topics=users, partitions=partitions, under_replicated=under_replicated, offline=offline
+        topics=users,
+        partitions=partitions,
+        under_replicated=under_replicated,
+        offline=offline,
+        quarantined=quarantined,
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.broker import BrokerConfig, Node
 from tailrace.broker.configs import BROKER_CONFIGS, TOPIC_CONFIGS
+from tailrace.cluster import METADATA
 from tailrace.kafka import KafkaConfig
 from tailrace.model import BrokerId, ConfigError
 from tailrace.model.address import Address, unix_address
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from tailrace.telemetry.config import TelemetryConfig
 
 NODE_ID = BrokerId(1)
-METADATA_FILE = "metadata.sqlite"
 
 
 def storage_config(config: ServerConfig) -> DirectoryConfig:
@@ -140,7 +140,7 @@ def nodes(config: ServerConfig) -> dict[BrokerId, Node]:
 
 def metadata_path(config: ServerConfig) -> Path | None:
     """Where topics are kept; None with the memory engine, whose topics go with the process."""
-    return None if config.engine == "memory" else Path(config.data_dir) / METADATA_FILE
+    return None if config.engine == "memory" else Path(config.data_dir) / METADATA
 
 
 def _number(given: Mapping[str, str], name: str) -> int:

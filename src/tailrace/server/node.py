@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailrace.broker import Broker, BrokerConfig
-from tailrace.cluster import MemoryStore, SqliteStore, Store, StoredMetadata
+from tailrace.cluster import MemoryStore, MirroredStore, SqliteStore, Store, StoredMetadata
 from tailrace.kafka import KafkaListener
 from tailrace.model import ConfigError, StorageError, TailraceError, day_of
 from tailrace.model.address import Address, unix_address
@@ -238,7 +238,7 @@ class Node:
 
     def _create_store(self) -> Store:
         path = metadata_path(self.config)
-        return MemoryStore() if path is None else SqliteStore(path)
+        return MemoryStore() if path is None else MirroredStore(SqliteStore(path), path.parent)
 
     async def _open_storage(self) -> StorageEngine:
         config = self.config

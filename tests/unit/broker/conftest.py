@@ -48,9 +48,9 @@ class Rig:
 
     async def restart(self) -> Topics:
         """The topics as the next start finds them."""
-        image = await self.metadata.begin(NODE)
         self.topics = self._new()
-        await self.topics.load(image.topics)
+        image = await self.metadata.begin(NODE, check=self.topics.check_image)
+        await self.topics.load(image)
         return self.topics
 
 

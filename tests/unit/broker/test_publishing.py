@@ -417,7 +417,7 @@ async def opened_files(path: Path, clock: Clock) -> AsyncIterator[tuple[Topics, 
         on_failure=lambda error: pytest.fail(str(error)),
     )
     try:
-        await topics.load((await metadata.begin(BrokerId(1))).topics)
+        await topics.load(await metadata.begin(BrokerId(1)))
         yield topics, Publisher(clock=clock)
     finally:
         await topics.close()

@@ -265,17 +265,24 @@ def test_a_start_finishes_a_deletion(play: Play) -> None:
     play(scenario)
 
 
-def test_a_start_removes_an_empty_log_that_no_topic_knows_and_keeps_a_full_one(
-    play: Play, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_start_removes_an_empty_log_that_no_topic_knows(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.storage.create(PartitionId(uuid4(), 0), LogConfig())
+        await rig.restart()
+        assert not rig.storage.logs()
+
+    play(scenario)
+
+
+def test_a_start_over_a_full_log_that_no_topic_knows_is_refused_and_changes_nothing(play: Play) -> None:
     async def scenario(rig: Rig) -> None:
         empty, full = PartitionId(uuid4(), 0), PartitionId(uuid4(), 0)
         await rig.storage.create(empty, LogConfig())
         log = await rig.storage.create(full, LogConfig())
         log.append(read_batch(build_batch([(1, b"k", b"v", ())])), leader_epoch=Epoch(0))
-        await rig.restart()
-        assert [each.partition_id for each in rig.storage.logs()] == [full]
-        assert str(full) in caplog.text
+        with pytest.raises(StorageError, match=f"{full}.*rebuild-metadata"):
+            await rig.restart()
+        assert [each.partition_id for each in rig.storage.logs()] == [empty, full]
 
     play(scenario)
 

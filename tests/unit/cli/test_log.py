@@ -14,6 +14,7 @@ from uuid import UUID
 import pytest
 
 from tailrace.cli.main import main
+from tailrace.cluster.rebuild import apply_rebuild, plan_rebuild
 from tailrace.model import Epoch, PartitionId
 from tailrace.records import build_batch, read_batch
 from tailrace.storage import LogConfig
@@ -25,12 +26,12 @@ PARTITION = f"{TOPIC.hex}-0-1"
 SEGMENT = f"{PARTITION}/{0:020d}.log"
 
 
-async def write(path: Path) -> None:
+async def write(path: Path, *, third: int = 10) -> None:
     config = DirectoryConfig(
         journal_file_bytes=64 * 1024, journal_bytes_max=1 << 20, round_bytes_max=16 * 1024
     )
     storage = await SegmentStorage.open(path, config=config)
-    for topic_id, partition in ((TOPIC, 0), (TOPIC, 1), (TOPIC, 10), (OTHER, 0)):
+    for topic_id, partition in ((TOPIC, 0), (TOPIC, 1), (TOPIC, third), (OTHER, 0)):
         log = await storage.create(PartitionId(topic_id, partition), LogConfig(segment_bytes=1000))
         for _ in range(9):
             batch = build_batch([(1_700_000_000_000, b"k", bytes(100), ())])
@@ -49,6 +50,20 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def data(template: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(template, tmp_path / "data"))
+
+
+@pytest.fixture(scope="module")
+def served_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with metadata that knows its logs, as a broker leaves it."""
+    path = tmp_path_factory.mktemp("cli") / "data"
+    asyncio.run(write(path, third=2))
+    apply_rebuild(plan_rebuild(path, now_ms=0))
+    return path
+
+
+@pytest.fixture
+def served(served_template: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(served_template, tmp_path / "data"))
 
 
 def damage(data: Path) -> None:
@@ -188,8 +203,8 @@ def test_a_long_listing_is_shown_in_several_tables(
 # ---- verify
 
 
-def test_verify_of_a_sound_directory_succeeds(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["log", "verify", str(data)]) == 0
+def test_verify_of_a_sound_directory_succeeds(served: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["log", "verify", str(served)]) == 0
     shown = capsys.readouterr()
     assert "4 partitions" in shown.out
     assert "36 batches" in shown.out
@@ -198,39 +213,39 @@ def test_verify_of_a_sound_directory_succeeds(data: Path, capsys: pytest.Capture
 
 
 def test_verify_of_a_damaged_directory_fails_and_says_why(
-    data: Path, capsys: pytest.CaptureFixture[str]
+    served: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    damage(data)
-    assert main(["log", "verify", str(data)]) == 1
+    damage(served)
+    assert main(["log", "verify", str(served)]) == 1
     shown = capsys.readouterr()
     problems = shown.out.partition("Problems")[2]
     assert SEGMENT in problems
     assert "bytes 0 to" in problems
     assert "offsets 0 to" in problems
     assert "Restore" in problems
-    assert shown.err == f"error: 1 problem found in {data}\n"
+    assert shown.err == f"error: 1 problem found in {served}\n"
 
 
-def test_verify_as_json(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    damage(data)
-    assert main(["log", "verify", str(data), "-o", "json"]) == 1
+def test_verify_as_json(served: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    damage(served)
+    assert main(["log", "verify", str(served), "-o", "json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert [problem["path"] for problem in found["problems"]] == [SEGMENT]
     assert found["partitions"] == 4
 
 
-def test_verify_as_json_lines(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    damage(data)
-    (data / f"stray-{PARTITION}").mkdir()
-    assert main(["log", "verify", str(data), "-o", "jsonl"]) == 1
+def test_verify_as_json_lines(served: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    damage(served)
+    (served / f"stray-{PARTITION}").mkdir()
+    assert main(["log", "verify", str(served), "-o", "jsonl"]) == 1
     found = lines(capsys)
     assert [line["row"] for line in found] == ["note", "problem", "verified"]
     assert (found[-1]["notes"], found[-1]["problems"]) == (1, 1)
 
 
-def test_notes_alone_are_no_failure(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (data / f"stray-{PARTITION}").mkdir()
-    assert main(["log", "verify", str(data)]) == 0
+def test_notes_alone_are_no_failure(served: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (served / f"stray-{PARTITION}").mkdir()
+    assert main(["log", "verify", str(served)]) == 0
     assert f"stray-{PARTITION}" in capsys.readouterr().out
 
 
@@ -240,13 +255,13 @@ class Terminal(io.StringIO):
 
 
 def test_verify_shows_its_progress_on_a_terminal(
-    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    served: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
-    assert main(["log", "verify", str(data)]) == 0
+    assert main(["log", "verify", str(served)]) == 0
     assert "verifying" in terminal.getvalue()
     assert "verifying" not in capsys.readouterr().out
 

@@ -19,7 +19,7 @@ from tailrace.records import NewRecord, Record, pass_over
 
 DELAYED_TOPIC = "__tailrace_delayed"
 
-_CONFIGS = {
+DELAYED_CONFIGS = {
     "cleanup.policy": "compact",
     "segment.bytes": str(64 << 20),  # small, so that compaction has something to do
     "memory.max.bytes": "-1",  # in memory too, nothing leaves before it was moved: whoever puts is refused
@@ -56,7 +56,7 @@ class DelayedLog:
         return partition
 
     async def ensure(self) -> Partition:
-        new = NewTopic(name=DELAYED_TOPIC, partitions=1, configs=_CONFIGS, internal=True)
+        new = NewTopic(name=DELAYED_TOPIC, partitions=1, configs=DELAYED_CONFIGS, internal=True)
         return (await self._topics.ensure(new)).partitions[0]
 
     async def append(self, records: Sequence[NewRecord]) -> None:

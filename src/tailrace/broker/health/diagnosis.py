@@ -128,6 +128,9 @@ def _check_offline(figures: Figures) -> _Check:
         return _Check(finding=Finding(check="partitions", status="ok", found="all are served"), limit="none")
     found = f"{counted(count, 'partition')} cannot be read or written"
     advice = "Their log could not be opened, or no node leads them: the broker's log says which, and why"
+    if figures.quarantined:
+        found += f", {counted(len(figures.quarantined), 'topic')} quarantined"
+        advice = figures.quarantined[0]
     return _Check(
         finding=Finding(check="partitions", status="problem", found=found, advice=advice), limit="none"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -16,6 +16,7 @@ class Figures:
     records_in_per_s: float | None = None
     partitions_offline: int = 0  # nobody leads them, or their log is missing
     partitions_under_replicated: int = 0
+    quarantined: Sequence[str] = ()  # why topics are quarantined, a sentence each
 
     clock_ahead_ms: int = 0  # of the machine's time of day, which is not believed; 0: it is
 

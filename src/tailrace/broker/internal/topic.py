@@ -21,6 +21,11 @@ _READ_BYTES = 1 << 20
 _SEGMENT_BYTES = 64 << 20  # small, so that compaction has something to do
 
 
+def internal_configs(segment_bytes: int = _SEGMENT_BYTES) -> dict[str, str]:
+    """The settings with which such a topic is created."""
+    return {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes)}
+
+
 class InternalTopic:
     """The partitions of one internal topic, by number."""
 
@@ -52,7 +57,7 @@ class InternalTopic:
         new = NewTopic(
             name=self.name,
             partitions=self._partitions_wanted,
-            configs={"cleanup.policy": "compact", "segment.bytes": str(self._segment_bytes)},
+            configs=internal_configs(self._segment_bytes),
             internal=True,
         )
         await self._topics.ensure(new)

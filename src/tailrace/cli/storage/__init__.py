@@ -7,6 +7,7 @@ from tailrace.cli.main import NounGroup
 VERBS = {
     "confirm-clock": "Let records expire again, after a start whose clock was not believed.",
     "rebuild-checkpoint": "Make an unreadable checkpoint again, from segments and journal.",
+    "rebuild-metadata": "Make lost or damaged metadata again, from its copy or from the logs.",
 }
 
 command = NounGroup(

@@ -199,7 +199,7 @@ def view(topic: Topic, warnings: list[str] | None = None) -> TopicView:
         partitions=len(topic.partitions),
         replication_factor=topic.replication_factor,
         configs=dict(topic.configs),
-        warnings=warnings or [],
+        warnings=[*(warnings or ()), *filter(None, (topic.quarantine,))],
         internal=topic.internal,
     )
 

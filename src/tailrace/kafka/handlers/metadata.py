@@ -143,7 +143,7 @@ def _topic(call: Call, topic: Topic) -> MetadataResponseTopic:
 
 def _partition(call: Call, partition: Partition) -> MetadataResponsePartition:
     live = call.access.nodes
-    has_leader = partition.leader != _NOBODY and partition.leader in live
+    has_leader = partition.leader != _NOBODY and partition.leader in live and not partition.withheld
     return MetadataResponsePartition(
         error_code=ErrorCode.NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=partition.index,
@@ -151,5 +151,9 @@ def _partition(call: Call, partition: Partition) -> MetadataResponsePartition:
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
-        offline_replicas=[node for node in partition.replicas if node not in live],
+        offline_replicas=[
+            node
+            for node in partition.replicas
+            if node not in live or (partition.withheld and node == partition.leader)
+        ],
     )

@@ -61,7 +61,7 @@ class Stage:
             counters=Counters(),
             on_failure=self.failures.append,
         )
-        await self.topics.load((await self._metadata.begin(NODE)).topics)
+        await self.topics.load(await self._metadata.begin(NODE))
         self.publisher = Publisher(clock=self.clock)
         self.new_delayed()
         self.delayed._mover.is_stopping = not self.has_task  # it reads the topic, and that is all

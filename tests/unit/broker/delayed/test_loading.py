@@ -172,7 +172,7 @@ def test_a_topic_that_cannot_be_read_delays_nothing_and_says_so(
 def test_compaction_leaves_what_waits(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tailrace.broker.delayed.moving._TRIM_BYTES_MIN", 1 << 40)
     configs = {"cleanup.policy": "compact", "segment.bytes": "2000"}
-    monkeypatch.setattr("tailrace.broker.delayed.log._CONFIGS", configs)
+    monkeypatch.setattr("tailrace.broker.delayed.log.DELAYED_CONFIGS", configs)
 
     async def scenario(stage: Stage) -> None:
         await stage.topic()
