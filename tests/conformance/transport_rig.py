@@ -25,7 +25,7 @@ from websockets.uri import parse_uri
 
 from tailrace.broker import Broker, BrokerConfig, Node
 from tailrace.broker.topic import NewTopic
-from tailrace.cluster import SqliteMetadata
+from tailrace.cluster import MemoryStore, StoredMetadata
 from tailrace.http import HttpConfig, HttpListener, NodeFacts, create_app
 from tailrace.metrics.node_metrics import NodeMetrics
 from tailrace.metrics.observed import Observed
@@ -275,7 +275,11 @@ def play(
     """Run a scenario; whatever it did, no byte of the budget and no file may be left behind."""
 
     async def main() -> None:
-        clock, storage, metadata = SystemClock(), HeldStorage(clock=SystemClock()), SqliteMetadata(":memory:")
+        clock, storage, metadata = (
+            SystemClock(),
+            HeldStorage(clock=SystemClock()),
+            StoredMetadata(MemoryStore()),
+        )
         node, budget = BrokerId(1), NodeBudget()
         broker = Broker(
             node_id=node,

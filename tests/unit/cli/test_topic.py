@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ import pytest
 
 import tailrace
 from tailrace.cli.main import main
+from tailrace.cluster import SqliteStore, StoredMetadata
+from tailrace.model import BrokerId
 
 
 @pytest.fixture(scope="module")
@@ -260,3 +263,33 @@ def test_what_makes_no_sense_is_a_usage_error(
 def test_every_verb_teaches_by_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["topic", verb, "--help"]) == 0
     assert "Examples:" in capsys.readouterr().out
+
+
+# ---- a topic that is quarantined
+
+
+def test_a_quarantined_topic_is_shown_and_mended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def damage() -> None:
+        metadata = StoredMetadata(SqliteStore(tmp_path / "metadata.sqlite"))
+        image = await metadata.begin(BrokerId(1))
+        (topic,) = (each for each in image.topics if each.name == "orders")
+        await metadata.set_configs(topic.id, {"retention.mr": "-1"})
+        await metadata.close()
+
+    with tailrace.Broker(data_dir=tmp_path) as broker:
+        for topic in ("orders", "payments"):
+            broker.produce(topic, b"kept")
+    asyncio.run(damage())
+    with tailrace.Broker(data_dir=tmp_path) as broker:
+        monkeypatch.setenv("TAILRACE_BOOTSTRAP", broker.bootstrap_servers)
+        listed = {row["name"]: (row["offline"], row["records"]) for row in run_json(capsys, "list")}
+        assert listed == {"orders": (1, 0), "payments": (0, 1)}
+        found = run_json(capsys, "describe", "orders")
+        assert (found["offline"], found["partition_details"][0]["leader"]) == (1, -1)
+        assert main(["topic", "delete", "orders", "--yes"]) == 1
+        assert "quarantined" in capsys.readouterr().err
+        assert run_json(capsys, "alter", "orders", "--reset", "retention.mr")["altered"]
+        (row,) = (row for row in run_json(capsys, "list") if row["name"] == "orders")
+        assert (row["offline"], row["records"]) == (0, 1)

@@ -163,7 +163,7 @@ def test_a_unix_socket_is_served_beside_the_port(uv: bool, short_directory: Path
             assert (await local.produce(batch(b"%d" % number * 20_000))).error_code == 0
         answer = await local.fetch({0: 0})
         ((_, (partition,)),) = answer.topics
-        assert len(bytes(partition.records)) > 400_000
+        assert partition.records is not None and len(partition.records) > 400_000
         (connection,) = rig.listener.connections
         assert str(connection.facts) == f"unix:{path} pid {os.getpid()}"
         assert connection.access.session.host == f"unix:{path}"
