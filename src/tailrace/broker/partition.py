@@ -24,6 +24,7 @@ from tailrace.model import (
     BrokerId,
     Epoch,
     ErrorCode,
+    InvalidRecords,
     Offset,
     OffsetOutOfRange,
     PartitionId,
@@ -40,6 +41,8 @@ ACKS_ALL = -1
 
 UP_TO_HIGH_WATERMARK = -1
 _NO_TIMESTAMP = -1
+_INVALID_RECORDS_MAX = 10_000
+"""Bad records of a batch that its sender hears of; a batch may hold millions, and the answer names each."""
 
 
 class Appended(NamedTuple):
@@ -346,8 +349,11 @@ def _is_stamped(batch: Batch, time_ms: int) -> bool:
 
 
 def _check_keys(batch: Batch) -> None:
-    """A record without a key could never be superseded."""
-    if any(record.key is None for record in batch.records()):
-        raise BrokerError(
-            "a record without a key cannot be stored in a compacted topic", code=ErrorCode.INVALID_RECORD
+    """Raise InvalidRecords for records without a key: no later record could ever supersede them."""
+    bad = [number for number, record in enumerate(batch.records()) if record.key is None]
+    if bad:
+        raise InvalidRecords(
+            f"{len(bad)} of {batch.count} records have no key, which a compacted topic needs",
+            numbers=bad[:_INVALID_RECORDS_MAX],
+            reason="the record has no key, which a compacted topic needs",
         )

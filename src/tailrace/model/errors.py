@@ -11,6 +11,7 @@ A message to a person states the cause and the way out.
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import ClassVar
 
 from tailrace.model.names import Offset, PartitionId
@@ -170,6 +171,16 @@ class UnknownPartition(BrokerError):
     def __init__(self, partition_id: PartitionId) -> None:
         message = f"partition {partition_id} does not exist"
         super().__init__(message, code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+class InvalidRecords(BrokerError):
+    """Some records of a batch break a rule, so that the whole batch is refused (KIP-467)."""
+
+    def __init__(self, message: str, *, numbers: Sequence[int], reason: str) -> None:
+        """`numbers` are the places of the records in their batch, from 0; `reason` holds for each of them."""
+        super().__init__(message, code=ErrorCode.INVALID_RECORD)
+        self.numbers = numbers
+        self.reason = reason
 
 
 class LogDamaged(BrokerError):

@@ -239,6 +239,37 @@ def test_an_error_message_is_told_from_version_8_on() -> None:
     play(scenario)
 
 
+@pytest.mark.parametrize("version", [3, 7, 8, 9])
+def test_records_without_a_key_are_named_to_the_sender_of_a_compacted_topic(version: int) -> None:
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        await rig.broker.topics.create(NewTopic(name="compacted", configs={"cleanup.policy": "compact"}))
+        mixed = bytes(build_batch([(NOW_MS, key, b"v", ()) for key in (b"a", None, b"b", None)]))
+        result = await client.produce(mixed, topic="compacted", version=version)
+        assert result.error_code == ErrorCode.INVALID_RECORD
+        if version < 8:
+            assert (result.error_message, result.record_errors) == (None, ())
+        else:
+            assert result.error_message == "2 of 4 records have no key, which a compacted topic needs"
+            assert [number for number, _ in result.record_errors] == [1, 3]
+            assert all("no key" in (text or "") for _, text in result.record_errors)
+        assert rig.log(topic="compacted").end_offset == 0
+
+    play(scenario)
+
+
+def test_a_batch_of_many_bad_records_has_a_bounded_answer() -> None:
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        await rig.broker.topics.create(NewTopic(name="compacted", configs={"cleanup.policy": "compact"}))
+        keyless = bytes(build_batch([(NOW_MS, None, None, ())] * 10_001))
+        result = await client.produce(keyless, topic="compacted")
+        assert result.error_message is not None and result.error_message.startswith("10001 of 10001 records")
+        assert [number for number, _ in result.record_errors] == list(range(10_000))
+
+    play(scenario)
+
+
 def test_append_time_counts_for_every_record_also_when_it_is_looked_for() -> None:
     async def scenario(rig: Rig) -> None:
         client = await rig.connect()

@@ -2,7 +2,7 @@
 
 v3   record batches of format 2; the first version served (0-2 are advertised: see wire/kafka/api.py)
 v5   the log start offset in the answer
-v8   an error message beside the code
+v8   an error message beside the code, and the records for which a batch was refused (KIP-467)
 v9   flexible
 
 A batch is checked by its header and its CRC and is not decoded. One partition's error leaves the others
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from tailrace.broker.partition import ACKS_LEADER
 from tailrace.kafka.errors import ANSWERABLE, error_name, error_of
 from tailrace.kafka.shape import ProduceShape, shape_of
-from tailrace.model import BrokerError, ErrorCode, ProtocolError, TopicPartition
+from tailrace.model import BrokerError, ErrorCode, InvalidRecords, ProtocolError, TopicPartition
 from tailrace.records import TRANSACTIONAL_BIT, validate_batch
 from tailrace.wire.kafka import (
     PRODUCE,
@@ -266,7 +266,10 @@ def _answer(
 
 def _failure(index: int, error: Exception) -> ProduceResult:
     code, message = error_of(error)
-    return ProduceResult(index, code, error_message=message)
+    result = ProduceResult(index, code, error_message=message)
+    if isinstance(error, InvalidRecords):
+        result.record_errors = [(number, error.reason) for number in error.numbers]
+    return result
 
 
 def _refusal(request: ProduceRequest) -> BrokerError | None:

@@ -2,11 +2,13 @@
 
     request     transactional_id | acks:int16 | timeout_ms:int32 | [ name | [ index:int32 | records ] ]
     response    [ name | [ index:int32 | error_code:int16 | base_offset:int64 | log_append_time_ms:int64
-                         | log_start_offset:int64 (5+) | record_errors | error_message (8+) ] ]
+                         | log_start_offset:int64 (5+) | record_errors (8+) | error_message (8+) ] ]
                 | throttle_time_ms:int32
 
+    record_errors   [ batch_index:int32 | batch_index_error_message ] (8+)
+
 Version 9 is flexible: compact lengths, and a tag buffer behind every struct. A request with acks 0 has no
-response. The list of single bad records in a response (KIP-467) is written empty and read over.
+response. `record_errors` names the records for which a batch was refused (KIP-467).
 """
 
 from __future__ import annotations
@@ -63,6 +65,7 @@ class ProduceResult(msgspec.Struct, gc=False):
     log_append_time_ms: int = -1
     log_start_offset: int = -1
     error_message: str | None = None
+    record_errors: Sequence[tuple[int, str | None]] = ()  # number in the batch, what is wrong with it
 
 
 class ProduceResponse(msgspec.Struct, gc=False):
@@ -77,7 +80,6 @@ _INT32 = struct.Struct(">i")
 _ACKS = struct.Struct(">hi")
 _ACKS_AND_COUNT = struct.Struct(">hii")
 _INDEX_AND_SIZE = struct.Struct(">ii")
-_INDEX_AND_SHORT = struct.Struct(">ih")
 _ACKS_AND_VARINT = struct.Struct(">hiB")  # a varint's first byte, which is mostly all of it
 _INDEX_AND_VARINT = struct.Struct(">iB")
 _RESULT_3 = struct.Struct(">ihqq")
@@ -228,17 +230,16 @@ def write_produce_response(
                 _RESULT_5.pack(r.index, r.error_code, r.base_offset, r.log_append_time_ms, r.log_start_offset)
             )
             if version == 8:
-                out.append(_classic_message(r.error_message))
+                _write_classic_errors(out, r)
     out.append(_INT32.pack(throttle_time_ms))
     return b"".join(out)
 
 
-def _classic_message(message: str | None) -> bytes:
-    """No single bad records, and the message."""
-    if message is None:
-        return b"\0\0\0\0\xff\xff"
-    encoded = message.encode()
-    return _INDEX_AND_SHORT.pack(0, len(encoded)) + encoded
+def _write_classic_errors(out: list[bytes], r: ProduceResult) -> None:
+    out.append(_INT32.pack(len(r.record_errors)))
+    for number, message in r.record_errors:
+        out += (_INT32.pack(number), write_string(message, flexible=False))
+    out.append(write_string(r.error_message, flexible=False))
 
 
 def _write_flexible(topics: Sequence[tuple[str, Sequence[ProduceResult]]], throttle_time_ms: int) -> bytes:
@@ -250,11 +251,13 @@ def _write_flexible(topics: Sequence[tuple[str, Sequence[ProduceResult]]], throt
             out.append(
                 _RESULT_5.pack(r.index, r.error_code, r.base_offset, r.log_append_time_ms, r.log_start_offset)
             )
-            if r.error_message is None:
+            if r.error_message is None and not r.record_errors:
                 out.append(b"\x01\x00\x00")  # no bad records, no message, no tags
-            else:
-                encoded = r.error_message.encode()
-                out += (b"\x01", write_uvarint(len(encoded) + 1), encoded, b"\0")
+                continue
+            out.append(write_uvarint(len(r.record_errors) + 1))
+            for number, message in r.record_errors:
+                out += (_INT32.pack(number), write_string(message, flexible=True), b"\0")
+            out += (write_string(r.error_message, flexible=True), b"\0")
         out.append(b"\0")
     out.append(_INT32.pack(throttle_time_ms) + b"\0")
     return b"".join(out)
@@ -306,10 +309,12 @@ def read_produce_response(body: memoryview, version: int) -> ProduceResponse:
 def _read_result(cursor: Cursor, version: int) -> ProduceResult:
     result = ProduceResult(*cursor.unpack(_RESULT_5 if version >= 5 else _RESULT_3))
     if version >= 8:
+        errors = []
         for _ in range(cursor.count(size_min=5)):
-            cursor.unpack(_INT32)
-            cursor.nullable_string()
+            (number,) = cursor.unpack(_INT32)
+            errors.append((number, cursor.nullable_string()))
             cursor.tags()
+        result.record_errors = errors or ()
         result.error_message = cursor.nullable_string()
     cursor.tags()
     return result

@@ -28,6 +28,15 @@ TOPICS = {"events": {0: b"first batch", 7: b"x" * 200}, "größe": {2**31 - 1: b
 RESULTS = [
     ("events", [ProduceResult(0, 0, 2**40, 0, 3), ProduceResult(7, 87, error_message="no key")]),
     ("größe", [ProduceResult(1, 3, error_message="")]),
+    (
+        "bad",
+        [
+            ProduceResult(
+                0, 87, error_message="two are bad", record_errors=[(0, "no key"), (2**31 - 1, None)]
+            ),
+            ProduceResult(1, 87, record_errors=[(3, "größe" * 40)]),
+        ],
+    ),
     ("none", []),
 ]
 
@@ -118,7 +127,12 @@ def their_response(version: int) -> bytes:
                         base_offset=result.base_offset,
                         log_append_time_ms=result.log_append_time_ms,
                         log_start_offset=result.log_start_offset,
-                        record_errors=[],
+                        record_errors=[
+                            topic.PartitionProduceResponse.BatchIndexAndErrorMessage(
+                                version=version, batch_index=number, batch_index_error_message=text
+                            )
+                            for number, text in (result.record_errors if version >= 8 else ())
+                        ],
                         error_message=result.error_message,
                     )
                     for result in results
@@ -139,6 +153,7 @@ def as_version(result: ProduceResult, version: int) -> ProduceResult:
         result.log_append_time_ms,
         result.log_start_offset if version >= 5 else -1,
         result.error_message if version >= 8 else None,
+        result.record_errors if version >= 8 else (),
     )
 
 
@@ -157,7 +172,7 @@ def test_a_response_is_read(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [8, 9])
-def test_single_bad_records_of_a_response_are_read_over(version: int) -> None:
+def test_single_bad_records_of_a_response_of_kio_are_read(version: int) -> None:
     whole = kio_type("ProduceResponse", version)
     (topic,) = whole.__dataclass_fields__["responses"].type.__args__[:1]
     (partition,) = topic.__dataclass_fields__["partition_responses"].type.__args__[:1]
@@ -185,7 +200,10 @@ def test_single_bad_records_of_a_response_are_read_over(version: int) -> None:
     buffer = io.BytesIO()
     entity_writer(whole)(buffer, entity)
     response = read_produce_response(memoryview(buffer.getvalue()), version)
-    assert response.topics == [("t", [ProduceResult(1, 87, error_message="two are bad")])]
+    bad_records = [(0, "bad"), (1, None)]
+    assert response.topics == [
+        ("t", [ProduceResult(1, 87, error_message="two are bad", record_errors=bad_records)])
+    ]
 
 
 def test_unknown_tags_are_skipped() -> None:
