@@ -26,6 +26,7 @@ DATA_0_1 = Path(__file__).parent / "data-0.1"
 VARIANTS = ("stopped", "killed")
 BROKER_SETTINGS: Mapping[str, object] = {
     "retention.check.interval.ms": 86_400_000,
+    "log.cleaner.backoff.ms": 86_400_000,
     "offsets.retention.minutes": 2_000_000_000,
 }
 

@@ -103,6 +103,7 @@ class Broker:
         await self.delayed.start()
         self._tasks.start("storage", self._watch_storage())
         self._tasks.start("maintenance", self._maintain())
+        self._tasks.start("compaction", self._compact())
 
     async def close(self) -> None:
         """Stop what runs by itself; what is stored stays."""
@@ -152,10 +153,16 @@ class Broker:
         raise await self.storage.wait_failed()
 
     async def _maintain(self) -> None:
-        """Retention and compaction, for ever."""
+        """Retention and what else is due now and then, for ever."""
         while True:
             await asyncio.sleep(self.config.maintenance_interval_ms / 1000)
             await self.storage.maintain()
+
+    async def _compact(self) -> None:
+        """Look for logs to compact, for ever."""
+        while True:
+            await asyncio.sleep(self.config.cleaner_backoff_ms / 1000)
+            await self.storage.compact()
 
     def _fail(self, error: BaseException) -> None:
         if not self._failure.done():

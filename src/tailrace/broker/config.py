@@ -24,6 +24,7 @@ class BrokerConfig:
     replication_factor: int
     auto_create_topics: bool
     maintenance_interval_ms: int
+    cleaner_backoff_ms: int
     offsets_partitions: int
     partitions_total_max: int  # of all topics but internal ones
     groups: GroupConfig
@@ -46,6 +47,7 @@ class BrokerConfig:
             replication_factor=number("default.replication.factor"),
             auto_create_topics=bool(number("auto.create.topics.enable")),
             maintenance_interval_ms=number("retention.check.interval.ms"),
+            cleaner_backoff_ms=number("log.cleaner.backoff.ms"),
             offsets_partitions=number("offsets.topic.num.partitions"),
             partitions_total_max=number("max.partitions"),
             groups=GroupConfig(

@@ -116,7 +116,7 @@ def check_records_deletable(topic: Topic) -> None:
         raise BrokerError(
             f"{topic.name} is internal and keeps its records", code=ErrorCode.INVALID_TOPIC_EXCEPTION
         )
-    if not topic.settings.log.delete:
+    if topic.settings.compact and not topic.settings.log.delete:
         raise BrokerError(
             f"{topic.name} is compacted and never deletes. Send a record with the key and a null value, or "
             "set cleanup.policy to compact,delete",

@@ -81,6 +81,12 @@ class LogConfig:
     delete: bool = True  # remove what is past retention
     delete_retention_ms: int = _DAY_MS  # how long a tombstone stays visible
     min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = (
+        NO_LIMIT  # a segment is sealed, and then compacted, at this age at the latest
+    )
+    dirty_ratio_min: float = (
+        0.5  # new bytes among those that compaction would go through; fewer wait for more
+    )
     producer_idle_ms: int = _DAY_MS  # after which an idempotent producer is forgotten
     memory_bytes_max: int = 64 << 20
     memory_messages_max: int = NO_LIMIT
@@ -267,6 +273,9 @@ class StorageEngine(Protocol):
 
     async def maintain(self) -> None:
         """Do the housekeeping that is due: rolling by age, retention, compaction, eviction by age."""
+
+    async def compact(self) -> None:
+        """Do only what compacted logs are due: rolling by age, compaction."""
 
     async def wait_failed(self) -> Exception:
         """Return the error that ended this engine, once there is one."""

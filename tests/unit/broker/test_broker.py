@@ -202,6 +202,25 @@ def test_retention_happens_by_itself(tmp_path: Path) -> None:
     run(scenario)
 
 
+def test_compaction_has_a_rhythm_of_its_own(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, log_cleaner_backoff_ms="10") as broker:
+            configs = {"cleanup.policy": "compact", "segment.bytes": "200"}
+            await broker.topics.create(NewTopic(name="t", partitions=1, configs=configs))
+            partition = partition_of(broker, "t", 0)
+            for _ in range(5):
+                partition.append(read_batch(build_batch([(1000, b"k", bytes(150), ())])))
+            await partition.wait_acknowledged(Offset(5))
+            while partition.size_bytes > 2 * 250:  # noqa: ASYNC110 - compaction tells nobody
+                await asyncio.sleep(0.01)
+
+    run(scenario)
+
+
+def test_logs_are_looked_at_for_compaction_as_often_as_by_kafka() -> None:
+    assert BrokerConfig.read().cleaner_backoff_ms == 15_000
+
+
 class FailingStorage(MemoryStorage):
     """An engine whose disk has died."""
 

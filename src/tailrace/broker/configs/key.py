@@ -118,8 +118,6 @@ class ConfigKey:
         items = split_list(text)
         for item in items:
             self._choice(item)
-        if self.choices and not items:
-            raise self._refused(text, f"names none of {', '.join(self.choices)}")
         return items
 
     def _choice(self, text: str) -> str:

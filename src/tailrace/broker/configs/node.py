@@ -78,7 +78,14 @@ BROKER_CONFIGS: Mapping[str, ConfigKey] = table_of(
     _number(
         "retention.check.interval.ms",
         300_000,
-        doc="How often retention, compaction and expiry are looked after.",
+        doc="How often retention and expiry are looked after.",
+        at_least=1,
+        type=ConfigType.LONG,
+    ),
+    _number(
+        "log.cleaner.backoff.ms",
+        15_000,
+        doc="How long compaction waits before it looks for logs again.",
         at_least=1,
         type=ConfigType.LONG,
     ),

@@ -1,8 +1,7 @@
 """The settings of a topic, under Kafka's own names, and what the broker makes of them.
 
 A value is looked for in three places: the topic's own overrides, the node's setting that `server_default`
-names, the default of the table. Settings that clients and tools commonly send and that mean nothing here are
-accepted and shown, and their description says so.
+names, the default of the table. What Kafka has and has no effect here stands in `without_effect`.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from tailrace.broker.configs.key import (
     node_synonyms,
     table_of,
 )
-from tailrace.storage.api import COMMIT, Fsync, LogConfig
+from tailrace.broker.configs.without_effect import WITHOUT_EFFECT
+from tailrace.storage.api import COMMIT, NO_LIMIT, Fsync, LogConfig
 
 _DAY_MS = 24 * 3600 * 1000
 _LONG_MAX = (1 << 63) - 1
-_NO_EFFECT = "Accepted for compatibility, without effect: "
 
 PRODUCER_IDLE = ConfigKey(
     name="producer.id.expiration.ms",
@@ -44,9 +43,8 @@ _CLEANUP = ConfigKey(
     type=ConfigType.LIST,
     default="delete",
     doc="What becomes of old records: `delete` removes what is past retention, `compact` keeps the newest "
-    "record of every key; both may be given.",
+    "record of every key; both may be given. Empty: every record is kept for ever.",
     choices=("compact", "delete"),
-    advice="To keep every record for ever, use delete with retention.ms=-1 and retention.bytes=-1",
     server_default="log.cleanup.policy",
 )
 _RETENTION_MS = ConfigKey(
@@ -141,6 +139,24 @@ _COMPACTION_LAG = ConfigKey(
     at_least=0,
     server_default="log.cleaner.min.compaction.lag.ms",
 )
+_MAX_COMPACTION_LAG = ConfigKey(
+    name="max.compaction.lag.ms",
+    type=ConfigType.LONG,
+    default=str(_LONG_MAX),
+    doc="Age at which a segment of a compacted topic is sealed even if it is younger than segment.ms, and, "
+    "counted from its newest record, compacted even if min.cleanable.dirty.ratio is not reached.",
+    at_least=1,
+    server_default="log.cleaner.max.compaction.lag.ms",
+)
+_DIRTY_RATIO = ConfigKey(
+    name="min.cleanable.dirty.ratio",
+    type=ConfigType.DOUBLE,
+    default="0.5",
+    doc="How much of what compaction would go through must be new before it does, by bytes.",
+    at_least=0,
+    at_most=1,
+    server_default="log.cleaner.min.cleanable.ratio",
+)
 _MIN_INSYNC = ConfigKey(
     name="min.insync.replicas",
     type=ConfigType.INT,
@@ -188,125 +204,13 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = table_of(
     _FLUSH_MS,
     _DELETE_RETENTION,
     _COMPACTION_LAG,
+    _MAX_COMPACTION_LAG,
+    _DIRTY_RATIO,
     _MIN_INSYNC,
     _MEMORY_BYTES,
     _MEMORY_MESSAGES,
     _MEMORY_TTL,
-    ConfigKey(
-        name="compression.type",
-        type=ConfigType.STRING,
-        default="producer",
-        doc="Batches are kept, and sent to consumers, exactly as the producer compressed them.",
-        choices=("producer",),
-        advice="Batches are never compressed again here: set compression.type in the producer instead",
-        server_default="compression.type",
-    ),
-    ConfigKey(
-        name="unclean.leader.election.enable",
-        type=ConfigType.BOOLEAN,
-        default="false",
-        doc="Whether a replica that lacks acknowledged records may become leader when no other is left. "
-        "Without effect on a single node.",
-        server_default="unclean.leader.election.enable",
-    ),
-    ConfigKey(
-        name="file.delete.delay.ms",
-        type=ConfigType.LONG,
-        default="60000",
-        doc=_NO_EFFECT + "files go as soon as nobody reads them.",
-        at_least=0,
-        server_default="log.segment.delete.delay.ms",
-    ),
-    ConfigKey(
-        name="follower.replication.throttled.replicas",
-        type=ConfigType.LIST,
-        default="",
-        doc=_NO_EFFECT + "replication is not throttled.",
-    ),
-    ConfigKey(
-        name="leader.replication.throttled.replicas",
-        type=ConfigType.LIST,
-        default="",
-        doc=_NO_EFFECT + "replication is not throttled.",
-    ),
-    ConfigKey(
-        name="max.compaction.lag.ms",
-        type=ConfigType.LONG,
-        default=str(_LONG_MAX),
-        doc=_NO_EFFECT + "compaction runs when enough of a log is new.",
-        at_least=1,
-        server_default="log.cleaner.max.compaction.lag.ms",
-    ),
-    ConfigKey(
-        name="message.downconversion.enable",
-        type=ConfigType.BOOLEAN,
-        default="true",
-        doc=_NO_EFFECT + "every client that is served reads the one record format there is.",
-        server_default="log.message.downconversion.enable",
-    ),
-    ConfigKey(
-        name="message.format.version",
-        type=ConfigType.STRING,
-        default="3.0-IV1",
-        doc=_NO_EFFECT + "records are always kept in format 2.",
-        server_default="log.message.format.version",
-    ),
-    ConfigKey(
-        name="message.timestamp.after.max.ms",
-        type=ConfigType.LONG,
-        default=str(_LONG_MAX),
-        doc=_NO_EFFECT + "a record may carry any time.",
-        at_least=0,
-        server_default="log.message.timestamp.after.max.ms",
-    ),
-    ConfigKey(
-        name="message.timestamp.before.max.ms",
-        type=ConfigType.LONG,
-        default=str(_LONG_MAX),
-        doc=_NO_EFFECT + "a record may carry any time.",
-        at_least=0,
-        server_default="log.message.timestamp.before.max.ms",
-    ),
-    ConfigKey(
-        name="message.timestamp.difference.max.ms",
-        type=ConfigType.LONG,
-        default=str(_LONG_MAX),
-        doc=_NO_EFFECT + "a record may carry any time.",
-        at_least=0,
-        server_default="log.message.timestamp.difference.max.ms",
-    ),
-    ConfigKey(
-        name="min.cleanable.dirty.ratio",
-        type=ConfigType.DOUBLE,
-        default="0.5",
-        doc=_NO_EFFECT + "a log is compacted when half of what would be gone through is new.",
-        at_least=0,
-        at_most=1,
-        server_default="log.cleaner.min.cleanable.ratio",
-    ),
-    ConfigKey(
-        name="preallocate",
-        type=ConfigType.BOOLEAN,
-        default="false",
-        doc=_NO_EFFECT + "segments are always given room ahead, in steps.",
-        server_default="log.preallocate",
-    ),
-    ConfigKey(
-        name="segment.index.bytes",
-        type=ConfigType.INT,
-        default=str(10 << 20),
-        doc=_NO_EFFECT + "an index is as large as its segment needs.",
-        at_least=4,
-        server_default="log.index.size.max.bytes",
-    ),
-    ConfigKey(
-        name="segment.jitter.ms",
-        type=ConfigType.LONG,
-        default="0",
-        doc=_NO_EFFECT + "segments are sealed at segment.ms.",
-        at_least=0,
-        server_default="log.roll.jitter.ms",
-    ),
+    *WITHOUT_EFFECT,
 )
 
 
@@ -352,6 +256,8 @@ def log_config(configs: Mapping[str, str], defaults: Mapping[str, str]) -> LogCo
         delete="delete" in cleanup,
         delete_retention_ms=_int(_DELETE_RETENTION, configs, defaults),
         min_compaction_lag_ms=_int(_COMPACTION_LAG, configs, defaults),
+        max_compaction_lag_ms=_max_compaction_lag_ms(configs, defaults),
+        dirty_ratio_min=cast(float, _value(_DIRTY_RATIO, configs, defaults)),
         producer_idle_ms=int(defaults.get(PRODUCER_IDLE.name, PRODUCER_IDLE.default)),
         memory_bytes_max=_int(_MEMORY_BYTES, configs, defaults),
         memory_messages_max=_int(_MEMORY_MESSAGES, configs, defaults),
@@ -387,6 +293,11 @@ def _fsync(configs: Mapping[str, str], defaults: Mapping[str, str]) -> Fsync | N
         return COMMIT
     interval_ms = _int(_FLUSH_MS, configs, defaults)
     return None if interval_ms == _LONG_MAX else Fsync(interval_ms)
+
+
+def _max_compaction_lag_ms(configs: Mapping[str, str], defaults: Mapping[str, str]) -> int:
+    lag_ms = _int(_MAX_COMPACTION_LAG, configs, defaults)
+    return NO_LIMIT if lag_ms == _LONG_MAX else lag_ms
 
 
 def _int(key: ConfigKey, configs: Mapping[str, str], defaults: Mapping[str, str]) -> int:

@@ -24,6 +24,7 @@ from itertools import pairwise
 from tailrace.model import LogDamaged, LogTruncated, Offset, OffsetOutOfRange, StorageError
 from tailrace.records import Batch, BatchError, iter_batches, read_batch
 from tailrace.runtime import SyncError
+from tailrace.storage.api import NO_LIMIT
 from tailrace.storage.segment.compaction import Newest, Sieve, Sifted, plan_compaction
 from tailrace.storage.segment.directory import Directory
 from tailrace.storage.segment.index import NO_TIMESTAMP
@@ -59,6 +60,20 @@ async def compact(directory: Directory, log: SegmentLog, now_ms: int) -> None:
         logger.warning("compaction of %s is put off: %s", log.path, error.strerror)
 
 
+def needs_checkpoint(log: SegmentLog) -> bool:
+    """Whether a log would be due if the newest checkpoint held the segments that were sealed since.
+
+    Without this a log would wait for the next checkpoint that comes by itself, for half a minute.
+    """
+    sealed = list(pairwise(log.segments.values()))
+    if not sealed or sealed[-1][0].base < log.checkpoint_segment or sealed[-1][1].base <= log.compacted_end:
+        return False
+    if log.config.max_compaction_lag_ms != NO_LIMIT:
+        return True
+    dirty_bytes = sum(each.length for each, following in sealed if following.base > log.compacted_end)
+    return dirty_bytes >= log.config.dirty_ratio_min * sum(each.length for each, _ in sealed)
+
+
 class Compaction:
     """One run over one log."""
 
@@ -78,7 +93,8 @@ class Compaction:
             delete_horizons=log.delete_horizons,
             now_ms=self._now_ms,
             lag_ms_min=log.config.min_compaction_lag_ms,
-            dirty_ratio_min=self._directory.config.compaction_dirty_ratio_min,
+            lag_ms_max=log.config.max_compaction_lag_ms,
+            dirty_ratio_min=log.config.dirty_ratio_min,
         )
         if plan is None:
             return
@@ -105,12 +121,13 @@ class Compaction:
     async def _facts(self) -> list[SegmentFacts]:
         """Of the segments that may be rewritten, oldest first."""
         log, facts = self._log, []
+        has_lag = log.config.min_compaction_lag_ms > 0 or log.config.max_compaction_lag_ms != NO_LIMIT
         end = min(log.checkpoint_segment, log.final_before())
         for segment, following in pairwise(list(log.segments.values())):
             if segment.base >= end or not segment.persisted_whole:
                 break
             max_timestamp = None
-            if log.config.min_compaction_lag_ms > 0 and following.base > log.compacted_end:
+            if has_lag and following.base > log.compacted_end:
                 max_timestamp = await self._max_timestamp(segment)
             facts.append(
                 SegmentFacts(

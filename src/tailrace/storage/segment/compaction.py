@@ -29,6 +29,7 @@ from itertools import islice
 
 from tailrace.model import BrokerError
 from tailrace.records import CONTROL_BIT, TRANSACTIONAL_BIT, Batch, BatchError, Record
+from tailrace.storage.api import NO_LIMIT
 from tailrace.storage.producers import ProducerStates
 from tailrace.storage.segment.pace import Steps
 from tailrace.storage.segment.retention import SegmentFacts
@@ -57,12 +58,14 @@ def plan_compaction(
     delete_horizons: Mapping[int, int],
     now_ms: int,
     lag_ms_min: int,
+    lag_ms_max: int,
     dirty_ratio_min: float,
 ) -> CompactionPlan | None:
     """What to do about the segments that may be rewritten, oldest first; None if nothing is due.
 
     A segment is dirty if it reaches beyond `compacted_end`. With a lag, a dirty one that holds a younger
-    record ends the row. If too little is dirty, only those are gone through whose tombstones may go.
+    record ends the row. If too little is dirty, and no dirty segment is older than `lag_ms_max`, only those
+    are gone through whose tombstones may go.
     """
     row: list[SegmentFacts] = []
     for segment in segments:
@@ -70,8 +73,14 @@ def plan_compaction(
         if lag_ms_min > 0 and segment.next_base > compacted_end and young:
             break
         row.append(segment)
-    dirty_bytes = sum(segment.bytes for segment in row if segment.next_base > compacted_end)
-    if dirty_bytes and dirty_bytes >= dirty_ratio_min * sum(segment.bytes for segment in row):
+    dirty = [segment for segment in row if segment.next_base > compacted_end]
+    dirty_bytes = sum(segment.bytes for segment in dirty)
+    overdue = lag_ms_max != NO_LIMIT and any(
+        segment.max_timestamp is not None and segment.max_timestamp <= now_ms - lag_ms_max
+        for segment in dirty
+    )
+    enough = dirty_bytes >= dirty_ratio_min * sum(segment.bytes for segment in row)
+    if dirty_bytes and (enough or overdue):
         return CompactionPlan(bases=tuple(segment.base for segment in row), end=row[-1].next_base)
     due = tuple(s.base for s in row if s.base in delete_horizons and delete_horizons[s.base] <= now_ms)
     return CompactionPlan(bases=due, end=compacted_end) if due else None

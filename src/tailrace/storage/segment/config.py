@@ -35,7 +35,6 @@ class DirectoryConfig:
     free_bytes_min: int = 64 * _MIB  # less free space refuses appends
     index_cache_bytes: int = 64 * _MIB  # indexes of sealed segments in memory
     compaction_keys_max: int = 500_000  # held in memory while a log is compacted, about 150 bytes each
-    compaction_dirty_ratio_min: float = 0.5  # new bytes among those to go through; fewer wait for more
     slow_read_bytes: int = 256 * 1024  # an extent reads at most this at a time, but for a larger batch
 
     def __post_init__(self) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
 from tailrace.runtime import wait_at_most
 from tailrace.storage.producers import NODE_PRODUCERS_MAX, fair_limit
-from tailrace.storage.segment.cleaning import compact
+from tailrace.storage.segment.cleaning import compact, needs_checkpoint
 from tailrace.storage.segment.commit import Committer
 from tailrace.storage.segment.directory import Directory
 from tailrace.storage.segment.journal import Journal
 from tailrace.storage.segment.last_seen import LastSeen
 from tailrace.storage.segment.log import SegmentLog
+from tailrace.storage.segment.pace import Pace
 from tailrace.storage.segment.retention import plan_retention, segment_facts
 
 logger = logging.getLogger(__name__)
@@ -25,12 +27,19 @@ class Housekeeper:
     """Looks after a directory while others write to it."""
 
     def __init__(
-        self, directory: Directory, journal: Journal, committer: Committer, last_seen: LastSeen
+        self,
+        directory: Directory,
+        journal: Journal,
+        committer: Committer,
+        last_seen: LastSeen,
+        *,
+        checkpoint: Callable[[], Awaitable[None]],
     ) -> None:
         self._directory = directory
         self._journal = journal
         self._committer = committer
         self._last_seen = last_seen
+        self._checkpoint = checkpoint
         self._maintaining = asyncio.Lock()
         self._changed = asyncio.Event()
 
@@ -95,8 +104,28 @@ class Housekeeper:
                         await asyncio.sleep(0)
                 if log.config.delete and log.accepts_changes:
                     await self._expire(log, now_ms)
-                if log.config.compact and log.accepts_changes:
-                    await compact(self._directory, log, now_ms)
+            await self._compact(now_ms)
+
+    async def compact(self) -> None:
+        """Roll and compact what is due, and leave the rest to `maintain`."""
+        async with self._maintaining:
+            now_ms = self._directory.clock.steady_ms()
+            for log in self._compacted_logs():
+                log.roll_by_age(now_ms)
+            await self._compact(now_ms)
+
+    async def _compact(self, now_ms: int) -> None:
+        logs = self._compacted_logs()
+        if any(needs_checkpoint(log) for log in logs):
+            await self._checkpoint()
+        pace = Pace(self._directory.clock)
+        for log in logs:
+            await pace.wait_turn()
+            if log.accepts_changes:
+                await compact(self._directory, log, now_ms)
+
+    def _compacted_logs(self) -> list[SegmentLog]:
+        return [log for log in self._directory.serving.values() if log.config.compact and log.accepts_changes]
 
     async def wait_idle(self) -> None:
         """Return when nobody maintains: soon, once the logs are closed."""

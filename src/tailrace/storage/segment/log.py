@@ -29,7 +29,7 @@ from tailrace.model import (
     StorageError,
 )
 from tailrace.records import Batch, iter_batches
-from tailrace.storage.api import Fsync, LogConfig, Slice, TimestampedOffset, Waiter, ignore_change
+from tailrace.storage.api import NO_LIMIT, Fsync, LogConfig, Slice, TimestampedOffset, Waiter, ignore_change
 from tailrace.storage.epochs import LeaderEpochs
 from tailrace.storage.producers import ProducerStates
 from tailrace.storage.segment.checkpoint import NONE
@@ -196,7 +196,10 @@ class SegmentLog:
 
     def roll_by_age(self, now_ms: int) -> None:
         """Let the next append begin a new segment if the newest one is old enough."""
-        if self._position and now_ms - self._segment_since_ms >= self.config.segment_ms:
+        age_ms, lag_ms = self.config.segment_ms, self.config.max_compaction_lag_ms
+        if self.config.compact and lag_ms != NO_LIMIT:
+            age_ms = min(age_ms, lag_ms)  # only sealed segments are compacted
+        if self._position and now_ms - self._segment_since_ms >= age_ms:
             self._roll_is_due = True
 
     def configure(self, config: LogConfig) -> None:

@@ -61,7 +61,13 @@ class SegmentStorage:
             checkpoint_due=self._checkpointer.request_checkpoint,
         )
         self._last_seen = LastSeen(self.directory.disk, self.directory.clock)
-        self._housekeeper = Housekeeper(self.directory, self._journal, self._committer, self._last_seen)
+        self._housekeeper = Housekeeper(
+            self.directory,
+            self._journal,
+            self._committer,
+            self._last_seen,
+            checkpoint=self._checkpointer.checkpoint_all,
+        )
         self._tasks = Supervisor(self._fail)
         self._closed = False
         self._serving = False  # recovered: before that nothing may be settled, since nothing is known
@@ -164,6 +170,10 @@ class SegmentStorage:
     async def maintain(self) -> None:
         self._check_open()
         await self._guarded(self._housekeeper.maintain())
+
+    async def compact(self) -> None:
+        self._check_open()
+        await self._guarded(self._housekeeper.compact())
 
     async def wait_failed(self) -> Exception:
         return await self.directory.wait_failed()

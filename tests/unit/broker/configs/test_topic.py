@@ -52,6 +52,8 @@ def test_settings_reach_storage() -> None:
         "cleanup.policy": "compact",
         "delete.retention.ms": "6000",
         "min.compaction.lag.ms": "7000",
+        "max.compaction.lag.ms": "7500",
+        "min.cleanable.dirty.ratio": "0.25",
         "memory.max.bytes": "8000",
         "memory.max.messages": "9000",
         "memory.ttl.ms": "10000",
@@ -66,6 +68,8 @@ def test_settings_reach_storage() -> None:
         delete=False,
         delete_retention_ms=6000,
         min_compaction_lag_ms=7000,
+        max_compaction_lag_ms=7500,
+        dirty_ratio_min=0.25,
         memory_bytes_max=8000,
         memory_messages_max=9000,
         memory_ttl_ms=10000,
@@ -135,7 +139,6 @@ def test_the_topic_wins_over_the_node() -> None:
         ("segment.bytes", str(2**31)),
         ("segment.ms", "0"),
         ("max.message.bytes", "-1"),
-        ("cleanup.policy", ""),
         ("cleanup.policy", "delete,shrink"),
         ("message.timestamp.type", "createtime"),
         ("flush.messages", "0"),
@@ -144,6 +147,19 @@ def test_the_topic_wins_over_the_node() -> None:
         ("unclean.leader.election.enable", "maybe"),
         ("min.cleanable.dirty.ratio", "1.1"),
         ("memory.max.bytes", "-2"),
+        ("compression.type", "rar"),
+        ("compression.type", "none"),
+        ("compression.gzip.level", "0"),
+        ("compression.gzip.level", "-2"),
+        ("compression.gzip.level", "10"),
+        ("compression.lz4.level", "0"),
+        ("compression.lz4.level", "18"),
+        ("compression.zstd.level", "23"),
+        ("compression.zstd.level", "-131073"),
+        ("local.retention.ms", "-3"),
+        ("local.retention.bytes", "-3"),
+        ("remote.storage.enable", "perhaps"),
+        ("remote.copy.lag.ms", "-2"),
     ],
 )
 def test_values_outside_of_what_a_key_accepts_are_refused(name: str, value: str) -> None:
@@ -152,10 +168,54 @@ def test_values_outside_of_what_a_key_accepts_are_refused(name: str, value: str)
     assert caught.value.code == ErrorCode.INVALID_CONFIG
 
 
-def test_a_compression_that_would_need_the_broker_is_refused_with_the_way_out() -> None:
-    check_topic_configs({"compression.type": "producer"})
-    with pytest.raises(BrokerError, match=r"set compression\.type in the producer"):
-        check_topic_configs({"compression.type": "lz4"})
+def test_a_topic_may_neither_delete_nor_compact() -> None:
+    check_topic_configs({"cleanup.policy": ""})
+    settings = topic_settings({"cleanup.policy": ""}, {})
+    assert not (settings.compact or settings.log.compact or settings.log.delete)
+    assert entry("cleanup.policy", {"cleanup.policy": ""}).value == ""
+
+
+KAFKA_4 = [
+    "cleanup.policy",
+    "compression.gzip.level",
+    "compression.lz4.level",
+    "compression.type",
+    "compression.zstd.level",
+    "delete.retention.ms",
+    "file.delete.delay.ms",
+    "flush.messages",
+    "flush.ms",
+    "follower.replication.throttled.replicas",
+    "index.interval.bytes",
+    "leader.replication.throttled.replicas",
+    "local.retention.bytes",
+    "local.retention.ms",
+    "max.compaction.lag.ms",
+    "max.message.bytes",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.type",
+    "min.cleanable.dirty.ratio",
+    "min.compaction.lag.ms",
+    "min.insync.replicas",
+    "preallocate",
+    "remote.copy.lag.bytes",
+    "remote.copy.lag.ms",
+    "remote.log.copy.disable",
+    "remote.log.delete.on.disable",
+    "remote.storage.enable",
+    "retention.bytes",
+    "retention.ms",
+    "segment.bytes",
+    "segment.index.bytes",
+    "segment.jitter.ms",
+    "segment.ms",
+    "unclean.leader.election.enable",
+]
+
+
+def test_every_topic_setting_of_kafka_4_is_known() -> None:
+    assert set(KAFKA_4) <= set(TOPIC_CONFIGS)
 
 
 def test_an_unknown_setting_is_refused_with_what_was_probably_meant() -> None:
@@ -170,14 +230,27 @@ def test_an_unknown_setting_is_refused_with_what_was_probably_meant() -> None:
         ("message.format.version", "2.8-IV1"),
         ("preallocate", "true"),
         ("segment.jitter.ms", "5"),
-        ("max.compaction.lag.ms", "5"),
-        ("min.cleanable.dirty.ratio", "0.1"),
         ("file.delete.delay.ms", "5"),
         ("follower.replication.throttled.replicas", "0:1,1:2"),
         ("leader.replication.throttled.replicas", "*"),
         ("message.timestamp.difference.max.ms", "5"),
         ("message.downconversion.enable", "false"),
         ("segment.index.bytes", "5000"),
+        ("compression.type", "uncompressed"),
+        ("compression.type", "zstd"),
+        ("compression.type", "lz4"),
+        ("compression.type", "snappy"),
+        ("compression.type", "gzip"),
+        ("compression.gzip.level", "9"),
+        ("compression.lz4.level", "1"),
+        ("compression.zstd.level", "-7"),
+        ("local.retention.ms", "1000"),
+        ("local.retention.bytes", "-1"),
+        ("remote.storage.enable", "true"),
+        ("remote.log.copy.disable", "true"),
+        ("remote.log.delete.on.disable", "true"),
+        ("remote.copy.lag.ms", "-1"),
+        ("remote.copy.lag.bytes", "5"),
     ],
 )
 def test_settings_without_effect_are_accepted_and_say_so(name: str, value: str) -> None:

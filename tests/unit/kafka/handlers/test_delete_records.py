@@ -100,7 +100,9 @@ def test_internal_topics_keep_their_records() -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize(("policy", "code"), [("compact", ErrorCode.POLICY_VIOLATION), ("compact,delete", 0)])
+@pytest.mark.parametrize(
+    ("policy", "code"), [("compact", ErrorCode.POLICY_VIOLATION), ("compact,delete", 0), ("", 0)]
+)
 def test_a_topic_that_never_deletes_keeps_its_records(policy: str, code: int) -> None:
     async def scenario(stage: Stage) -> None:
         topic = await stage.topic("orders", cleanup_policy=policy)

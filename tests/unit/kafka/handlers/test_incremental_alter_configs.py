@@ -91,7 +91,7 @@ def test_validate_only_changes_nothing() -> None:
         (resource("orders", ("retention.ms", 4, "5")), ErrorCode.INVALID_REQUEST),
         (resource("orders", ("no.such", SET, "5")), ErrorCode.INVALID_CONFIG),
         (resource("orders", ("no.such", DELETE, None)), ErrorCode.INVALID_CONFIG),
-        (resource("orders", ("cleanup.policy", SUBTRACT, "delete")), ErrorCode.INVALID_CONFIG),
+        (resource("orders", ("cleanup.policy", APPEND, "shrink")), ErrorCode.INVALID_CONFIG),
         (resource("nobody", ("retention.ms", SET, "5")), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (resource("1", ("fsync", SET, "os"), resource_type=BROKER), ErrorCode.INVALID_CONFIG),
         (resource("9", ("fsync", SET, "os"), resource_type=BROKER), ErrorCode.INVALID_REQUEST),

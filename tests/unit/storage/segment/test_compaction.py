@@ -9,6 +9,7 @@ import pytest
 
 from tailrace.model import Epoch, Offset
 from tailrace.records import Batch, BatchFields, build_batch, read_batch, rebuild_batch
+from tailrace.storage.api import NO_LIMIT
 from tailrace.storage.producers import ProducerStates
 from tailrace.storage.segment.compaction import CompactionPlan, Newest, Sieve, Sifted, plan_compaction
 from tailrace.storage.segment.retention import SegmentFacts
@@ -72,6 +73,7 @@ def plan(
     compacted_end: int = 0,
     horizons: Mapping[int, int] | None = None,
     lag_ms: int = 0,
+    lag_ms_max: int = NO_LIMIT,
     times: tuple[int | None, ...] = (),
     ratio: float = 0.5,
 ) -> CompactionPlan | None:
@@ -91,6 +93,7 @@ def plan(
         delete_horizons=horizons or {},
         now_ms=NOW_MS,
         lag_ms_min=lag_ms,
+        lag_ms_max=lag_ms_max,
         dirty_ratio_min=ratio,
     )
 
@@ -121,6 +124,18 @@ def test_enough_must_be_dirty(clean: int, dirty: int, due: bool) -> None:
 def test_a_segment_younger_than_the_lag_ends_the_row(age_ms: int, old_enough: bool) -> None:
     found = plan(5, 5, 5, lag_ms=500, times=(0, NOW_MS - age_ms, 0))
     assert found == CompactionPlan(bases=(0, 10, 20) if old_enough else (0,), end=30 if old_enough else 10)
+
+
+@pytest.mark.parametrize(("age_ms", "overdue"), [(0, False), (499, False), (500, True)])
+def test_a_dirty_segment_older_than_the_greatest_lag_is_due_by_itself(age_ms: int, overdue: bool) -> None:
+    times = (0, NOW_MS - age_ms)
+    found = plan(100, 1, compacted_end=10, lag_ms_max=500, times=times)
+    assert found == (CompactionPlan(bases=(0, 10), end=20) if overdue else None)
+    assert plan(100, 1, compacted_end=10, times=times) is None
+
+
+def test_what_is_clean_is_not_overdue() -> None:
+    assert plan(100, 1, compacted_end=20, lag_ms_max=500, times=(0, 0)) is None
 
 
 def test_what_is_clean_was_old_enough_once() -> None:

@@ -18,7 +18,12 @@ from tailrace.testing.simulation import SimulatedDisk, SimulatedFile, SimulatedL
 FIRST = PartitionId(UUID(int=1), 0)
 DELAY_MS = 1000
 LOG = LogConfig(
-    segment_bytes=400, index_interval_bytes=100, compact=True, delete=False, delete_retention_ms=DELAY_MS
+    segment_bytes=400,
+    index_interval_bytes=100,
+    compact=True,
+    delete=False,
+    delete_retention_ms=DELAY_MS,
+    dirty_ratio_min=0.0,
 )
 DIRECTORY = DirectoryConfig(
     free_bytes_min=0,
@@ -26,7 +31,6 @@ DIRECTORY = DirectoryConfig(
     journal_bytes_max=48 * 1024,
     checkpoint_bytes=16 * 1024,
     round_bytes_max=4000,
-    compaction_dirty_ratio_min=0.0,
 )
 
 Pair: TypeAlias = tuple[bytes | None, bytes | None]

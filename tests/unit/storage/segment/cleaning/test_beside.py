@@ -276,7 +276,7 @@ class TickingClock(FakeClock):
 
 def test_a_large_batch_does_not_hold_the_loop() -> None:
     async def scenario() -> None:
-        directory = DirectoryConfig(free_bytes_min=0, compaction_dirty_ratio_min=0.0)
+        directory = DirectoryConfig(free_bytes_min=0)
         rig = Rig(log=replace(LOG, segment_bytes=1 << 20), directory=directory)
         rig.clock = TickingClock()
         await rig.open()

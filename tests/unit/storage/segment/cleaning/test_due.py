@@ -109,7 +109,7 @@ def test_a_log_without_compact_is_left_alone() -> None:
 
 def test_little_that_is_new_waits_for_more() -> None:
     async def scenario() -> None:
-        rig = await Rig(directory=replace(DIRECTORY, compaction_dirty_ratio_min=0.5)).open()
+        rig = await Rig(log=replace(LOG, dirty_ratio_min=0.5)).open()
         await rig.fill((b"k%d" % n, b"v" * 300) for n in range(5))
         await rig.compact()
         await rig.fill([(b"k1", b"v" * 300)])
@@ -118,6 +118,65 @@ def test_little_that_is_new_waits_for_more() -> None:
         await rig.fill((b"k%d" % n, b"v" * 300) for n in range(5))
         await rig.compact()
         assert await rig.offsets() == [6, 7, 8, 9, 10]
+
+    play(scenario)
+
+
+def test_compaction_does_not_wait_for_a_checkpoint_that_comes_by_itself() -> None:
+    async def scenario() -> None:
+        rig = await Rig().open()
+        for number in range(4):
+            rig.append((b"k", b"%d" % number * 300))
+        await rig.log.wait_durable(rig.log.end_offset)
+        await rig.storage.wait_applied()
+        await rig.storage.compact()
+        assert await rig.offsets() == [3]
+
+    play(scenario)
+
+
+def test_no_checkpoint_is_asked_for_while_too_little_is_new() -> None:
+    async def scenario() -> None:
+        rig = await Rig(log=replace(LOG, dirty_ratio_min=0.5)).open()
+        await rig.fill((b"k%d" % number, b"v" * 300) for number in range(6))
+        await rig.compact()
+        rig.append((b"k1", b"v" * 300))
+        await rig.log.wait_durable(rig.log.end_offset)
+        await rig.storage.wait_applied()
+        calls = rig.disk.calls
+        await rig.storage.compact()
+        assert rig.disk.calls == calls
+
+    play(scenario)
+
+
+def test_old_segments_are_compacted_though_little_is_new() -> None:
+    async def scenario() -> None:
+        rig = await Rig(log=replace(LOG, dirty_ratio_min=1.0, max_compaction_lag_ms=500)).open()
+        await rig.fill((b"k%d" % number, b"v" * 300) for number in range(6))
+        await rig.compact()
+        rig.clock.advance(499)
+        await rig.fill([(b"k1", b"v" * 300), (b"k2", b"v" * 300)])
+        await rig.storage.compact()
+        assert await rig.offsets() == list(range(8))
+        rig.clock.advance(500)
+        await rig.storage.compact()
+        assert await rig.offsets() == [0, 3, 4, 5, 6, 7]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("compact", "rolls"), [(True, True), (False, False)])
+def test_a_segment_is_sealed_when_its_records_must_be_compacted(compact: bool, rolls: bool) -> None:
+    async def scenario() -> None:
+        rig = await Rig(
+            log=replace(LOG, compact=compact, segment_bytes=10_000, max_compaction_lag_ms=500)
+        ).open()
+        await rig.fill([(b"k", b"1")])
+        rig.clock.advance(500)
+        await rig.storage.maintain()
+        await rig.fill([(b"k", b"2")])
+        assert list(rig.log.segments) == ([0, 1] if rolls else [0])
 
     play(scenario)
 
