@@ -30,7 +30,7 @@ from tailrace.model import (
     PartitionId,
     TopicPartition,
 )
-from tailrace.records import LOG_APPEND_TIME_BIT, Batch, UndecodableBatch
+from tailrace.records import LOG_APPEND_TIME_BIT, Batch, UndecodableBatch, iter_batches
 from tailrace.runtime import Clock
 from tailrace.storage.api import PartitionLog, Slice, TimestampedOffset, Waiter
 from tailrace.storage.producers import ProducerStates
@@ -286,6 +286,30 @@ class Partition:
             raise Unreadable(
                 self.name, offset=error.offset, next_offset=error.next_offset, cause=error
             ) from error
+
+    async def find_greatest_timestamp(self) -> TimestampedOffset | None:
+        """The first visible record that has the greatest time; None if no record has a time.
+
+        Mostly that time is the newest batch's, and two look-ups tell. Where times do not follow the offsets,
+        the greatest one is found by halving what is left between two times.
+        """
+        newest = await self.read(Offset(max(self.high_watermark - 1, self.start_offset)), bytes_max=1)
+        low = max((batch.max_timestamp for batch in iter_batches(await newest.load())), default=0)
+        found = await self.find_timestamp(max(low, 0)) or await self.find_timestamp(0)
+        if found is None:
+            return None
+        step = 1
+        while (later := await self.find_timestamp(found.timestamp_ms + step)) is not None:
+            found, step = later, step * 2
+        high = found.timestamp_ms + step  # no record has this time or a later one
+        while high - found.timestamp_ms > 1:
+            middle = (found.timestamp_ms + high) // 2
+            later = await self.find_timestamp(middle)
+            if later is None:
+                high = middle
+            else:
+                found = later
+        return found
 
     def read_newest_nowait(self) -> Slice | None:
         """The newest batch, visible or not; for the leader itself, never for a client."""

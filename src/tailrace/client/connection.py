@@ -48,6 +48,8 @@ REPLY_BYTES_MAX = 128 * 1024 * 1024
 IN_FLIGHT_MAX = 64
 
 _API_VERSIONS = 18
+_SPOKEN_MAX = {1: 12, 9: 7, 10: 3}
+"""Fetch, OffsetFetch, FindCoordinator: later versions name topics by ids and several groups at once."""
 _HANDSHAKE_VERSION = 3  # since Kafka 2.4; an older broker answers in version 0, with error 35
 _RECEIVE_BYTES = 64 * 1024
 _SIZE = struct.Struct(">i")
@@ -112,7 +114,7 @@ class Connection(asyncio.BufferedProtocol):
         """The newest version of an API that both sides speak."""
         ours = APIS[key]
         lowest, highest = self.versions.get(key, (0, -1))
-        version = min(ours.max_version, highest)
+        version = min(_SPOKEN_MAX.get(key, ours.max_version), highest)
         if version < max(ours.min_version, lowest):
             theirs = f"speaks versions {lowest} to {highest}" if highest >= 0 else "does not offer it"
             raise UnsupportedApi(

@@ -63,7 +63,7 @@ class Cluster:
         if reply.brokers:  # a broker that has just started may know nobody yet
             self.nodes = {broker.node_id: Address(broker.host, broker.port) for broker in reply.brokers}
             self.racks = {broker.node_id: broker.rack for broker in reply.brokers}
-        found = {topic.name: _topic(topic) for topic in reply.topics}
+        found = {topic.name: topic for topic in map(_topic, reply.topics)}
         for name, topic in found.items():
             if topic.error:
                 self.topics.pop(name, None)
@@ -98,7 +98,7 @@ def _topic(topic: MetadataResponseTopic) -> TopicInfo:
         for each in sorted(topic.partitions, key=lambda each: each.partition_index)
     }
     return TopicInfo(
-        name=topic.name,
+        name=topic.name or "",  # null only for an id, and topics are asked for by name
         topic_id=topic.topic_id,
         internal=topic.is_internal,
         error=topic.error_code,

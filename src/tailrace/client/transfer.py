@@ -132,7 +132,7 @@ async def fetch_from(
         answer = read_fetch_response(reply, version)
         check(answer.error_code, "fetching")
         found = {
-            TopicPartition(name, each.index): Fetched(
+            TopicPartition(str(name), each.index): Fetched(
                 each.error_code,
                 each.high_watermark,
                 each.last_stable_offset,

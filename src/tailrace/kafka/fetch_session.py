@@ -11,8 +11,11 @@ Pure state: no clock, no socket, no log. A request says where it stands by two n
                          have records, an error or new offsets are answered
 
 A session that is not known, or another epoch than the next one, is answered with an error and nothing else;
-the client then starts over with all partitions. Sessions are evicted, the one longest unused first, and only
-if it was not used for a while: else the newcomer goes without one, which costs him bytes and nothing more.
+the client then starts over with all partitions. So is a request that names topics by their ids in a session
+that began with names, or the other way round (KIP-516).
+
+Sessions are evicted, the one longest unused first, and only if it was not used for a while: else the newcomer
+goes without one, which costs it bytes and nothing more.
 """
 
 from __future__ import annotations
@@ -22,9 +25,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from tailrace.model import ErrorCode, TopicPartition
-from tailrace.wire.kafka import FetchPartition, FetchRequest, FetchResult
+from tailrace.wire.kafka import FetchPartition, FetchRequest, FetchResult, TopicRef
 
 NO_SESSION = 0
 _FINAL_EPOCH = -1
@@ -37,10 +41,26 @@ _random = random.SystemRandom()
 class Wanted:
     """One partition that a client reads, and what a session told it last."""
 
-    __slots__ = ("bytes_max", "leader_epoch", "offset", "told_high_watermark", "told_start", "tp")
+    __slots__ = (
+        "bytes_max",
+        "key",
+        "leader_epoch",
+        "offset",
+        "told_high_watermark",
+        "told_start",
+        "topic_id",
+        "tp",
+    )
 
-    def __init__(self, topic: str, asked: FetchPartition) -> None:
-        self.tp = TopicPartition(topic, asked.index)
+    def __init__(self, topic: TopicRef, asked: FetchPartition) -> None:
+        self.key: tuple[TopicRef, int]  # of its session
+        if isinstance(topic, str):
+            self.topic_id: UUID | None = None
+            self.key = self.tp = TopicPartition(topic, asked.index)
+        else:
+            self.topic_id = topic
+            self.key = topic, asked.index
+            self.tp = TopicPartition("", asked.index)  # its name is found when it is read
         self.told_high_watermark = _UNTOLD
         self.told_start = _UNTOLD
         self.update(asked)
@@ -55,12 +75,13 @@ class Wanted:
 class FetchSession:
     """The partitions of one client, in the order in which they are read."""
 
-    __slots__ = ("epoch", "id", "partitions", "used_at")
+    __slots__ = ("by_id", "epoch", "id", "partitions", "used_at")
 
-    def __init__(self, session_id: int, partitions: Iterable[Wanted], now: float) -> None:
+    def __init__(self, session_id: int, partitions: Iterable[Wanted], now: float, *, by_id: bool) -> None:
         self.id = session_id
         self.epoch = 1  # of the next request
-        self.partitions: dict[tuple[str, int], Wanted] = {wanted.tp: wanted for wanted in partitions}
+        self.by_id = by_id
+        self.partitions: dict[tuple[TopicRef, int], Wanted] = {wanted.key: wanted for wanted in partitions}
         self.used_at = now
 
 
@@ -95,8 +116,8 @@ class FetchContext:
             has_records = result.records is not None
             if _take_note(wanted, result) or has_records or not self.incremental:
                 chosen.append(answer)
-            if has_records and session.partitions.pop(wanted.tp, None) is not None:
-                session.partitions[wanted.tp] = wanted
+            if has_records and session.partitions.pop(wanted.key, None) is not None:
+                session.partitions[wanted.key] = wanted
         return chosen
 
 
@@ -136,16 +157,18 @@ class FetchSessions:
         """What the request reads, according to its session."""
         if request.session_epoch in (_FINAL_EPOCH, _FIRST_EPOCH):
             self._end(request.session_id)
-            wanted = [Wanted(topic.name, asked) for topic in request.topics for asked in topic.partitions]
+            wanted = [Wanted(topic.topic, asked) for topic in request.topics for asked in topic.partitions]
             session = None
             if request.session_epoch == _FIRST_EPOCH and wanted:
-                session = self._open(wanted, now)
+                session = self._open(wanted, now, by_id=request.by_id)
             return FetchContext(wanted, session)
         session = self._sessions.get(request.session_id)
         if session is None:
             return FetchContext((), error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != request.session_epoch:
             return FetchContext((), error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.by_id != request.by_id:
+            return FetchContext((), error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         return self._go_on(session, request, now)
 
     def _go_on(self, session: FetchSession, request: FetchRequest, now: float) -> FetchContext:
@@ -153,15 +176,15 @@ class FetchSessions:
         before = len(partitions)
         for topic in request.topics:
             for asked in topic.partitions:
-                known = partitions.get((topic.name, asked.index))
+                known = partitions.get((topic.topic, asked.index))
                 if known is None:
-                    wanted = Wanted(topic.name, asked)
-                    partitions[wanted.tp] = wanted
+                    wanted = Wanted(topic.topic, asked)
+                    partitions[wanted.key] = wanted
                 else:
                     known.update(asked)
-        for name, indexes in request.forgotten:
+        for forgotten, indexes in request.forgotten:
             for index in indexes:
-                partitions.pop((name, index), None)
+                partitions.pop((forgotten, index), None)
         self._partitions += len(partitions) - before
         if not partitions or self._partitions > self._partitions_max:
             left = list(partitions.values())
@@ -172,7 +195,7 @@ class FetchSessions:
         self._sessions.move_to_end(session.id)
         return FetchContext(list(partitions.values()), session, incremental=True)
 
-    def _open(self, wanted: list[Wanted], now: float) -> FetchSession | None:
+    def _open(self, wanted: list[Wanted], now: float, *, by_id: bool) -> FetchSession | None:
         while (
             len(self._sessions) >= self._sessions_max or self._partitions + len(wanted) > self._partitions_max
         ):
@@ -183,7 +206,7 @@ class FetchSessions:
         session_id = self._draw(1, _EPOCH_MAX)
         while session_id in self._sessions:
             session_id = self._draw(1, _EPOCH_MAX)
-        session = self._sessions[session_id] = FetchSession(session_id, wanted, now)
+        session = self._sessions[session_id] = FetchSession(session_id, wanted, now, by_id=by_id)
         self._partitions += len(session.partitions)
         return session
 

@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING
 
 from tailrace.kafka.errors import ANSWERABLE, error_name, error_of
 from tailrace.kafka.held import HeldReply
-from tailrace.model import Offset, TopicPartition
+from tailrace.model import BrokerError, ErrorCode, Offset, TopicPartition
+from tailrace.model.operation import Operation
 from tailrace.storage.api import Extent, Slice
 from tailrace.wire.kafka import (
     FETCH,
     FetchRequest,
     FetchResult,
+    TopicRef,
     fetch_response_size,
     write_fetch_response,
     write_response_head,
@@ -165,7 +167,7 @@ class Fetch(HeldReply):
             try:
                 if suspects and wanted.tp in suspects:
                     return None
-                partition = readable(wanted.tp)
+                partition = readable(wanted.tp) if wanted.topic_id is None else self._find_by_id(wanted)
                 partition.check_epoch(wanted.leader_epoch)
                 limit = self._limit(wanted)
                 found = partition.read_nowait(Offset(wanted.offset), bytes_max=max(limit, 1))
@@ -199,7 +201,7 @@ class Fetch(HeldReply):
         return answers
 
     async def _read_one(self, wanted: Wanted) -> FetchResult[Records]:
-        partition = self._connection.access.readable(wanted.tp)
+        partition = self._find(wanted)
         partition.check_epoch(wanted.leader_epoch)
         limit = self._limit(wanted)
         if wanted.tp in self._connection.service.suspects:
@@ -209,6 +211,33 @@ class Fetch(HeldReply):
         else:
             found = await partition.read(Offset(wanted.offset), bytes_max=max(limit, 1))
         return self._result(wanted, partition, found, limit)
+
+    def _find(self, wanted: Wanted) -> Partition:
+        if wanted.topic_id is None:
+            return self._connection.access.readable(wanted.tp)
+        return self._find_by_id(wanted)
+
+    def _find_by_id(self, wanted: Wanted) -> Partition:
+        """The partition of a topic named by its id. UNKNOWN_TOPIC_ID where no topic has it.
+
+        INCONSISTENT_TOPIC_ID where a session has found the topic before, and its name is another topic's now.
+        """
+        access, topic_id = self._connection.access, wanted.topic_id
+        assert topic_id is not None
+        if wanted.tp.topic:
+            try:
+                partition = access.readable(wanted.tp)
+            except ANSWERABLE:
+                access.topic_by_id(topic_id, Operation.READ)  # says so if the topic is gone
+                raise
+            if partition.id.topic_id is topic_id:  # the topic's own object since the first look
+                return partition
+            raise BrokerError(
+                f"{wanted.tp.topic} has another id than {topic_id} now", code=ErrorCode.INCONSISTENT_TOPIC_ID
+            )
+        topic = access.topic_by_id(topic_id, Operation.READ)
+        wanted.tp, wanted.topic_id = TopicPartition(topic.name, wanted.tp.partition), topic.id
+        return access.readable(wanted.tp)
 
     def _limit(self, wanted: Wanted) -> int:
         return min(wanted.bytes_max, self._bytes_max - self._found_bytes)
@@ -237,11 +266,11 @@ class Fetch(HeldReply):
     # ---- waiting
 
     def _wait(self, answers: list[Answer], wait_ms: int) -> None:
-        loop, readable = self._connection.service.loop, self._connection.access.readable
+        loop = self._connection.service.loop
         for wanted, result in answers:
             self._available[wanted] = 0 if result.records is None else result.records.size
             try:
-                partition = readable(wanted.tp)
+                partition = self._find(wanted)
             except ANSWERABLE:
                 self._moved.add(wanted)  # it went while another one came from the disk
                 continue
@@ -275,10 +304,9 @@ class Fetch(HeldReply):
         if self._timer is None:
             return
         moved, self._moved = self._moved, set()
-        readable = self._connection.access.readable
         try:
             for wanted in moved:
-                partition = readable(wanted.tp)
+                partition = self._find(wanted)
                 partition.check_epoch(wanted.leader_epoch)
                 most = max(min(wanted.bytes_max, self._bytes_max), 1)
                 found = partition.read_nowait(Offset(wanted.offset), bytes_max=most)
@@ -332,9 +360,9 @@ class Fetch(HeldReply):
     # ---- answering
 
     def _encode(self, answers: list[Answer]) -> Pieces:
-        topics: list[tuple[str, list[FetchResult[Records]]]] = []
+        topics: list[tuple[TopicRef, list[FetchResult[Records]]]] = []
         for wanted, result in self._context.choose(answers):
-            topic = wanted.tp.topic
+            topic = wanted.key[0]
             if not topics or topics[-1][0] != topic:
                 topics.append((topic, []))
             topics[-1][1].append(result)

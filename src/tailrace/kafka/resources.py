@@ -20,7 +20,11 @@ from tailrace.model.operation import OPERATIONS_ON, Operation, Resource
 
 TOPIC = 2
 BROKER = 4
+BROKER_LOGGER = 8
+CLIENT_METRICS = 16
+GROUP = 32
 ALL_BROKERS = ""
+_NOT_ON_DISK = "memory"
 
 T = TypeVar("T", bound=Hashable)
 
@@ -32,6 +36,13 @@ def repeated(items: Iterable[T]) -> set[T]:
 
 def invalid_request(message: str) -> BrokerError:
     return BrokerError(message, code=ErrorCode.INVALID_REQUEST)
+
+
+def no_transactions(code: ErrorCode) -> BrokerError:
+    """The refusal of a transaction. Which code ends a client's attempts differs from request to request."""
+    return BrokerError(
+        "this version of Tailrace has no transactions. Remove transactional.id from the producer", code=code
+    )
 
 
 def authorized_operations(access: Access, resource: Resource) -> int:
@@ -47,6 +58,11 @@ def partition_count(access: Access, name: str, operation: Operation) -> tuple[in
         if error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             return 0, error.code
         return 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def data_directory(cluster: ClusterView) -> str:
+    """What clients are told of the one place where this node keeps its logs."""
+    return cluster.settings.get("log.dirs") or _NOT_ON_DISK
 
 
 def check_node(cluster: ClusterView, name: str) -> None:

@@ -49,7 +49,7 @@ def subject(running: tailrace.Broker) -> Subject:
 def topics_of(subject: Subject) -> list[str]:
     with admin(*subject.address) as client:
         answer = client.ask(METADATA, MetadataRequest(topics=None), MetadataResponse)
-        return [topic.name for topic in answer.topics if not topic.is_internal]
+        return [topic.name or "" for topic in answer.topics if not topic.is_internal]
 
 
 # ---- the broker under test

@@ -16,7 +16,7 @@ from tailrace.wire.kafka.messages.metadata import MetadataRequest, MetadataRespo
 def topics_at(address: tuple[str, int]) -> list[str]:
     with admin(*address) as client:
         answer = client.ask(METADATA, MetadataRequest(topics=None), MetadataResponse)
-        return [topic.name for topic in answer.topics if not topic.is_internal]
+        return [topic.name or "" for topic in answer.topics if not topic.is_internal]
 
 
 @pytest.mark.parametrize("load", [*WIRE, *PRODUCERS], ids=lambda load: load.name)

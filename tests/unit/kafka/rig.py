@@ -35,6 +35,7 @@ from tailrace.wire.kafka import (
     FetchResult,
     Message,
     ProduceResult,
+    TopicRef,
     decode,
     encode,
     read_fetch_response,
@@ -278,7 +279,7 @@ def fetch_body(
     offsets: Mapping[int, int],
     *,
     version: int = 12,
-    topic: str = TOPIC,
+    topic: TopicRef = TOPIC,
     partition_max_bytes: int = 1 << 20,
     leader_epoch: int = -1,
     max_wait_ms: int = 0,
@@ -287,7 +288,7 @@ def fetch_body(
     isolation_level: int = 0,
     session_id: int = 0,
     session_epoch: int = -1,
-    forgotten: Mapping[str, Sequence[int]] | None = None,
+    forgotten: Mapping[TopicRef, Sequence[int]] | None = None,
 ) -> bytes:
     """A Fetch request for partitions of one topic."""
     asked = [

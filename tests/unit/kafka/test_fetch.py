@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from uuid import UUID, uuid4
 
 import pytest
 from tests.unit.kafka.rig import TOPIC, Rig, batch, fetch_body, only, play, produce_body
 
+from tailrace.broker import NewTopic
 from tailrace.kafka import KafkaConfig
 from tailrace.model import ErrorCode, LogDamaged, Offset, StorageError
 from tailrace.records import iter_batches
@@ -21,13 +23,22 @@ def offsets_in(result: FetchResult[memoryview]) -> list[int]:
     return [found.base_offset for found in iter_batches(result.records or b"")]
 
 
-@pytest.mark.parametrize("version", range(4, 13))
+def topic_id(rig: Rig) -> UUID:
+    topic = rig.broker.topics.get(TOPIC)
+    assert topic is not None
+    return topic.id
+
+
+@pytest.mark.parametrize("version", range(4, 18))
 def test_records_come_back_as_they_were_produced(version: int) -> None:
     async def scenario(rig: Rig) -> None:
         client = await rig.connect()
         await client.produce(batch(b"one", b"two"))
         await client.produce(batch(b"three"))
-        result = only(await client.fetch({0: 0}, version=version))
+        named = topic_id(rig) if version >= 13 else TOPIC
+        response = await client.fetch({0: 0}, version=version, topic=named)
+        assert [topic for topic, _ in response.topics] == [named]
+        result = only(response)
         assert (result.error_code, result.high_watermark, result.last_stable_offset) == (0, 3, 3)
         values = [record.value for found in iter_batches(result.records or b"") for record in found.records()]
         assert values == [b"one", b"two", b"three"]
@@ -446,3 +457,83 @@ def test_records_without_a_time_have_no_age_and_those_of_the_future_are_new(
         assert (ages.count, ages.sum_s) == (counted, 0.0)
 
     play(scenario, values={"log.message.timestamp.difference.max.ms": str(1 << 60)})
+
+
+# ---- topics by their ids (KIP-516)
+
+
+@pytest.mark.parametrize("version", [13, 17])
+def test_an_id_that_no_topic_has_is_told_as_such(version: int) -> None:
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        for unknown in (uuid4(), UUID(int=0)):
+            response = await client.fetch({0: 0}, version=version, topic=unknown, max_wait_ms=60_000)
+            assert [topic for topic, _ in response.topics] == [unknown]
+            result = only(response)
+            assert (result.error_code, result.high_watermark) == (ErrorCode.UNKNOWN_TOPIC_ID, -1)
+
+    play(scenario)
+
+
+def test_a_partition_that_a_topic_does_not_have_is_told_as_such() -> None:
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        for _ in range(2):
+            result = only(await client.fetch({9: 0}, version=17, topic=topic_id(rig)))
+            assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    play(scenario)
+
+
+def test_a_fetch_by_id_waits_for_records_in_its_session() -> None:
+    async def scenario(rig: Rig) -> None:
+        client, writer = await rig.connect(), await rig.connect()
+        named = topic_id(rig)
+        first = await client.fetch({0: 0, 1: 0}, version=17, topic=named, session_epoch=0)
+        assert [result.index for result in first.topics[0][1]] == [0, 1] and first.session_id
+        body = fetch_body({}, version=17, session_id=first.session_id, session_epoch=1, max_wait_ms=60_000)
+        client.send(FETCH, 17, body)
+        await rig.wait_until(lambda: bool(rig.partition().waiters.callbacks))
+        await writer.produce(batch(b"late"))
+        response = read_fetch_response((await client.receive(FETCH, 17))[1], 17)
+        assert [topic for topic, _ in response.topics] == [named]
+        assert offsets_in(only(response)) == [0]
+
+    play(scenario)
+
+
+def test_a_session_hears_that_its_topic_was_deleted_and_that_another_has_its_name() -> None:
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        named = topic_id(rig)
+        opened = await client.fetch({0: 0}, version=17, topic=named, session_epoch=0)
+        session = opened.session_id
+        await rig.broker.delete_topic(TOPIC)
+        gone = await client.fetch({}, version=17, session_id=session, session_epoch=1)
+        assert only(gone).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        await rig.broker.topics.create(NewTopic(name=TOPIC, partitions=1))
+        await client.produce(batch(b"of the new topic"))
+        other = await client.fetch({}, version=17, session_id=session, session_epoch=2)
+        assert [topic for topic, _ in other.topics] == [named]
+        assert (only(other).error_code, bytes(only(other).records or b"")) == (
+            ErrorCode.INCONSISTENT_TOPIC_ID,
+            b"",
+        )
+        fresh = await client.fetch({0: 0}, version=17, topic=named)
+        assert only(fresh).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        assert offsets_in(only(await client.fetch({0: 0}, version=17, topic=topic_id(rig)))) == [0]
+
+    play(scenario)
+
+
+def test_a_session_that_began_with_names_is_refused_ids() -> None:
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        opened = await client.fetch({0: 0}, version=12, session_epoch=0)
+        body = fetch_body({}, version=17, session_id=opened.session_id, session_epoch=1)
+        refused = read_fetch_response(await client.call(FETCH, 17, body), 17)
+        assert refused.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        again = await client.fetch({}, version=12, session_id=opened.session_id, session_epoch=1)
+        assert again.error_code == 0
+
+    play(scenario)

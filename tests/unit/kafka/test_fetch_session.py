@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from tailrace.kafka.fetch_session import FetchContext, FetchSessions
 from tailrace.model import ErrorCode
-from tailrace.wire.kafka import FetchPartition, FetchRequest, FetchResult, FetchTopic
+from tailrace.wire.kafka import FetchPartition, FetchRequest, FetchResult, FetchTopic, TopicRef
 
 INT_MAX = 2**31 - 1
 
@@ -25,11 +26,13 @@ def request(
     *,
     session_id: int = 0,
     epoch: int = 0,
-    forgotten: Sequence[tuple[str, list[int]]] = (),
+    forgotten: Sequence[tuple[TopicRef, list[int]]] = (),
+    topic: TopicRef = "t",
+    by_id: bool = False,
 ) -> FetchRequest:
     asked = [FetchPartition(index, 3, offset, -1, -1, 1000) for index, offset in offsets.items()]
-    topics = [FetchTopic("t", asked)] if asked else []
-    return FetchRequest(-1, 500, 1, 1 << 20, 0, session_id, epoch, topics, list(forgotten), "")
+    topics = [FetchTopic(topic, asked)] if asked else []
+    return FetchRequest(-1, 500, 1, 1 << 20, 0, session_id, epoch, topics, list(forgotten), "", by_id)
 
 
 def read(context: FetchContext) -> dict[int, int]:
@@ -184,3 +187,27 @@ def test_one_partition_named_twice_is_one_partition() -> None:
     answer(known.begin(twice, 0.0))
     context = known.begin(request({}, session_id=1, epoch=1, forgotten=[("t", [0])]), 0.0)
     assert not context.wanted and len(known) == 0
+
+
+def test_a_session_by_ids_updates_forgets_and_turns_its_partitions() -> None:
+    known, topic = sessions(), UUID(int=7)
+    context = known.begin(request({0: 5, 1: 6}, topic=topic, by_id=True), 0.0)
+    assert answer(context, p0=b"records") == [0, 1]
+    again = UUID(int=7)  # every request brings an object of its own
+    context = known.begin(request({0: 9, 2: 1}, session_id=1, epoch=1, topic=again, by_id=True), 1.0)
+    assert list(read(context).items()) == [(1, 6), (0, 9), (2, 1)]
+    forgotten: list[tuple[TopicRef, list[int]]] = [(UUID(int=7), [1, 2])]
+    context = known.begin(request({}, session_id=1, epoch=2, forgotten=forgotten, by_id=True), 2.0)
+    assert read(context) == {0: 9}
+
+
+def test_a_session_changes_neither_from_names_to_ids_nor_back() -> None:
+    known, topic = sessions(), UUID(int=7)
+    known.begin(request({0: 5}), 0.0)
+    known.begin(request({0: 5}, topic=topic, by_id=True), 0.0)
+    for session_id, by_id in ((1, True), (2, False)):
+        context = known.begin(request({}, session_id=session_id, epoch=1, by_id=by_id), 1.0)
+        assert context.error == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    for session_id, by_id in ((1, False), (2, True)):
+        context = known.begin(request({}, session_id=session_id, epoch=1, by_id=by_id), 1.0)
+        assert context.error == ErrorCode.NONE and context.incremental

@@ -47,6 +47,7 @@ class JoinRequest:
     protocol_type: str
     protocols: Sequence[tuple[str, bytes]]  # (name, metadata), the preferred one first
     requires_member_id: bool = False  # JoinGroup v4+: an empty id is answered MEMBER_ID_REQUIRED (KIP-394)
+    can_skip_assignment: bool = False  # JoinGroup v9+: it may be told to lead without sharing out (KIP-814)
 
 
 class JoinedMember(NamedTuple):
@@ -68,6 +69,7 @@ class JoinResult:
     leader: str = ""
     member_id: str
     members: Sequence[JoinedMember] = ()  # only the leader gets them
+    skips_assignment: bool = False  # the leader is to leave the shares as they are
 
 
 @dataclass(slots=True, kw_only=True)

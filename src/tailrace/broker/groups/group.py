@@ -285,6 +285,7 @@ class Group:
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         if request.rebalance_timeout_ms < 0:
             member.rebalance_timeout_ms = request.session_timeout_ms
+        member.can_skip_assignment = request.can_skip_assignment
         self.roster.set_protocols(member, request.protocols)
         self._waiting.touch(member, now_ms)
 
@@ -321,8 +322,11 @@ class Group:
         elif self.state is GroupState.STABLE:
             result = self._generation_for(member)
             if result.leader == member.member_id:
-                # It is told that its old id leads: a group that is Stable would not hear what it shares out.
-                result.leader, result.members = store.leader_before or "", ()
+                if member.can_skip_assignment:
+                    result.skips_assignment = True
+                else:
+                    # It is told that its old id leads: a Stable group does not hear what it shares out.
+                    result.leader, result.members = store.leader_before or "", ()
             self._waiting.answer_join(member, result, now_ms)
         # Else a rebalance has begun since, and this join waits for its end like any other.
 

@@ -17,6 +17,7 @@ class Member:
 
     __slots__ = (
         "assignment",
+        "can_skip_assignment",
         "client_host",
         "client_id",
         "deadline_ms",
@@ -43,6 +44,7 @@ class Member:
         self.sync_token: int | None = None
         self.deadline_ms: int | None = None
         self.is_new = True
+        self.can_skip_assignment = False  # as its newest join says
 
     def __repr__(self) -> str:
         waiting = ", joining" if self.join_token is not None else ""

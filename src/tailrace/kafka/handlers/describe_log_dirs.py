@@ -1,16 +1,22 @@
 """DescribeLogDirs: the one data directory of this node, and the size of every partition in it.
 
-Versions differ in nothing but their encoding. Null topics are all; a partition that is not held here is left
-out. A client without the right to it is told of no directory, as in Kafka: these versions have no error code
-for the whole answer. Nothing moves between directories, so nothing lags and nothing is a future replica.
+v3  an error of the whole answer: before, a client without the right to it is told of no directory
+v4  the size of the disk and what is free of it (KIP-827); -1 where logs are in memory or the disk cannot tell
+
+Null topics are all; a partition that is not held here is left out. Nothing moves between directories, so
+nothing lags and nothing is a future replica.
 """
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 
 from tailrace.broker.topic import Topic
 from tailrace.kafka.call import Call
+from tailrace.kafka.resources import data_directory
 from tailrace.model import BrokerError
 from tailrace.model.operation import Operation
 from tailrace.wire.kafka.messages.describe_log_dirs import (
@@ -23,19 +29,22 @@ from tailrace.wire.kafka.messages.describe_log_dirs import (
 
 KEY = 35
 
-_NOT_ON_DISK = "memory"
+_SIZES_FROM = 4
 
 
-def handle(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+async def handle(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     try:
         cluster = call.access.cluster(Operation.DESCRIBE)
-    except BrokerError:
-        return DescribeLogDirsResponse()
+    except BrokerError as error:
+        return DescribeLogDirsResponse(error_code=error.code)
     topics = (_topic(topic, indexes) for topic, indexes in _asked(call, request))
     result = DescribeLogDirsResult(
-        log_dir=cluster.settings.get("log.dirs") or _NOT_ON_DISK,
-        topics=[topic for topic in topics if topic.partitions],
+        log_dir=data_directory(cluster), topics=[topic for topic in topics if topic.partitions]
     )
+    if call.version >= _SIZES_FROM and (path := cluster.settings.get("log.dirs")):
+        with suppress(OSError):
+            usage = await asyncio.to_thread(shutil.disk_usage, path)
+            result.total_bytes, result.usable_bytes = usage.total, usage.free
     return DescribeLogDirsResponse(results=[result])
 
 

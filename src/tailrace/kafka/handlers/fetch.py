@@ -6,6 +6,9 @@ v7   sessions (KIP-227)
 v9   the client's leader epoch is checked: 74 older than ours, 75 newer (KIP-320)
 v11  rack and preferred replica; the leader answers everybody
 v12  flexible
+v13  topics by their ids (KIP-516): 100 where no topic has the id, 103 where a session's topic was replaced by
+     another of its name, 106 where a session changes from names to ids or back
+v15  the replica's number is a tag; v16, v17: tags of answers and requests that only replicas need
 
 An offset inside a batch yields the whole batch. A partition with an error has -1 for its offsets and no
 records. Nothing at or above the high watermark is ever sent; read_committed stops at the last stable offset.

@@ -4,6 +4,8 @@ v1  the rebalance timeout; before it, the session timeout serves as both
 v4  a new member gets its id first, with MEMBER_ID_REQUIRED, and joins again with it (KIP-394)
 v5  static members (KIP-345)
 v7  the answer names the protocol type; the protocol's name may be null
+v8  the reason why a member joins, for logs
+v9  a static member that led and comes back leads again, and is told not to share out anew (KIP-814)
 
 Only the leader gets the list of members. The answer comes when everybody has joined or ran out of time, so
 this handler may wait for as long as the group's rebalance timeout.
@@ -45,6 +47,7 @@ def _join(call: Call, request: JoinGroupRequest) -> JoinRequest:
         protocol_type=request.protocol_type,
         protocols=[(protocol.name, protocol.metadata) for protocol in request.protocols],
         requires_member_id=call.version >= 4,
+        can_skip_assignment=call.version >= 9,
     )
 
 
@@ -55,6 +58,7 @@ def _answer(result: JoinResult) -> JoinGroupResponse:
         protocol_type=result.protocol_type,
         protocol_name=result.protocol_name,
         leader=result.leader,
+        skip_assignment=result.skips_assignment,
         member_id=result.member_id,
         members=[
             JoinGroupResponseMember(

@@ -2,6 +2,7 @@
 
 v0-2  one member, whose error is the answer's
 v3    several members, each with its own error; an administrator may name static ones by instance id alone
+v5    the reason why a member leaves, for logs
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ v4+  the client says whether a topic that does not exist may be created
 v7   leader epochs
 v8   authorised operations, if asked for (v11: of topics only)
 v10  topic ids
+v12  the name of an id that no topic has is null
 
 The answer is kept as bytes until a topic or a node changes, since clients ask again and again; it is kept for
 its session, since another one may see other topics. A topic that is created here is answered with its
@@ -94,7 +95,7 @@ def _response(call: Call, request: MetadataRequest, errors: dict[str, ErrorCode]
     if request.include_topic_authorized_operations:
         for topic in topics:
             if not topic.error_code:
-                resource = Resource(ResourceKind.TOPIC, topic.name)
+                resource = Resource(ResourceKind.TOPIC, topic.name or "")
                 topic.topic_authorized_operations = authorized_operations(access, resource)
     nodes = sorted(access.nodes.values(), key=lambda node: node.node_id)
     response = MetadataResponse(

@@ -3,6 +3,7 @@
 v2-4  the request may say how long they are kept
 v6    the leader epoch of the position (KIP-320)
 v7    static members (KIP-345)
+v9    as v8: its new errors are those of KIP-848 groups
 
 A partition that does not exist is answered UNKNOWN_TOPIC_OR_PARTITION, and the others are committed.
 Generation -1 without a member id is an administrator's, or a consumer's that assigns its own partitions.

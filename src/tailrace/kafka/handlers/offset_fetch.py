@@ -4,13 +4,15 @@ v1  an error of the whole group stands with every partition
 v2  it stands in the answer instead; null topics are all that the group has committed
 v5  the leader epoch of the position (KIP-320)
 v7  `require_stable` (KIP-447): every position is stable while there are no transactions
+v8  several groups at once, each with its own error (KIP-709)
+v9  the member and its epoch (KIP-848), which groups of this kind do not look at
 
 A position that was never committed is offset -1 without an error, whether or not the partition exists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tailrace.broker.groups.api import NOT_COMMITTED, CommittedOffset
 from tailrace.kafka.call import Call
@@ -19,31 +21,52 @@ from tailrace.model import ErrorCode, TopicPartition
 from tailrace.model.operation import Operation, Resource, ResourceKind
 from tailrace.wire.kafka.messages.offset_fetch import (
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
     OffsetFetchResponse,
+    OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
 
 KEY = 9
 
+_SEVERAL_FROM = 8
+
 
 def handle(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    asked = None if request.topics is None else _partitions_asked(request)
+    if call.version >= _SEVERAL_FROM:
+        return OffsetFetchResponse(groups=[_group(call, asked) for asked in request.groups])
     try:
-        offsets = call.access.group(request.group_id, Operation.DESCRIBE).fetch_offsets(asked)
+        return OffsetFetchResponse(topics=_positions(call, request.group_id, request.topics))
     except ANSWERABLE as error:
         code, _ = error_of(error)
         if call.version >= 2:
             return OffsetFetchResponse(error_code=code)
-        return OffsetFetchResponse(topics=_topics((tp, NOT_COMMITTED, code) for tp in asked or ()))
+        asked = _partitions(request.topics or ())
+        return OffsetFetchResponse(topics=_topics((tp, NOT_COMMITTED, code) for tp in asked))
+
+
+def _group(call: Call, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    try:
+        topics = _positions(call, asked.group_id, asked.topics)
+    except ANSWERABLE as error:
+        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error_of(error)[0])
+    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+
+
+def _positions(
+    call: Call, group_id: str, topics: Sequence[OffsetFetchRequestTopic] | None
+) -> list[OffsetFetchResponseTopic]:
+    """Where a group is in some topics, or in all that it has committed."""
+    asked = None if topics is None else _partitions(topics)
+    offsets = call.access.group(group_id, Operation.DESCRIBE).fetch_offsets(asked)
     if asked is None:
         found = ((tp, offset, _error(call, tp)) for tp, offset in offsets.items())
-        return OffsetFetchResponse(topics=_topics(each for each in found if not each[2]))
+        return _topics(each for each in found if not each[2])
     answers = ((tp, _error(call, tp)) for tp in asked)
-    return OffsetFetchResponse(
-        topics=_topics(
-            (tp, NOT_COMMITTED if code else offsets.get(tp, NOT_COMMITTED), code) for tp, code in answers
-        )
+    return _topics(
+        (tp, NOT_COMMITTED if code else offsets.get(tp, NOT_COMMITTED), code) for tp, code in answers
     )
 
 
@@ -53,12 +76,8 @@ def _error(call: Call, tp: TopicPartition) -> ErrorCode:
     return ErrorCode.NONE if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def _partitions_asked(request: OffsetFetchRequest) -> list[TopicPartition]:
-    return [
-        TopicPartition(topic.name, index)
-        for topic in request.topics or ()
-        for index in topic.partition_indexes
-    ]
+def _partitions(topics: Iterable[OffsetFetchRequestTopic]) -> list[TopicPartition]:
+    return [TopicPartition(topic.name, index) for topic in topics for index in topic.partition_indexes]
 
 
 def _topics(

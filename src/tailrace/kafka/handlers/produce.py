@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.broker.partition import ACKS_LEADER
 from tailrace.kafka.errors import ANSWERABLE, error_name, error_of
+from tailrace.kafka.resources import no_transactions
 from tailrace.kafka.shape import ProduceShape, shape_of
 from tailrace.model import BrokerError, ErrorCode, InvalidRecords, ProtocolError, TopicPartition
 from tailrace.records import TRANSACTIONAL_BIT, validate_batch
@@ -248,7 +249,7 @@ def _answer(
             records = memoryview(bytearray(records))
         batch = validate_batch(records, bytes_max=partition.settings.message_bytes_max)
         if batch.attributes & TRANSACTIONAL_BIT:
-            raise _no_transactions()
+            raise no_transactions(ErrorCode.INVALID_TXN_STATE)
         appended = partition.append(batch)
         result = ProduceResult(
             tp.partition, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
@@ -277,7 +278,7 @@ def _refusal(request: ProduceRequest) -> BrokerError | None:
     if request.acks not in _KNOWN_ACKS:
         return BrokerError(f"acks is {request.acks}, not -1, 0 or 1", code=ErrorCode.INVALID_REQUIRED_ACKS)
     if request.transactional_id is not None:
-        return _no_transactions()
+        return no_transactions(ErrorCode.INVALID_TXN_STATE)
     return None
 
 
@@ -288,10 +289,6 @@ def _check_unanswered(results: Results) -> None:
                 raise ProtocolError(
                     f"produce without acks to {topic}-{result.index} failed: {result.error_message}"
                 )
-
-
-def _no_transactions() -> BrokerError:
-    return BrokerError("transactions are not supported yet", code=ErrorCode.INVALID_TXN_STATE)
 
 
 def _write(results: Results, version: int, correlation_id: int, service: KafkaService) -> bytes:

@@ -1,9 +1,9 @@
-"""Fetch (API 1), versions 4-12, by hand: a response is pieces, and records stay the objects they are.
+"""Fetch (API 1), versions 4-17, by hand: a response is pieces, and records stay the objects they are.
 
-    request     replica_id:int32 | max_wait_ms:int32 | min_bytes:int32 | max_bytes:int32
+    request     replica_id:int32 (4-14) | max_wait_ms:int32 | min_bytes:int32 | max_bytes:int32
                 | isolation_level:int8 | session_id:int32 | session_epoch:int32 (7+)
                 | [ topic | [ partition:int32 | current_leader_epoch:int32 (9+) | fetch_offset:int64
-                            | last_fetched_epoch:int32 (12) | log_start_offset:int64 (5+)
+                            | last_fetched_epoch:int32 (12+) | log_start_offset:int64 (5+)
                             | partition_max_bytes:int32 ] ]
                 | forgotten [ topic | [ partition:int32 ] ] (7+) | rack_id (11+)
     response    throttle_time_ms:int32 | error_code:int16 | session_id:int32 (7+)
@@ -12,27 +12,36 @@
                             | aborted [ producer_id:int64 | first_offset:int64 ]
                             | preferred_read_replica:int32 (11+) | records ] ]
 
-Version 12 is flexible: compact lengths, and a tag buffer behind every struct. Its tags (cluster id, diverging
-epoch, current leader, snapshot id) are neither written nor looked at. Records that are None travel as empty,
-not as null, which librdkafka takes for a mistake.
+Version 12 is flexible: compact lengths, and a tag buffer behind every struct. From version 13 on a topic is
+named by its id, 16 bytes (KIP-516). Tags (cluster id, replica state, diverging epoch, current leader,
+snapshot id, node endpoints, directory id) are neither written nor looked at. Records that are None travel as
+empty, not as null, which librdkafka takes for a mistake.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
-from typing import Generic, NoReturn, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, NoReturn, Protocol, TypeAlias, TypeVar
+from uuid import UUID
 
 import msgspec
 
 from tailrace.model import ProtocolError
 from tailrace.wire.kafka.cursor import Cursor, cursor_errors, write_count, write_string
+from tailrace.wire.kafka.schema import read_uuid
 from tailrace.wire.kafka.tag import skip_tags
 from tailrace.wire.kafka.varint import read_uvarint, read_uvarint_tail
 
 FLEXIBLE_FROM = 12
+TOPIC_IDS_FROM = 13
+_WITHOUT_REPLICA_FROM = 15
+
+TopicRef: TypeAlias = str | UUID
+"""How a request and its answer name a topic: by its name, from version 13 on by its id."""
 
 R = TypeVar("R")
+T = TypeVar("T", bound=TopicRef)
 
 
 class Extent(Protocol):
@@ -59,7 +68,7 @@ class FetchPartition(msgspec.Struct, gc=False):
 class FetchTopic(msgspec.Struct, gc=False):
     """The partitions of one topic in a request."""
 
-    name: str
+    topic: TopicRef
     partitions: list[FetchPartition]
 
 
@@ -74,8 +83,9 @@ class FetchRequest(msgspec.Struct, gc=False):
     session_id: int
     session_epoch: int
     topics: list[FetchTopic]
-    forgotten: list[tuple[str, list[int]]]
+    forgotten: list[tuple[TopicRef, list[int]]]
     rack_id: str
+    by_id: bool = False  # topics are named by their ids
 
 
 class FetchResult(msgspec.Struct, Generic[R], gc=False):
@@ -97,12 +107,14 @@ class FetchResponse(msgspec.Struct, gc=False):
     throttle_time_ms: int
     error_code: int
     session_id: int
-    topics: list[tuple[str, list[FetchResult[memoryview]]]]
+    topics: list[tuple[TopicRef, list[FetchResult[memoryview]]]]
 
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _HEAD = struct.Struct(">iiiib")
+_HEAD_15 = struct.Struct(">iiib")
+_ID = struct.Struct("16s")
 _SESSION = struct.Struct(">ii")
 _ANSWER = struct.Struct(">ihi")
 _ABORTED = struct.Struct(">qq")
@@ -113,6 +125,8 @@ _PARTITION_5 = struct.Struct(">iqqi")
 _PARTITION_9 = struct.Struct(">iiqqi")
 _PARTITION_12 = struct.Struct(">iiqiqiB")  # with the first byte of its tag buffer
 
+_ReadTopic: TypeAlias = Callable[[memoryview, int, int], tuple[TopicRef, int]]
+
 _int16_at = _INT16.unpack_from
 _int32_at = _INT32.unpack_from
 
@@ -120,7 +134,7 @@ _int32_at = _INT32.unpack_from
 def read_fetch_request(body: memoryview, version: int) -> FetchRequest:
     """The request in a frame, behind its header. ProtocolError for anything else, a longer one included."""
     try:
-        return _read_flexible(body) if version >= FLEXIBLE_FROM else _read_classic(body, version)
+        return _read_flexible(body, version) if version >= FLEXIBLE_FROM else _read_classic(body, version)
     except (struct.error, IndexError) as error:
         raise ProtocolError(f"FetchRequest version {version}: cut short") from error
     except UnicodeDecodeError as error:
@@ -144,7 +158,7 @@ def _read_classic(d: memoryview, version: int) -> FetchRequest:
         name, p = _read_classic_string(d, p, n)
         partitions, p = _read_classic_partitions(d, p, n, version)
         topics.append(FetchTopic(name, partitions))
-    forgotten: list[tuple[str, list[int]]] = []
+    forgotten: list[tuple[TopicRef, list[int]]] = []
     if version >= 7:
         p = _read_classic_forgotten(d, p, n, forgotten)
     rack_id = ""
@@ -182,7 +196,9 @@ def _read_classic_partitions(d: memoryview, p: int, n: int, version: int) -> tup
     return [FetchPartition(i, -1, at, -1, -1, size) for i, at, size in sweep], q
 
 
-def _read_classic_forgotten(d: memoryview, p: int, n: int, forgotten: list[tuple[str, list[int]]]) -> int:
+def _read_classic_forgotten(
+    d: memoryview, p: int, n: int, forgotten: list[tuple[TopicRef, list[int]]]
+) -> int:
     (count,) = _int32_at(d, p)
     p += 4
     if count < 0 or count * 6 > n - p:
@@ -207,21 +223,28 @@ def _read_classic_string(d: memoryview, p: int, n: int) -> tuple[str, int]:
     return str(d[p:q], "utf-8"), q
 
 
-def _read_flexible(d: memoryview) -> FetchRequest:
+def _read_flexible(d: memoryview, version: int) -> FetchRequest:
     n = len(d)
-    replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level = _HEAD.unpack_from(d)
-    session_id, session_epoch = _SESSION.unpack_from(d, 17)
-    count, p = read_uvarint(d, 25)
+    if version >= _WITHOUT_REPLICA_FROM:
+        replica_id, p = -1, 13
+        max_wait_ms, min_bytes, max_bytes, isolation_level = _HEAD_15.unpack_from(d)
+    else:
+        replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level = _HEAD.unpack_from(d)
+        p = 17
+    session_id, session_epoch = _SESSION.unpack_from(d, p)
+    count, p = read_uvarint(d, p + 8)
     if not count or (count - 1) * 3 > n - p:
         _refuse_count()
+    by_id = version >= TOPIC_IDS_FROM
+    read_topic: _ReadTopic = _read_id if by_id else _read_compact_string
     topics = []
     for _ in range(count - 1):
-        name, p = _read_compact_string(d, p, n)
+        topic, p = read_topic(d, p, n)
         partitions, p = _read_compact_partitions(d, p, n)
         p = skip_tags(d, p) if d[p] else p + 1
-        topics.append(FetchTopic(name, partitions))
-    forgotten: list[tuple[str, list[int]]] = []
-    p = _read_compact_forgotten(d, p, n, forgotten)
+        topics.append(FetchTopic(topic, partitions))
+    forgotten: list[tuple[TopicRef, list[int]]] = []
+    p = _read_compact_forgotten(d, p, n, forgotten, by_id=by_id)
     rack_id, p = _read_compact_string(d, p, n)
     if skip_tags(d, p) != n:
         _refuse_rest()
@@ -236,6 +259,7 @@ def _read_flexible(d: memoryview) -> FetchRequest:
         topics,
         forgotten,
         rack_id,
+        by_id,
     )
 
 
@@ -254,17 +278,20 @@ def _read_compact_partitions(d: memoryview, p: int, n: int) -> tuple[list[FetchP
     return partitions, p
 
 
-def _read_compact_forgotten(d: memoryview, p: int, n: int, forgotten: list[tuple[str, list[int]]]) -> int:
+def _read_compact_forgotten(
+    d: memoryview, p: int, n: int, forgotten: list[tuple[TopicRef, list[int]]], *, by_id: bool
+) -> int:
     count, p = read_uvarint(d, p)
     if not count or (count - 1) * 3 > n - p:
         _refuse_count()
+    read_topic: _ReadTopic = _read_id if by_id else _read_compact_string
     for _ in range(count - 1):
-        name, p = _read_compact_string(d, p, n)
+        topic, p = read_topic(d, p, n)
         partition_count, p = read_uvarint(d, p)
         partition_count -= 1
         if partition_count < 0 or partition_count * 4 > n - p:
             _refuse_count()
-        forgotten.append((name, list(struct.unpack_from(f">{partition_count}i", d, p))))
+        forgotten.append((topic, list(struct.unpack_from(f">{partition_count}i", d, p))))
         p = skip_tags(d, p + partition_count * 4)
     return p
 
@@ -278,6 +305,13 @@ def _read_compact_string(d: memoryview, p: int, n: int) -> tuple[str, int]:
     if not size or q > n:
         _refuse_length()
     return str(d[p:q], "utf-8"), q
+
+
+def _read_id(d: memoryview, p: int, n: int) -> tuple[UUID, int]:
+    q = p + 16
+    if q > n:
+        _refuse_length()
+    return read_uuid(bytes(d[p:q])), q
 
 
 def _refuse_count() -> NoReturn:
@@ -298,7 +332,7 @@ def write_fetch_response(
     throttle_time_ms: int = 0,
     error_code: int = 0,
     session_id: int = 0,
-    topics: Sequence[tuple[str, Sequence[FetchResult[E]]]],
+    topics: Sequence[tuple[TopicRef, Sequence[FetchResult[E]]]],
 ) -> list[bytes | E]:
     """The body of a response: bytes, and between them the `records` that are not empty."""
     flexible = version >= FLEXIBLE_FROM
@@ -311,8 +345,8 @@ def write_fetch_response(
         ]
     else:
         head = [_INT32.pack(throttle_time_ms), write_count(len(topics), flexible=flexible)]
-    for name, results in topics:
-        head += (write_string(name, flexible=flexible), write_count(len(results), flexible=flexible))
+    for topic, results in topics:
+        head += (_write_topic(topic, flexible=flexible), write_count(len(results), flexible=flexible))
         for result in results:
             _write_result(head, result, version)
             records = result.records
@@ -328,6 +362,10 @@ def write_fetch_response(
     if rest:
         pieces.append(rest)
     return pieces
+
+
+def _write_topic(topic: TopicRef, *, flexible: bool) -> bytes:
+    return topic.bytes if isinstance(topic, UUID) else write_string(topic, flexible=flexible)
 
 
 def _write_result(head: list[bytes], r: FetchResult[E], version: int) -> None:
@@ -356,7 +394,7 @@ def fetch_response_size(pieces: Sequence[bytes | Extent]) -> int:
 def write_fetch_request(
     version: int,
     *,
-    topics: Mapping[str, Sequence[FetchPartition]],
+    topics: Mapping[T, Sequence[FetchPartition]],
     replica_id: int = -1,
     max_wait_ms: int = 500,
     min_bytes: int = 1,
@@ -364,24 +402,27 @@ def write_fetch_request(
     isolation_level: int = 0,
     session_id: int = 0,
     session_epoch: int = -1,
-    forgotten: Mapping[str, Sequence[int]] | None = None,
+    forgotten: Mapping[T, Sequence[int]] | None = None,
     rack_id: str = "",
 ) -> bytes:
     """The body of a request. Session id 0 and epoch -1 ask for a full fetch without a session."""
     flexible = version >= FLEXIBLE_FROM
     tags = b"\0" if flexible else b""
-    out = [_HEAD.pack(replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level)]
+    if version >= _WITHOUT_REPLICA_FROM:
+        out = [_HEAD_15.pack(max_wait_ms, min_bytes, max_bytes, isolation_level)]
+    else:
+        out = [_HEAD.pack(replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level)]
     if version >= 7:
         out.append(_SESSION.pack(session_id, session_epoch))
     out.append(write_count(len(topics), flexible=flexible))
-    for name, partitions in topics.items():
-        out += (write_string(name, flexible=flexible), write_count(len(partitions), flexible=flexible))
+    for topic, partitions in topics.items():
+        out += (_write_topic(topic, flexible=flexible), write_count(len(partitions), flexible=flexible))
         out += (_write_partition(partition, version) for partition in partitions)
         out.append(tags)
     if version >= 7:
         out.append(write_count(len(forgotten or ()), flexible=flexible))
-        for name, indexes in (forgotten or {}).items():
-            out += (write_string(name, flexible=flexible), write_count(len(indexes), flexible=flexible))
+        for topic, indexes in (forgotten or {}).items():
+            out += (_write_topic(topic, flexible=flexible), write_count(len(indexes), flexible=flexible))
             out += (struct.pack(f">{len(indexes)}i", *indexes), tags)
     if version >= 11:
         out.append(write_string(rack_id, flexible=flexible))
@@ -418,12 +459,15 @@ def read_fetch_response(body: memoryview, version: int) -> FetchResponse:
             throttle_time_ms, error_code, session_id = cursor.unpack(_ANSWER)
         else:
             (throttle_time_ms,) = cursor.unpack(_INT32)
-        topics = []
+        topics: list[tuple[TopicRef, list[FetchResult[memoryview]]]] = []
         for _ in range(cursor.count(size_min=3)):
-            name = cursor.string()
+            if version >= TOPIC_IDS_FROM:
+                topic: TopicRef = read_uuid(cursor.unpack(_ID)[0])
+            else:
+                topic = cursor.string()
             results = [_read_result(cursor, version) for _ in range(cursor.count(size_min=24))]
             cursor.tags()
-            topics.append((name, results))
+            topics.append((topic, results))
         cursor.tags()
         cursor.end()
         return FetchResponse(throttle_time_ms, error_code, session_id, topics)

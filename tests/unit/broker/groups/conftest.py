@@ -54,6 +54,7 @@ class Stage:
         session_ms: int = SESSION_MS,
         rebalance_ms: int = REBALANCE_MS,
         requires_id: bool = False,
+        can_skip: bool = False,
     ) -> int:
         """Ask to join; the token of the request. New ids are m1, m2, ..."""
         self._token += 1
@@ -69,6 +70,7 @@ class Stage:
             protocol_type=protocol_type,
             protocols=list(protocols),
             requires_member_id=requires_id,
+            can_skip_assignment=can_skip,
         )
         try:
             self.group.join(request, token=self._token, new_member_id=f"m{self._ids}", now_ms=self.now_ms)

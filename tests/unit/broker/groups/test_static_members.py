@@ -35,6 +35,27 @@ def test_a_static_leader_back_in_stable_is_told_that_its_old_id_leads() -> None:
     assert stage.group.roster.leader == back.member_id
 
 
+def test_a_static_leader_back_in_stable_leads_on_if_it_can_leave_the_shares_alone() -> None:
+    stage = Stage()
+    _, other = stage.stable("a", "b", instances=["i", None])
+    generation = stage.group.generation_id
+    back = stage.joined(stage.join(instance="i", can_skip=True))
+    assert (back.leader, back.generation_id, back.skips_assignment) == (back.member_id, generation, True)
+    assert {member.member_id for member in back.members} == {back.member_id, other}
+    assert stage.share(stage.sync(back.member_id, instance="i")) == b"a"
+    assert stage.group.state == "Stable" and stage.heartbeat(other) is ErrorCode.NONE
+
+
+def test_a_static_follower_and_an_ordinary_leader_share_out_as_ever() -> None:
+    stage = Stage()
+    stage.stable("a", "b", instances=[None, "i"])
+    follower = stage.joined(stage.join(instance="i", can_skip=True))
+    assert not follower.skips_assignment and follower.leader != follower.member_id
+    first = Stage()
+    leader = first.joined(first.join(instance="i", can_skip=True))
+    assert not leader.skips_assignment and leader.leader == leader.member_id
+
+
 def test_the_new_id_is_durable_before_the_join_is_answered() -> None:
     stage = Stage()
     stage.stable("a", instances=["i"])

@@ -13,6 +13,11 @@ from tailrace.model.operation import Operation, Resource, ResourceKind
 from tailrace.model.session import Session
 from tailrace.wire.kafka import APIS, Message, decode, encode, response_type
 from tailrace.wire.kafka.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
+from tailrace.wire.kafka.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from tailrace.wire.kafka.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from tailrace.wire.kafka.messages.create_topics import (
     CreatableTopic,
@@ -30,6 +35,12 @@ from tailrace.wire.kafka.messages.describe_cluster import DescribeClusterRequest
 from tailrace.wire.kafka.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tailrace.wire.kafka.messages.describe_groups import DescribeGroupsRequest
 from tailrace.wire.kafka.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from tailrace.wire.kafka.messages.describe_quorum import DescribeQuorumRequest
+from tailrace.wire.kafka.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    TopicRequest,
+)
 from tailrace.wire.kafka.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tailrace.wire.kafka.messages.find_coordinator import FindCoordinatorRequest
 from tailrace.wire.kafka.messages.heartbeat import HeartbeatRequest
@@ -40,6 +51,10 @@ from tailrace.wire.kafka.messages.incremental_alter_configs import IncrementalAl
 from tailrace.wire.kafka.messages.init_producer_id import InitProducerIdRequest
 from tailrace.wire.kafka.messages.join_group import JoinGroupRequest
 from tailrace.wire.kafka.messages.leave_group import LeaveGroupRequest
+from tailrace.wire.kafka.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
 from tailrace.wire.kafka.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from tailrace.wire.kafka.messages.list_offsets import (
     ListOffsetsPartition,
@@ -59,6 +74,7 @@ from tailrace.wire.kafka.messages.offset_delete import (
 )
 from tailrace.wire.kafka.messages.offset_fetch import (
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
 )
@@ -90,7 +106,11 @@ FORGET = OffsetDeleteRequest(
     ],
 )
 POSITIONS = OffsetFetchRequest(
-    group_id="g", topics=[OffsetFetchRequestTopic(name="orders", partition_indexes=[0])]
+    groups=[
+        OffsetFetchRequestGroup(
+            group_id="g", topics=[OffsetFetchRequestTopic(name="orders", partition_indexes=[0])]
+        )
+    ]
 )
 EPOCHS = OffsetForLeaderEpochRequest(
     topics=[OffsetForLeaderTopic(topic="orders", partitions=[OffsetForLeaderPartition(partition=0)])]
@@ -100,6 +120,9 @@ OFFSETS = ListOffsetsRequest(
 )
 TRIM = DeleteRecordsRequest(
     topics=[DeleteRecordsTopic(name="orders", partitions=[DeleteRecordsPartition(offset=0)])]
+)
+MOVE = AlterReplicaLogDirsRequest(
+    dirs=[AlterReplicaLogDir(path="memory", topics=[AlterReplicaLogDirTopic(name="orders", partitions=[0])])]
 )
 ELECT = ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="orders", partitions=[0])])
 
@@ -118,7 +141,7 @@ RULES: list[tuple[Message, Operation, ResourceKind]] = [
     (POSITIONS, Op.DESCRIBE, GROUP),
     (FORGET, Op.READ, TOPIC),
     (FORGET, Op.DELETE, GROUP),
-    (FindCoordinatorRequest(key="g"), Op.DESCRIBE, GROUP),
+    (FindCoordinatorRequest(coordinator_keys=["g"]), Op.DESCRIBE, GROUP),
     (JoinGroupRequest(group_id="g"), Op.READ, GROUP),
     (SyncGroupRequest(group_id="g", protocol_type="", protocol_name=""), Op.READ, GROUP),
     (HeartbeatRequest(group_id="g"), Op.READ, GROUP),
@@ -152,6 +175,11 @@ RULES: list[tuple[Message, Operation, ResourceKind]] = [
     (InitProducerIdRequest(transactional_id=None), Op.IDEMPOTENT_WRITE, CLUSTER),
     (DescribeClusterRequest(), Op.DESCRIBE, CLUSTER),
     (ELECT, Op.ALTER, CLUSTER),
+    (DescribeTopicPartitionsRequest(topics=[TopicRequest(name="orders")]), Op.DESCRIBE, TOPIC),
+    (ListConfigResourcesRequest(), Op.DESCRIBE_CONFIGS, CLUSTER),
+    (DescribeQuorumRequest(), Op.DESCRIBE, CLUSTER),
+    (MOVE, Op.ALTER, CLUSTER),
+    (MOVE, Op.ALTER, TOPIC),
 ]
 
 CODES = {
@@ -267,7 +295,23 @@ def test_lists_leave_out_what_the_client_may_not_see() -> None:
         (directory,) = (await stage.ask(request, DescribeLogDirsResponse)).results
         assert directory.topics == []
         refuse(stage, (Op.DESCRIBE, CLUSTER))
-        assert (await stage.ask(request, DescribeLogDirsResponse)).results == []
+        response = await stage.ask(request, DescribeLogDirsResponse)
+        assert (response.error_code, response.results) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
+        assert (await stage.ask(request, DescribeLogDirsResponse, version=2)).results == []
+
+    play(scenario)
+
+
+def test_topics_that_the_client_may_not_see_are_in_no_list_of_topics() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.topic("orders")
+        described = await stage.ask(DescribeTopicPartitionsRequest(), DescribeTopicPartitionsResponse)
+        assert [each.name for each in described.topics] == ["orders"]
+        refuse(stage, (Op.DESCRIBE, TOPIC))
+        described = await stage.ask(DescribeTopicPartitionsRequest(), DescribeTopicPartitionsResponse)
+        assert described.topics == []
+        listed = await stage.ask(ListConfigResourcesRequest([TOPIC_CONFIG]), ListConfigResourcesResponse)
+        assert listed.config_resources == []
 
     play(scenario)
 
@@ -276,12 +320,12 @@ def test_positions_in_topics_that_the_client_may_not_see_are_left_out_of_all() -
     async def scenario(stage: Stage) -> None:
         await stage.topic("orders")
         assert (await code_of(stage, COMMIT)) == 0
-        everything = OffsetFetchRequest(group_id="g", topics=None)
-        (topic,) = (await stage.ask(everything, OffsetFetchResponse)).topics
+        everything = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+        (topic,) = (await stage.ask(everything, OffsetFetchResponse)).groups[0].topics
         assert topic.name == "orders"
         refuse(stage, (Op.DESCRIBE, TOPIC))
-        response = await stage.ask(everything, OffsetFetchResponse)
-        assert (response.error_code, response.topics) == (0, [])
+        (group,) = (await stage.ask(everything, OffsetFetchResponse)).groups
+        assert (group.error_code, group.topics) == (0, [])
 
     play(scenario)
 

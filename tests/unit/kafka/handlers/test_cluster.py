@@ -1,15 +1,29 @@
-"""DescribeCluster, DescribeLogDirs, ElectLeaders, ListPartitionReassignments, against a broker in memory."""
+"""The cluster, its quorum, directories and elections, as clients are told, against a broker in memory."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
 from tailrace.model import ErrorCode
+from tailrace.wire.kafka.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+)
 from tailrace.wire.kafka.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from tailrace.wire.kafka.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
+)
+from tailrace.wire.kafka.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartition,
+    DescribeQuorumRequestTopic,
+    DescribeQuorumResponse,
 )
 from tailrace.wire.kafka.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -46,6 +60,91 @@ def test_operations_are_told_if_asked_for() -> None:
         assert response.cluster_authorized_operations == 0b1_1111_1010_0000
 
     play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("endpoint_type", "code"),
+    [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (0, 115), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)],
+)
+def test_controllers_are_not_told_by_a_listener_of_brokers(endpoint_type: int, code: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        request = DescribeClusterRequest(endpoint_type=endpoint_type)
+        response = await stage.ask(request, DescribeClusterResponse)
+        assert (response.error_code, response.brokers) == (code, [])
+        assert response.error_message
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("version", versions(55))
+def test_one_node_is_the_whole_quorum(version: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.topic("orders")
+        asked = [
+            DescribeQuorumRequestTopic("__cluster_metadata", [DescribeQuorumRequestPartition(0)]),
+            DescribeQuorumRequestTopic("orders", [DescribeQuorumRequestPartition(0)]),
+        ]
+        response = await stage.ask(DescribeQuorumRequest(asked), DescribeQuorumResponse, version=version)
+        metadata, other = (topic.partitions[0] for topic in response.topics)
+        assert (response.error_code, metadata.error_code, metadata.leader_id) == (0, 0, 1)
+        (voter,) = metadata.current_voters
+        assert voter.replica_id == 1 and voter.log_end_offset == metadata.high_watermark > 0
+        assert metadata.observers == []
+        assert other.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if version >= 2:
+            (node,) = response.nodes
+            (listener,) = node.listeners
+            assert (listener.host, listener.port) == (CONNECTION.local_host, CONNECTION.local_port)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("version", versions(34))
+def test_a_replica_is_in_the_one_directory_or_cannot_get_there(version: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.topic("orders", partitions=2)
+        asked = [
+            AlterReplicaLogDir("/data/here", [AlterReplicaLogDirTopic("orders", [1, 2, -1])]),
+            AlterReplicaLogDir("/data/there", [AlterReplicaLogDirTopic("orders", [0])]),
+            AlterReplicaLogDir("/data/here", [AlterReplicaLogDirTopic("nobody", [0])]),
+        ]
+        request = AlterReplicaLogDirsRequest(asked)
+        response = await stage.ask(request, AlterReplicaLogDirsResponse, version=version)
+        assert [
+            (topic.topic_name, each.partition_index, each.error_code)
+            for topic in response.results
+            for each in topic.partitions
+        ] == [
+            ("orders", 1, 0),
+            ("orders", 2, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            ("orders", -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            ("orders", 0, ErrorCode.LOG_DIR_NOT_FOUND),
+            ("nobody", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ]
+
+    play(scenario, values={"log.dirs": "/data/here"})
+
+
+def test_the_size_of_the_disk_is_told_where_there_is_one(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        for version in (3, 4):
+            request = DescribeLogDirsRequest(topics=[])
+            (found,) = (await stage.ask(request, DescribeLogDirsResponse, version=version)).results
+            if version < 4:
+                assert (found.total_bytes, found.usable_bytes) == (-1, -1)
+            else:
+                assert 0 <= found.usable_bytes < found.total_bytes
+
+    play(scenario, values={"log.dirs": str(tmp_path)})
+
+
+@pytest.mark.parametrize("values", [{}, {"log.dirs": "/nowhere/at/all"}])
+def test_without_a_disk_its_size_is_not_known(values: dict[str, str]) -> None:
+    async def scenario(stage: Stage) -> None:
+        (found,) = (await stage.ask(DescribeLogDirsRequest(topics=[]), DescribeLogDirsResponse)).results
+        assert (found.total_bytes, found.usable_bytes) == (-1, -1)
+
+    play(scenario, values=values)
 
 
 @pytest.mark.parametrize("version", versions(35))

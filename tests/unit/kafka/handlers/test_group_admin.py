@@ -65,6 +65,20 @@ def test_groups_are_listed(version: int) -> None:
             ("b", ""),
         ]
         assert response.groups[0].group_state == ("Stable" if version >= 4 else "")
+        assert response.groups[0].group_type == ("classic" if version >= 5 else "")
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("types", "found"),
+    [([], ["a"]), (["classic"], ["a"]), (["Consumer", "CLASSIC"], ["a"]), (["consumer"], []), (["x"], [])],
+)
+def test_groups_are_listed_by_type_and_all_are_classic(types: list[str], found: list[str]) -> None:
+    async def scenario(stage: Stage) -> None:
+        cast(stage, [GroupListing("a", "consumer", "Stable")])
+        response = await stage.ask(ListGroupsRequest(types_filter=types), ListGroupsResponse)
+        assert [group.group_id for group in response.groups] == found
 
     play(scenario)
 

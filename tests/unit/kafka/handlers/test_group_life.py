@@ -41,6 +41,7 @@ from tailrace.wire.kafka.messages.offset_delete import (
 )
 from tailrace.wire.kafka.messages.offset_fetch import (
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
 )
@@ -125,10 +126,11 @@ class Consumer:
         return response.topics[0].partitions[0].error_code
 
     async def committed(self) -> tuple[int, str | None]:
-        request = OffsetFetchRequest(
-            group_id="g", topics=[OffsetFetchRequestTopic(name="orders", partition_indexes=[0])]
-        )
-        response = await self._stage.ask(request, OffsetFetchResponse, version=self.version(9))
+        topics = [OffsetFetchRequestTopic(name="orders", partition_indexes=[0])]
+        groups = [OffsetFetchRequestGroup(group_id="g", topics=topics)]
+        request = OffsetFetchRequest(group_id="g", topics=topics, groups=groups)
+        answer = await self._stage.ask(request, OffsetFetchResponse, version=self.version(9))
+        response = answer.groups[0] if answer.groups else answer
         (partition,) = response.topics[0].partitions
         assert (response.error_code, partition.error_code) == (0, 0)
         return partition.committed_offset, partition.metadata

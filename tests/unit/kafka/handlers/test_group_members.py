@@ -71,6 +71,7 @@ def test_a_join_reaches_the_coordinator_as_the_version_says_it(version: int) -> 
                 protocol_type="consumer",
                 protocols=[("range", b"r"), ("sticky", b"s")],
                 requires_member_id=version >= 4,
+                can_skip_assignment=version >= 9,
             )
         ]
 

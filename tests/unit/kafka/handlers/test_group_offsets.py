@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tailrace.broker.gate import Gate
 from tailrace.broker.groups.api import CommitRequest, CommittedOffset, OffsetToCommit
 from tailrace.model import BrokerError, ErrorCode, TopicPartition
 from tailrace.wire.kafka.messages.offset_commit import (
@@ -20,12 +21,14 @@ from tailrace.wire.kafka.messages.offset_delete import (
 )
 from tailrace.wire.kafka.messages.offset_fetch import (
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
+    OffsetFetchResponseGroup,
 )
 
 from .coordinator import LOADING, cast
-from .stage import Stage, play, versions
+from .stage import SESSION, Stage, play, versions
 
 # ---- OffsetCommit
 
@@ -127,7 +130,23 @@ FETCH = OffsetFetchRequest(
 PLACES = [TopicPartition("orders", 1), TopicPartition("orders", 0), TopicPartition("nobody", 0)]
 
 
-def positions(response: OffsetFetchResponse) -> list[tuple[str, int, int, int, str | None, int]]:
+async def fetch(
+    stage: Stage, request: OffsetFetchRequest, version: int
+) -> OffsetFetchResponse | OffsetFetchResponseGroup:
+    """The answer to a question about one group, as the version asks it."""
+    groups = [OffsetFetchRequestGroup(group_id=request.group_id, topics=request.topics)]
+    asked = OffsetFetchRequest(group_id=request.group_id, topics=request.topics, groups=groups)
+    response = await stage.ask(asked, OffsetFetchResponse, version=version)
+    if version < 8:
+        return response
+    (group,) = response.groups
+    assert group.group_id == request.group_id
+    return group
+
+
+def positions(
+    response: OffsetFetchResponse | OffsetFetchResponseGroup,
+) -> list[tuple[str, int, int, int, str | None, int]]:
     return [
         (
             topic.name,
@@ -146,7 +165,7 @@ def positions(response: OffsetFetchResponse) -> list[tuple[str, int, int, int, s
 def test_positions_are_told_in_the_order_asked_for(version: int) -> None:
     async def scenario(stage: Stage) -> None:
         groups = cast(stage, {PLACES[1]: CommittedOffset(42, 5, "noted"), PLACES[2]: CommittedOffset(-1)})
-        response = await stage.ask(FETCH, OffsetFetchResponse, version=version)
+        response = await fetch(stage, FETCH, version)
         assert groups.asked == [("g", PLACES)]
         assert response.error_code == 0
         assert positions(response) == [
@@ -158,13 +177,11 @@ def test_positions_are_told_in_the_order_asked_for(version: int) -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize("version", range(2, 8))
+@pytest.mark.parametrize("version", range(2, 10))
 def test_null_topics_are_all_that_the_group_has(version: int) -> None:
     async def scenario(stage: Stage) -> None:
         groups = cast(stage, {PLACES[0]: CommittedOffset(7), PLACES[2]: CommittedOffset(8)})
-        response = await stage.ask(
-            OffsetFetchRequest(group_id="g", topics=None), OffsetFetchResponse, version=version
-        )
+        response = await fetch(stage, OffsetFetchRequest(group_id="g", topics=None), version)
         assert groups.asked == [("g", None)]
         assert [(topic, index, offset) for topic, index, offset, *_ in positions(response)] == [
             ("orders", 1, 7),
@@ -174,12 +191,11 @@ def test_null_topics_are_all_that_the_group_has(version: int) -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize("version", range(2, 8))
+@pytest.mark.parametrize("version", range(2, 10))
 def test_no_topics_are_no_positions(version: int) -> None:
     async def scenario(stage: Stage) -> None:
         groups = cast(stage, {})
-        request = OffsetFetchRequest(group_id="g", topics=[])
-        response = await stage.ask(request, OffsetFetchResponse, version=version)
+        response = await fetch(stage, OffsetFetchRequest(group_id="g", topics=[]), version)
         assert groups.asked == [("g", [])]
         assert (response.error_code, response.topics) == (0, [])
 
@@ -208,12 +224,36 @@ def test_version_1_tells_an_error_with_every_partition() -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize("version", range(2, 8))
+@pytest.mark.parametrize("version", range(2, 10))
 def test_later_versions_tell_an_error_once(version: int) -> None:
     async def scenario(stage: Stage) -> None:
         cast(stage, LOADING)
-        response = await stage.ask(FETCH, OffsetFetchResponse, version=version)
+        response = await fetch(stage, FETCH, version)
         assert (response.error_code, response.topics) == (14, [])
+
+    play(scenario)
+
+
+def test_several_groups_answer_for_themselves() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.topic("orders")
+        topics = [OffsetFetchRequestTopic(name="orders", partition_indexes=[0])]
+        groups = [
+            OffsetFetchRequestGroup(group_id="first", topics=topics, member_id="m-1", member_epoch=3),
+            OffsetFetchRequestGroup(group_id="secret", topics=topics),
+            OffsetFetchRequestGroup(group_id="third", topics=None),
+        ]
+        stage.access = Gate(
+            stage.broker, authorize=lambda _session, _operation, resource: resource.name != "secret"
+        ).access(SESSION)
+        response = await stage.ask(OffsetFetchRequest(groups=groups), OffsetFetchResponse)
+        assert [(each.group_id, each.error_code) for each in response.groups] == [
+            ("first", 0),
+            ("secret", ErrorCode.GROUP_AUTHORIZATION_FAILED),
+            ("third", 0),
+        ]
+        assert positions(response.groups[0]) == [("orders", 0, -1, -1, "", 0)]
+        assert response.groups[1].topics == response.groups[2].topics == []
 
     play(scenario)
 

@@ -131,14 +131,15 @@ def test_a_topic_named_twice_is_answered_once() -> None:
     play(scenario)
 
 
-def test_a_topic_may_be_named_by_its_id() -> None:
+@pytest.mark.parametrize(("version", "name"), [(10, ""), (11, ""), (12, None)])
+def test_a_topic_may_be_named_by_its_id(version: int, name: str | None) -> None:
     async def scenario(stage: Stage) -> None:
         topic = await stage.topic("a")
         known = MetadataRequestTopic(topic_id=topic.id, name=None)
         unknown = MetadataRequestTopic(topic_id=ZERO_UUID, name=None)
-        response = await ask(stage, MetadataRequest(topics=[known, unknown]))
+        response = await ask(stage, MetadataRequest(topics=[known, unknown]), version=version)
         codes = [(found.name, found.error_code) for found in response.topics]
-        assert codes == [("a", 0), ("", ErrorCode.UNKNOWN_TOPIC_ID)]
+        assert codes == [("a", 0), (name, ErrorCode.UNKNOWN_TOPIC_ID)]
 
     play(scenario)
 

@@ -11,7 +11,11 @@ from tests.unit.kafka.handlers.stage import Stage, play, versions
 from tailrace.model import ErrorCode, TopicPartition
 from tailrace.model.session import INTERNAL
 from tailrace.records import build_batch, read_batch
-from tailrace.wire.kafka.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from tailrace.wire.kafka.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from tailrace.wire.kafka.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tailrace.wire.kafka.messages.list_offsets import (
     ListOffsetsPartition,
@@ -117,11 +121,55 @@ def test_an_illegal_name_is_an_unknown_topic(timestamp: int) -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize("timestamp", [-3, -4, -(2**63)])
-def test_times_without_a_meaning_are_refused(timestamp: int) -> None:
+@pytest.mark.parametrize(
+    ("timestamp", "version"), [(-3, 6), (-4, 7), (-5, 8), (-6, 9), (-(2**63), 9), (-(2**63), 1)]
+)
+def test_times_without_a_meaning_in_a_version_are_refused(timestamp: int, version: int) -> None:
     async def scenario(stage: Stage) -> None:
         await times(stage)
-        assert (await offset_at(stage, timestamp)).error_code == ErrorCode.UNSUPPORTED_VERSION
+        answer = await offset_at(stage, timestamp, version=version)
+        assert (answer.error_code, answer.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("timestamp", "version", "offset"), [(-4, 8, 0), (-4, 9, 0), (-5, 9, -1)])
+def test_nothing_is_in_tiered_storage(timestamp: int, version: int, offset: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        await times(stage)
+        answer = await offset_at(stage, timestamp, version=version)
+        assert (answer.error_code, answer.offset, answer.timestamp) == (0, offset, -1)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("version", [7, 8, 9])
+@pytest.mark.parametrize(
+    ("batches", "offset", "timestamp"),
+    [
+        ([], -1, -1),
+        ([[-1, -1]], -1, -1),
+        ([[5]], 0, 5),
+        ([[1, 2], [3, 4]], 3, 4),
+        ([[1, 9], [9, 2], [3, 4]], 1, 9),
+        ([[10**13, 1], [10**6]], 0, 10**13),
+        ([[7, 3], [0, 0]], 0, 7),
+        ([[-1], [0]], 1, 0),
+        ([[n * 37 % 101] for n in range(101)], 30, 100),
+    ],
+)
+def test_the_first_record_with_the_greatest_time(
+    batches: list[list[int]], offset: int, timestamp: int, version: int
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        partition = (await stage.topic("t")).partitions[0]
+        now = stage.broker.clock.now_ms()  # the memory engine forgets what is old
+        for stamps in batches:
+            records = [(now + stamp if stamp >= 0 else stamp, b"k", b"v", ()) for stamp in stamps]
+            partition.append(read_batch(build_batch(records)))
+        answer = await offset_at(stage, -3, version=version)
+        found = answer.timestamp - now if answer.timestamp >= 0 else answer.timestamp
+        assert (answer.error_code, answer.offset, found) == (0, offset, timestamp)
 
     play(scenario)
 
@@ -202,7 +250,8 @@ def test_transactional_producers_are_refused(version: int, name: str) -> None:
         request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000)
         with pytest.raises(Exception, match="transactions") as caught:
             await stage.ask(request, InitProducerIdResponse, version=version)
-        assert getattr(caught.value, "code", None) == ErrorCode.INVALID_REQUEST
+        code = getattr(caught.value, "code", None)
+        assert code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # ends the attempts of every client
 
     play(scenario)
 
@@ -216,28 +265,53 @@ def test_a_producer_id_without_its_epoch_is_refused() -> None:
     play(scenario)
 
 
+async def find(stage: Stage, key: str, *, key_type: int = 0, version: int) -> Coordinator:
+    """What one key is answered, as the version asks for it."""
+    request = FindCoordinatorRequest(key=key, key_type=key_type, coordinator_keys=[key])
+    answer = await stage.ask(request, FindCoordinatorResponse, version=version)
+    if version >= 4:
+        (found,) = answer.coordinators
+        return found
+    return Coordinator(key, answer.node_id, answer.host, answer.port, answer.error_code, answer.error_message)
+
+
 @pytest.mark.parametrize("version", versions(10))
 def test_a_group_finds_its_coordinator(version: int) -> None:
     async def scenario(stage: Stage) -> None:
-        answer = await stage.ask(FindCoordinatorRequest(key="g"), FindCoordinatorResponse, version=version)
-        assert (answer.error_code, answer.node_id, answer.host, answer.port) == (0, 1, "192.0.2.1", 9092)
+        assert await find(stage, "g", version=version) == Coordinator("g", 1, "192.0.2.1", 9092)
 
     play(scenario)
 
 
+@pytest.mark.parametrize("version", [3, 6])
 @pytest.mark.parametrize(
     ("key", "key_type", "code"),
     [
         ("", 0, ErrorCode.INVALID_GROUP_ID),
-        ("payments", 1, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ("payments", 1, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
         ("g", 2, ErrorCode.INVALID_REQUEST),
         ("g", -1, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_who_has_no_coordinator_is_told_why(key: str, key_type: int, code: ErrorCode) -> None:
+def test_who_has_no_coordinator_is_told_why(key: str, key_type: int, code: ErrorCode, version: int) -> None:
     async def scenario(stage: Stage) -> None:
-        answer = await stage.ask(FindCoordinatorRequest(key=key, key_type=key_type), FindCoordinatorResponse)
+        answer = await find(stage, key, key_type=key_type, version=version)
         assert (answer.error_code, answer.node_id, answer.host) == (code, -1, "")
         assert answer.error_message
+
+    play(scenario)
+
+
+def test_several_keys_answer_for_themselves() -> None:
+    async def scenario(stage: Stage) -> None:
+        request = FindCoordinatorRequest(coordinator_keys=["b", "", "a", "b"])
+        answer = await stage.ask(request, FindCoordinatorResponse)
+        assert [(each.key, each.error_code) for each in answer.coordinators] == [
+            ("b", 0),
+            ("", ErrorCode.INVALID_GROUP_ID),
+            ("a", 0),
+            ("b", 0),
+        ]
+        assert (await stage.ask(FindCoordinatorRequest(), FindCoordinatorResponse)).coordinators == []
 
     play(scenario)

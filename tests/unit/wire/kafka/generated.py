@@ -57,6 +57,8 @@ def _items(field: Field, version: int) -> st.SearchStrategy[Any]:
     }
     if field.kind in simple:
         return simple[field.kind]
+    if field.kind == "uint16":
+        return st.integers(0, 2**16 - 1)
     bits = _BITS[field.kind]
     return st.sampled_from([0, 1, -1, 2**bits - 1, -(2**bits)]) | st.integers(-(2**bits), 2**bits - 1)
 
@@ -105,5 +107,7 @@ def _throw_item(field: Field, version: int, dice: random.Random) -> Any:
             return dice.randbytes(dice.choice((0, 1, 126, 127, 300)))
         case "uuid":
             return UUID(int=dice.choice((0, 1, 2**128 - 1)))
+        case "uint16":
+            return dice.choice((0, 1, 2**16 - 1))
     bits = _BITS[field.kind]
     return dice.choice((0, 1, -1, 2**bits - 1, -(2**bits), dice.randrange(2**bits)))

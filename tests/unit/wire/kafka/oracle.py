@@ -46,16 +46,21 @@ def _container(container: Any, message: Message, version: int) -> Any:
             continue
         if field.struct is not None and value is not None:
             inner = container._struct.fields[field.name].data_class
-            value = [_container(inner, each, version) for each in value]
-        elif field.name.endswith("authorized_operations") and field.kind == "int32":
+            if field.array:
+                value = [_container(inner, each, version) for each in value]
+            else:
+                value = _container(inner, value, version)
+        name = _kafka_python_name(field, container)
+        if name == "authorized_operations":
             value = {bit for bit in range(32) if value >> bit & 1}  # kafka-python has bits here
-        values[_kafka_python_name(field)] = value
+        values[name] = value
     return container(version=version, **values)
 
 
-def _kafka_python_name(field: Field) -> str:
-    shortened = ("topic_authorized_operations", "cluster_authorized_operations")
-    return "authorized_operations" if field.name in shortened else field.name
+def _kafka_python_name(field: Field, container: Any) -> str:
+    """Some messages have a shorter name for the operations that a client may perform."""
+    shortened = field.name.endswith("authorized_operations") and field.name not in container._struct.fields
+    return "authorized_operations" if shortened else field.name
 
 
 def kafka_python_rewrites(message_type: type[Message], version: int, data: bytes) -> bytes:
@@ -98,6 +103,8 @@ def _kio_value(field: Field, their: dataclasses.Field[Any], value: Any, version:
         return None
     if field.struct is not None:
         inner = _entity_class(their)
+        if not field.array:
+            return _entity(inner, value, version)
         return tuple(_entity(inner, each, version) for each in value)
     if field.array:
         return tuple(value)

@@ -1,12 +1,14 @@
-"""Fetch by hand, versions 4-12: against kafka-python and kio both ways, pieces around records, bad input."""
+"""Fetch by hand, versions 4-17: against kafka-python and kio both ways, pieces around records, bad input."""
 
 from __future__ import annotations
 
 import datetime
 import io
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+from uuid import UUID, uuid5
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -18,6 +20,7 @@ from tailrace.wire.kafka import (
     FetchPartition,
     FetchResult,
     FetchTopic,
+    TopicRef,
     fetch_response_size,
     read_fetch_request,
     read_fetch_response,
@@ -25,7 +28,7 @@ from tailrace.wire.kafka import (
     write_fetch_response,
 )
 
-VERSIONS = range(4, 13)
+VERSIONS = range(4, 18)
 every_version = pytest.mark.parametrize("version", VERSIONS)
 
 PARTITIONS = {
@@ -34,6 +37,22 @@ PARTITIONS = {
     "none": [],
 }
 FORGOTTEN = {"old": [0, 1, 2**31 - 1], "older": []}
+
+
+V = TypeVar("V")
+
+
+def id_of(name: str) -> UUID:
+    return uuid5(UUID(int=5), name)
+
+
+def by_ref(topics: Iterable[tuple[str, V]], version: int) -> list[tuple[TopicRef, V]]:
+    """Topics as a version names them."""
+    return [(id_of(name) if version >= 13 else name, each) for name, each in topics]
+
+
+def their_ref(name: str, version: int) -> dict[str, Any]:
+    return {"topic_id": id_of(name)} if version >= 13 else {"topic": name}
 
 
 @dataclass
@@ -64,7 +83,7 @@ RESULTS: list[tuple[str, list[FetchResult[Records]]]] = [
 def our_request(version: int) -> bytes:
     return write_fetch_request(
         version,
-        topics=PARTITIONS,
+        topics=dict(by_ref(PARTITIONS.items(), version)),
         replica_id=-1,
         max_wait_ms=500,
         min_bytes=1,
@@ -72,7 +91,7 @@ def our_request(version: int) -> bytes:
         isolation_level=1,
         session_id=77,
         session_epoch=3,
-        forgotten=FORGOTTEN,
+        forgotten=dict(by_ref(FORGOTTEN.items(), version)),
         rack_id="rack-1",
     )
 
@@ -80,9 +99,10 @@ def our_request(version: int) -> bytes:
 def their_request(version: int, **tags: Any) -> bytes:
     theirs = kafka_python_type("FetchRequest")
     topic, forgotten = theirs.FetchTopic, theirs.ForgottenTopic
+    if version < 15:
+        tags["replica_id"] = -1
     message = theirs(
         version=version,
-        replica_id=-1,
         max_wait_ms=500,
         min_bytes=1,
         max_bytes=2**31 - 1,
@@ -92,7 +112,7 @@ def their_request(version: int, **tags: Any) -> bytes:
         topics=[
             topic(
                 version=version,
-                topic=name,
+                **their_ref(name, version),
                 partitions=[
                     topic.FetchPartition(
                         version=version,
@@ -109,7 +129,7 @@ def their_request(version: int, **tags: Any) -> bytes:
             for name, partitions in PARTITIONS.items()
         ],
         forgotten_topics_data=[
-            forgotten(version=version, topic=name, partitions=indexes)
+            forgotten(version=version, **their_ref(name, version), partitions=indexes)
             for name, indexes in FORGOTTEN.items()
             if version >= 7
         ],
@@ -143,10 +163,11 @@ def test_a_request_is_read(version: int) -> None:
     assert (request.max_bytes, request.isolation_level) == (2**31 - 1, 1)
     assert (request.session_id, request.session_epoch) == ((77, 3) if version >= 7 else (0, -1))
     assert request.topics == [
-        FetchTopic(name, [as_version(p, version) for p in partitions])
-        for name, partitions in PARTITIONS.items()
+        FetchTopic(topic, [as_version(p, version) for p in partitions])
+        for topic, partitions in by_ref(PARTITIONS.items(), version)
     ]
-    assert request.forgotten == (list(FORGOTTEN.items()) if version >= 7 else [])
+    assert request.by_id == (version >= 13)
+    assert request.forgotten == (by_ref(FORGOTTEN.items(), version) if version >= 7 else [])
     assert request.rack_id == ("rack-1" if version >= 11 else "")
 
 
@@ -157,6 +178,24 @@ def test_a_known_but_unused_tag_and_unknown_ones_are_skipped() -> None:
     assert one.endswith(b"\0\0\0\x06" + b"\0" + b"\0" + b"\x01\x01" + b"\0")
     tagged = one[:-5] + b"\x01\x09\x00" + b"\x01\x09\x01x" + b"\x01\x01" + b"\x02\x00\x00\x63\x01y"
     assert read_fetch_request(memoryview(tagged), 12) == read_fetch_request(memoryview(one), 12)
+
+
+def test_a_replica_and_its_directory_are_skipped() -> None:
+    theirs = kafka_python_type("FetchRequest")
+    state = theirs.ReplicaState(version=17, replica_id=4, replica_epoch=9)
+    tagged = their_request(17, cluster_id="cluster", replica_state=state)
+    assert len(tagged) > len(our_request(17))
+    assert read_fetch_request(memoryview(tagged), 17) == read_fetch_request(memoryview(our_request(17)), 17)
+
+
+@pytest.mark.parametrize("version", [13, 15, 17])
+def test_a_request_that_ends_inside_an_id_is_refused(version: int) -> None:
+    whole = write_fetch_request(version, topics={id_of("t"): [FetchPartition(1, 2, 3, 4, 5, 6)]})
+    for size in range(len(whole)):
+        with pytest.raises(ProtocolError):
+            read_fetch_request(memoryview(whole[:size]), version)
+    with pytest.raises(ProtocolError, match="left over"):
+        read_fetch_request(memoryview(whole + b"x"), version)
 
 
 def their_response(version: int) -> bytes:
@@ -171,7 +210,7 @@ def their_response(version: int) -> bytes:
         responses=[
             topic(
                 version=version,
-                topic=name,
+                **their_ref(name, version),
                 partitions=[
                     partition(
                         version=version,
@@ -201,7 +240,9 @@ def their_response(version: int) -> bytes:
 
 
 def our_pieces(version: int) -> list[bytes | Records]:
-    return write_fetch_response(version, throttle_time_ms=9, error_code=71, session_id=5, topics=RESULTS)
+    return write_fetch_response(
+        version, throttle_time_ms=9, error_code=71, session_id=5, topics=by_ref(RESULTS, version)
+    )
 
 
 @every_version
@@ -223,7 +264,7 @@ def test_records_are_pieces_of_their_own_and_empty_ones_none(version: int) -> No
 
 @every_version
 def test_an_answer_without_topics_is_bytes_alone(version: int) -> None:
-    pieces = write_fetch_response(version, topics=list[tuple[str, list[FetchResult[Records]]]]())
+    pieces = write_fetch_response(version, topics=list[tuple[TopicRef, list[FetchResult[Records]]]]())
     assert len(pieces) == 1 and isinstance(pieces[0], bytes)
     assert read_fetch_response(memoryview(pieces[0]), version).topics == []
 
@@ -234,7 +275,7 @@ def test_a_response_is_read_without_copying_records(version: int) -> None:
     response = read_fetch_response(memoryview(frame), version)
     assert response.throttle_time_ms == 9
     assert (response.error_code, response.session_id) == ((71, 5) if version >= 7 else (0, 0))
-    assert [name for name, _ in response.topics] == ["events", "größe"]
+    assert [topic for topic, _ in response.topics] == [topic for topic, _ in by_ref(RESULTS, version)]
     for ours, theirs in zip(RESULTS[0][1], response.topics[0][1], strict=True):
         assert theirs.records is not None and theirs.records.obj is frame
         assert bytes(theirs.records) == (ours.records.data if ours.records else b"")

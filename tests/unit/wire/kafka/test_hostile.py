@@ -7,6 +7,7 @@ import struct
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +21,7 @@ from tailrace.wire.kafka import (
     FetchResult,
     Message,
     ProduceResult,
+    TopicRef,
     decode,
     encode,
     read_fetch_request,
@@ -59,9 +61,13 @@ def _produce(version: int) -> list[tuple[Reader, bytes]]:
 
 def _fetch(version: int) -> list[tuple[Reader, bytes]]:
     partition = FetchPartition(1, 2, 3, 4, 5, 6)
-    request = write_fetch_request(version, topics={"a": [partition] * 2}, forgotten={"f": [1]}, rack_id="r")
+    first: TopicRef = UUID(int=1) if version >= 13 else "a"
+    second: TopicRef = UUID(int=2) if version >= 13 else "f"
+    request = write_fetch_request(
+        version, topics={first: [partition] * 2}, forgotten={second: [1]}, rack_id="r"
+    )
     pieces = write_fetch_response(
-        version, topics=[("a", [FetchResult(0, aborted=[(1, 2)], records=_Records()), FetchResult(1)])]
+        version, topics=[(first, [FetchResult(0, aborted=[(1, 2)], records=_Records()), FetchResult(1)])]
     )
     response = b"".join(piece if isinstance(piece, bytes) else b"data" for piece in pieces)
     return [

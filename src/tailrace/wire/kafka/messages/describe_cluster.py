@@ -1,21 +1,26 @@
-"""DescribeCluster (API 60), version 0.
+"""DescribeCluster (API 60), versions 0-1.
 
-The cluster id, the controller and the brokers (KIP-700).
+The cluster id, the controller and the brokers (KIP-700). From version 1 on a client says whether it asks for
+brokers (1) or controllers (2).
 """
 
 from __future__ import annotations
 
-from tailrace.wire.kafka.schema import Int16, Int32, Message
+from typing import Annotated
+
+from tailrace.wire.kafka.schema import Int8, Int16, Int32, Message
 
 
 class DescribeClusterRequest(Message):
     include_cluster_authorized_operations: bool = False
+    endpoint_type: Annotated[Int8, "1+"] = 1
 
 
 class DescribeClusterResponse(Message):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: str | None = None
+    endpoint_type: Annotated[Int8, "1+"] = 1
     cluster_id: str = ""
     controller_id: Int32 = -1
     brokers: list[DescribeClusterBroker] = []

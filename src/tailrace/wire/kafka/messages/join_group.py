@@ -1,4 +1,4 @@
-"""JoinGroup (API 11), versions 0-7.
+"""JoinGroup (API 11), versions 0-9.
 
 A member enters a group, and waits for the generation it will belong to. Static membership (KIP-345) comes
 with version 5.
@@ -19,6 +19,7 @@ class JoinGroupRequest(Message):
     group_instance_id: Annotated[str | None, "5+"] = None
     protocol_type: str = ""
     protocols: list[JoinGroupRequestProtocol] = []
+    reason: Annotated[str | None, "8+"] = None
 
 
 class JoinGroupRequestProtocol(Message):
@@ -33,6 +34,7 @@ class JoinGroupResponse(Message):
     protocol_type: Annotated[str | None, "7+"] = None
     protocol_name: Annotated[str | None, "null 7+"] = None
     leader: str = ""
+    skip_assignment: Annotated[bool, "9+"] = False
     member_id: str = ""
     members: list[JoinGroupResponseMember] = []
 

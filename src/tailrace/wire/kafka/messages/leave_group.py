@@ -1,4 +1,4 @@
-"""LeaveGroup (API 13), versions 0-4.
+"""LeaveGroup (API 13), versions 0-5.
 
 Members leave a group: one in versions 0-2, from version 3 several at once (KIP-345).
 """
@@ -19,6 +19,7 @@ class LeaveGroupRequest(Message):
 class MemberIdentity(Message):
     member_id: str = ""
     group_instance_id: str | None = None
+    reason: Annotated[str | None, "5+"] = None
 
 
 class LeaveGroupResponse(Message):

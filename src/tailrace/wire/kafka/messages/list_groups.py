@@ -1,6 +1,6 @@
-"""ListGroups (API 16), versions 0-4.
+"""ListGroups (API 16), versions 0-5.
 
-The groups that this broker coordinates; from version 4 only those in some states.
+The groups that this broker coordinates; from version 4 only those in some states, from 5 of some types.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from tailrace.wire.kafka.schema import Int16, Int32, Message
 
 class ListGroupsRequest(Message):
     states_filter: Annotated[list[str], "4+"] = []
+    types_filter: Annotated[list[str], "5+"] = []
 
 
 class ListGroupsResponse(Message):
@@ -24,3 +25,4 @@ class ListedGroup(Message):
     group_id: str = ""
     protocol_type: str = ""
     group_state: Annotated[str, "4+"] = ""
+    group_type: Annotated[str, "5+"] = ""

@@ -1,7 +1,7 @@
-"""ListOffsets (API 2), versions 1-6.
+"""ListOffsets (API 2), versions 1-9.
 
 The offset at a time, or at the start (-2) or the end (-1) of a partition. Version 2 brings the isolation
-level, 4 the leader epochs.
+level, 4 the leader epochs, 7 the record with the greatest time (-3), 8 and 9 tiered storage (-4, -5).
 """
 
 from __future__ import annotations

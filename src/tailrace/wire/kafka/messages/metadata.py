@@ -1,7 +1,8 @@
-"""Metadata (API 3), versions 0-11.
+"""Metadata (API 3), versions 0-12.
 
 The brokers of the cluster, its topics, and who leads which partition. No topics means all of them in version
-0; later null means all, and an empty list none. Topic ids come with version 10.
+0; later null means all, and an empty list none. Topic ids come with version 10; the name of an id that is
+not known is null from version 12 on.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class MetadataResponseBroker(Message):
 
 class MetadataResponseTopic(Message):
     error_code: Int16 = 0
-    name: str = ""
+    name: Annotated[str | None, "null 12+"] = None
     topic_id: Annotated[UUID, "10+"] = ZERO_UUID
     is_internal: Annotated[bool, "1+"] = False
     partitions: list[MetadataResponsePartition] = []

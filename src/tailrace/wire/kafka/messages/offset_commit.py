@@ -1,4 +1,4 @@
-"""OffsetCommit (API 8), versions 2-8.
+"""OffsetCommit (API 8), versions 2-9.
 
 A consumer group keeps the offsets it has reached. Up to version 4 the client sets how long; a commit from
 outside of a group has generation -1.

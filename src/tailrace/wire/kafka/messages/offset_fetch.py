@@ -1,6 +1,7 @@
-"""OffsetFetch (API 9), versions 1-7.
+"""OffsetFetch (API 9), versions 1-9.
 
-The offsets that a consumer group has committed; from version 2, null asks for all of them.
+The offsets that a consumer group has committed; from version 2, null asks for all of them. From version 8 on
+for several groups at once, from 9 on with the member that asks (KIP-848).
 """
 
 from __future__ import annotations
@@ -11,9 +12,17 @@ from tailrace.wire.kafka.schema import Int16, Int32, Int64, Message
 
 
 class OffsetFetchRequest(Message):
-    group_id: str = ""
-    topics: Annotated[list[OffsetFetchRequestTopic] | None, "null 2-7"] = None
+    group_id: Annotated[str, "0-7"] = ""
+    topics: Annotated[list[OffsetFetchRequestTopic] | None, "0-7 null 2-7"] = None
+    groups: Annotated[list[OffsetFetchRequestGroup], "8+"] = []
     require_stable: Annotated[bool, "7+"] = False
+
+
+class OffsetFetchRequestGroup(Message):
+    group_id: str = ""
+    member_id: Annotated[str | None, "9+"] = None
+    member_epoch: Annotated[Int32, "9+"] = -1
+    topics: list[OffsetFetchRequestTopic] | None = None
 
 
 class OffsetFetchRequestTopic(Message):
@@ -23,8 +32,15 @@ class OffsetFetchRequestTopic(Message):
 
 class OffsetFetchResponse(Message):
     throttle_time_ms: Annotated[Int32, "3+"] = 0
-    topics: list[OffsetFetchResponseTopic] = []
+    topics: Annotated[list[OffsetFetchResponseTopic], "0-7"] = []
     error_code: Annotated[Int16, "2-7"] = 0
+    groups: Annotated[list[OffsetFetchResponseGroup], "8+"] = []
+
+
+class OffsetFetchResponseGroup(Message):
+    group_id: str = ""
+    topics: list[OffsetFetchResponseTopic] = []
+    error_code: Int16 = 0
 
 
 class OffsetFetchResponseTopic(Message):
@@ -35,6 +51,6 @@ class OffsetFetchResponseTopic(Message):
 class OffsetFetchResponsePartition(Message):
     partition_index: Int32 = 0
     committed_offset: Int64 = 0
-    committed_leader_epoch: Annotated[Int32, "5-7"] = -1
+    committed_leader_epoch: Annotated[Int32, "5+"] = -1
     metadata: str | None = None
     error_code: Int16 = 0
