@@ -128,5 +128,8 @@ def test_offsets_records_and_versions(
     plan.write_text(f'{{"version": 1, "partitions": [{{"topic": "{topic}", "partition": 0, "offset": 6}}]}}')
     run(_TOOLS + "DeleteRecordsCommand", *server, "--offset-json-file", str(plan))
     assert f"{topic}:0:6" in run(_TOOLS + "GetOffsetShell", *server, "--topic", topic, "--time", "earliest")
-    assert "Produce(0): 0 to 9" in run("kafka.admin.BrokerApiVersionsCommand", *server)
+    versions = run("kafka.admin.BrokerApiVersionsCommand", *server)
+    assert "Produce(0): 0 to 9" in versions and "Fetch(1): 4 to 17" in versions
+    quorum = run("org.apache.kafka.tools.MetadataQuorumCommand", *server, "describe", "--status")
+    assert re.search(r"LeaderId:\s+\d+", quorum) and "CurrentVoters" in quorum
     assert topic in run(_TOOLS + "LogDirsCommand", *server, "--describe", "--topic-list", topic)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from tailrace.broker.cluster_view import ClusterView, Node
-from tailrace.broker.config import BrokerConfig
+from tailrace.broker.config import BrokerConfig, cleaner_backoff_ms
 from tailrace.broker.counters import Counters
 from tailrace.broker.delayed import Delayed
 from tailrace.broker.gate import Gate
@@ -46,7 +46,6 @@ class Broker:
         config: BrokerConfig,
         clock: Clock,
     ) -> None:
-        self.cluster = ClusterView(node_id=node_id, nodes=nodes, config=config)
         self.config = config
         self.clock = clock
         self.storage = storage
@@ -60,6 +59,9 @@ class Broker:
             clock=clock,
             counters=self.counters,
             on_failure=self._fail,
+        )
+        self.cluster = ClusterView(
+            node_id=node_id, nodes=nodes, config=config, settings=self.topics.node_settings
         )
         self.groups = GroupCoordinator(
             InternalTopic(self.topics, name=OFFSETS_TOPIC, partitions=config.offsets_partitions),
@@ -161,7 +163,7 @@ class Broker:
     async def _compact(self) -> None:
         """Look for logs to compact, for ever."""
         while True:
-            await asyncio.sleep(self.config.cleaner_backoff_ms / 1000)
+            await asyncio.sleep(cleaner_backoff_ms(self.cluster.settings) / 1000)
             await self.storage.compact()
 
     def _fail(self, error: BaseException) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tailrace.broker.config import BrokerConfig
+from tailrace.broker.configs import NodeSettings
 from tailrace.model import BrokerId
 
 
@@ -30,14 +31,10 @@ class ClusterView:
     node_id: BrokerId
     nodes: Mapping[BrokerId, Node]
     config: BrokerConfig
+    settings: NodeSettings  # those that differ from their defaults
     cluster_id: str = ""
     failure: Exception | None = None
 
     @property
     def controller_id(self) -> BrokerId:
         return min(self.nodes)
-
-    @property
-    def settings(self) -> Mapping[str, str]:
-        """The node's settings that differ from their defaults, as texts under node-wide names."""
-        return self.config.values

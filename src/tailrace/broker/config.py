@@ -24,7 +24,6 @@ class BrokerConfig:
     replication_factor: int
     auto_create_topics: bool
     maintenance_interval_ms: int
-    cleaner_backoff_ms: int
     offsets_partitions: int
     partitions_total_max: int  # of all topics but internal ones
     groups: GroupConfig
@@ -47,7 +46,6 @@ class BrokerConfig:
             replication_factor=number("default.replication.factor"),
             auto_create_topics=bool(number("auto.create.topics.enable")),
             maintenance_interval_ms=number("retention.check.interval.ms"),
-            cleaner_backoff_ms=number("log.cleaner.backoff.ms"),
             offsets_partitions=number("offsets.topic.num.partitions"),
             partitions_total_max=number("max.partitions"),
             groups=GroupConfig(
@@ -59,3 +57,11 @@ class BrokerConfig:
                 offsets_retention_ms=number("offsets.retention.minutes") * _MINUTE_MS,
             ),
         )
+
+
+def cleaner_backoff_ms(settings: Mapping[str, str]) -> int:
+    """How long compaction waits before it looks for logs again; a client may change it at any time."""
+    key = BROKER_CONFIGS["log.cleaner.backoff.ms"]
+    value = key.parse(settings.get(key.name, key.default))
+    assert isinstance(value, int)
+    return value

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from tailrace.broker.cluster_view import ClusterView, Node
+from tailrace.broker.configs import ConfigSource, NodeSettings
 from tailrace.broker.groups.api import GroupListing
 from tailrace.broker.groups.handle import GroupHandle
 from tailrace.broker.groups.topic import OFFSETS_TOPIC
@@ -296,8 +297,19 @@ class Access:
         self.topic(name, Operation.ALTER_CONFIGS)
         await self._topics.alter_configs(name, plan, validate_only=validate_only)
 
+    async def alter_node(
+        self,
+        source: ConfigSource,
+        plan: Callable[[Mapping[str, str]], Mapping[str, str]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Give this node, or all nodes, the settings that `plan` makes of those that clients gave before."""
+        self._check(Operation.ALTER_CONFIGS, CLUSTER)
+        await self._topics.alter_node(source, plan, validate_only=validate_only)
+
     @property
-    def topic_defaults(self) -> Mapping[str, str]:
+    def topic_defaults(self) -> NodeSettings:
         """The node's settings, which topics without their own go by; told to every session with a topic."""
         return self._cluster.settings
 

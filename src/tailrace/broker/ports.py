@@ -44,6 +44,7 @@ class MetadataImage:
 
     cluster_id: str
     topics: Sequence[TopicRecord]
+    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by owner
 
 
 class MetadataStore(Protocol):
@@ -65,6 +66,9 @@ class MetadataStore(Protocol):
 
     async def set_configs(self, topic_id: UUID, configs: Mapping[str, str]) -> None:
         """Replace the settings of a topic."""
+
+    async def set_settings(self, owner: str, settings: Mapping[str, str]) -> None:
+        """Replace the settings of what is no topic, such as the node of a number; none are forgotten."""
 
     async def mark_deleted(self, topic_id: UUID) -> None:
         """The topic is gone for everybody; its logs are not yet."""

@@ -23,7 +23,14 @@ from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 from tailrace.broker.config import BrokerConfig
-from tailrace.broker.configs import TopicSettings, check_topic_configs, topic_settings
+from tailrace.broker.configs import (
+    ConfigSource,
+    NodeSettings,
+    TopicSettings,
+    check_changed_configs,
+    check_topic_configs,
+    topic_settings,
+)
 from tailrace.broker.counters import Counters, TopicCounters
 from tailrace.broker.partition import Partition
 from tailrace.broker.placement import Assignment, check_assignment, plan_placement
@@ -71,6 +78,7 @@ class Topics:
         self._storage = storage
         self._metadata = metadata
         self._config = config
+        self.node_settings = NodeSettings(config.values)
         self._clock = clock
         self._counters = counters
         self._by_name: dict[str, Topic] = {}
@@ -142,6 +150,16 @@ class Topics:
         """Give a topic the settings that `plan` makes of its present ones; no other change comes between."""
         await self._change(self._alter_configs(name, plan, validate_only=validate_only))
 
+    async def alter_node(
+        self,
+        source: ConfigSource,
+        plan: Callable[[Mapping[str, str]], Mapping[str, str]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """The same for the settings of this node or of all nodes; topics without their own go by them."""
+        await self._change(self._alter_node(source, plan, validate_only=validate_only))
+
     async def close(self) -> None:
         """Return when the changes under way have come to their end."""
         await asyncio.gather(*self._changes, return_exceptions=True)
@@ -155,6 +173,7 @@ class Topics:
     async def load(self, image: MetadataImage) -> None:
         """Serve what the metadata knows, finish deletions, and remove logs whose topic never came to be."""
         self._cluster_id = image.cluster_id
+        self._load_settings(image.settings)
         for record in image.topics:
             if record.deleted:
                 await self._remove_logs(record.id, record.partitions)
@@ -189,6 +208,19 @@ class Topics:
             if self._storage.get(partition.id) is not None:
                 self._storage.configure(partition.id, KEEP_EVERYTHING)
                 self._label(partition)
+
+    def _load_settings(self, kept: Mapping[str, Mapping[str, str]]) -> None:
+        """Take over what clients changed of this node before; what is not accepted any more is left out."""
+        for source in (ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER):
+            settings = {}
+            for name, text in kept.get(self._owner(source), {}).items():
+                try:
+                    check_changed_configs({name: text})
+                except BrokerError as error:
+                    logger.warning("kept setting of the node is left out: %s = %s: %s", name, text, error)
+                else:
+                    settings[name] = text
+            self.node_settings.change(source, settings)
 
     async def _open_log(self, partition: Partition) -> None:
         if self._node_id not in partition.replicas:
@@ -314,7 +346,28 @@ class Topics:
         if validate_only:
             return
         await self._metadata.set_configs(topic.id, configs)
-        topic.configs, topic.settings = dict(configs), settings
+        topic.configs = dict(configs)
+        await self._put_in_force(topic, settings)
+
+    async def _alter_node(
+        self,
+        source: ConfigSource,
+        plan: Callable[[Mapping[str, str]], Mapping[str, str]],
+        *,
+        validate_only: bool,
+    ) -> None:
+        settings = plan(self.node_settings.layers[source])
+        check_changed_configs(settings)
+        if validate_only:
+            return
+        await self._metadata.set_settings(self._owner(source), settings)
+        self.node_settings.change(source, settings)
+        for topic in self:
+            if not topic.quarantine:  # a quarantined one waits for good settings of its own
+                await self._put_in_force(topic, self._settings(topic.configs))
+
+    async def _put_in_force(self, topic: Topic, settings: TopicSettings) -> None:
+        topic.settings = settings
         for partition in topic.partitions:
             partition.settings = settings
             if topic.quarantine:
@@ -325,6 +378,10 @@ class Topics:
             logger.info("topic is served again: %s %s", topic.name, topic.id)
             topic.quarantine = ""
             self._changed()
+
+    def _owner(self, source: ConfigSource) -> str:
+        """Under which name the changed settings of this node, or of all nodes, are kept."""
+        return f"broker/{self._node_id if source is ConfigSource.DYNAMIC_BROKER else ''}"
 
     async def _store(
         self, storing: Coroutine[Any, Any, None], topic_id: UUID, partitions: Sequence[Partition]
@@ -392,7 +449,7 @@ class Topics:
         ]
 
     def _settings(self, configs: Mapping[str, str]) -> TopicSettings:
-        return topic_settings(configs, self._config.values)
+        return topic_settings(configs, self.node_settings)
 
     def _topic(self, record: TopicRecord) -> Topic:
         settings = self._settings(record.configs)

@@ -78,6 +78,17 @@ class StoredMetadata:
 
         await self._change(key, plan)
 
+    async def set_settings(self, owner: str, settings: Mapping[str, str]) -> None:
+        key = record.settings_key(owner)
+
+        def plan(rows: Rows) -> _Change:
+            checks = {key: _version(rows.entries, key)}
+            if not settings:
+                return _Change(checks=checks, deletes=[key])
+            return _Change(checks=checks, puts={key: record.write_settings(settings)})
+
+        await self._change(key, plan)
+
     async def mark_deleted(self, topic_id: UUID) -> None:
         key = record.topic_key(topic_id)
 

@@ -18,6 +18,7 @@ from tailrace.model import BrokerId, Epoch
 CLUSTER = "cluster"
 PRODUCER_IDS = "ids/producer"
 NAMES, TOPICS, PARTITIONS, DELETED = "names/", "topics/", "partitions/", "deleted/"
+SETTINGS = "settings/"
 _FORMAT = 1
 
 
@@ -35,6 +36,10 @@ def partition_key(topic_id: UUID, index: int) -> str:
 
 def partition_prefix(topic_id: UUID) -> str:
     return f"{PARTITIONS}{topic_id}/"
+
+
+def settings_key(owner: str) -> str:
+    return SETTINGS + owner
 
 
 def deleted_key(topic_id: UUID) -> str:
@@ -82,6 +87,10 @@ def write_partition(partition: PartitionRecord) -> str:
     )
 
 
+def write_settings(settings: Mapping[str, str]) -> str:
+    return _text(dict(settings))
+
+
 def topic_texts(topic: TopicRecord) -> dict[str, str]:
     """The keys of a topic and its partitions, without its name."""
     texts = {partition_key(topic.id, each.index): write_partition(each) for each in topic.partitions}
@@ -108,7 +117,10 @@ def read_image(entries: Mapping[str, Entry]) -> MetadataImage:
         raise ValueError(f"topic {min(partitions)} has partitions and no record")
     _check_names(entries, topics)
     topics.sort(key=lambda topic: topic.name)
-    return MetadataImage(cluster_id=read_cluster(entries), topics=topics)
+    settings = {
+        key.removeprefix(SETTINGS): _read_settings(key, entry) for key, entry in _under(entries, SETTINGS)
+    }
+    return MetadataImage(cluster_id=read_cluster(entries), topics=topics, settings=settings)
 
 
 def read_cluster(entries: Mapping[str, Entry]) -> str:
@@ -186,6 +198,13 @@ def check_configs(configs: object) -> dict[str, str]:
     if not isinstance(configs, dict) or not all(isinstance(each, str) for each in configs.values()):
         raise ValueError("its settings are not texts by name")
     return configs
+
+
+def _read_settings(key: str, entry: Entry) -> dict[str, str]:
+    try:
+        return check_configs(_object(key, entry.value))
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from error
 
 
 def _read_topic(

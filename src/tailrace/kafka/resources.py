@@ -1,7 +1,7 @@
 """What administrative requests name: topics and nodes, with their settings, and what is wrong with a request.
 
 A resource with settings is a topic (type 2) or a node (type 4) by its number. A node with an empty name
-stands for the defaults of all nodes, of which there are none that a client could have set.
+stands for all nodes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from tailrace.broker.cluster_view import ClusterView
-from tailrace.broker.configs import ConfigChange, check_broker_change, plan_topic_configs
+from tailrace.broker.configs import ConfigChange, ConfigSource, plan_node_configs, plan_topic_configs
 from tailrace.broker.gate import Access
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
@@ -119,8 +119,13 @@ async def _alter(
             validate_only=validate_only,
         )
     elif resource.type == BROKER:
-        check_node(access.cluster(Operation.ALTER_CONFIGS), resource.name)
-        for change in changes:
-            check_broker_change(change.name, change.value)
+        cluster = access.cluster(Operation.ALTER_CONFIGS)
+        check_node(cluster, resource.name)
+        everybody = resource.name == ALL_BROKERS
+        await access.alter_node(
+            ConfigSource.DYNAMIC_DEFAULT_BROKER if everybody else ConfigSource.DYNAMIC_BROKER,
+            lambda current: plan_node_configs({} if replace else current, changes, settings=cluster.settings),
+            validate_only=validate_only,
+        )
     else:
         raise invalid_request(f"resources of type {resource.type} have no settings here")

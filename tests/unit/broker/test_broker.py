@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from tailrace.broker import Broker, BrokerConfig, NewTopic, Node, Partition
+from tailrace.broker.config import cleaner_backoff_ms
+from tailrace.broker.configs import ConfigSource
 from tailrace.broker.groups import OFFSETS_TOPIC, CommitRequest, OffsetToCommit
 from tailrace.cluster import SqliteStore, StoredMetadata
 from tailrace.model import BrokerError, BrokerId, ErrorCode, Offset, StorageError, TopicPartition
@@ -21,6 +23,7 @@ from tailrace.storage.memory import MemoryStorage
 from tailrace.storage.segment import SegmentStorage
 
 NODE = BrokerId(1)
+DYNAMIC_BROKER, DYNAMIC_DEFAULT_BROKER = ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER
 
 
 def batch(sequence: int, producer: int = 5) -> Batch:
@@ -217,8 +220,41 @@ def test_compaction_has_a_rhythm_of_its_own(tmp_path: Path) -> None:
     run(scenario)
 
 
+def test_settings_that_clients_gave_the_node_outlive_a_restart(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as broker:
+            await broker.topics.create(NewTopic(name="t", partitions=1))
+            await broker.topics.alter_node(DYNAMIC_BROKER, lambda _: {"log.retention.ms": "5"})
+            await broker.topics.alter_node(DYNAMIC_DEFAULT_BROKER, lambda _: {"log.retention.ms": "6"})
+        async with running(tmp_path, log_retention_ms="4") as broker:
+            layers = broker.cluster.settings.layers
+            assert [layer["log.retention.ms"] for layer in layers.values()] == ["5", "6", "4"]
+            assert partition_of(broker, "t", 0).settings.log.retention_ms == 5
+            await broker.topics.alter_node(DYNAMIC_BROKER, lambda _: {})
+        async with running(tmp_path) as broker:
+            assert partition_of(broker, "t", 0).settings.log.retention_ms == 6
+            assert not broker.cluster.settings.layers[DYNAMIC_BROKER]
+
+    run(scenario)
+
+
+def test_a_kept_setting_that_is_not_accepted_any_more_is_left_out(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path):
+            pass
+        metadata = StoredMetadata(SqliteStore(tmp_path / "metadata.sqlite"))
+        kept = {"of.a.later.version": "1", "log.retention.ms": "soon", "log.segment.bytes": "5000"}
+        await metadata.set_settings("broker/1", kept)
+        await metadata.close()
+        async with running(tmp_path) as broker:
+            assert dict(broker.cluster.settings) == {"log.segment.bytes": "5000"}
+
+    run(scenario)
+
+
 def test_logs_are_looked_at_for_compaction_as_often_as_by_kafka() -> None:
-    assert BrokerConfig.read().cleaner_backoff_ms == 15_000
+    assert cleaner_backoff_ms({}) == 15_000
+    assert cleaner_backoff_ms({"log.cleaner.backoff.ms": "20"}) == 20
 
 
 class FailingStorage(MemoryStorage):

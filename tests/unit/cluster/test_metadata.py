@@ -111,6 +111,18 @@ def test_partitions_and_settings_change(path: Path) -> None:
     assert found.configs == {"cleanup.policy": "compact"}
 
 
+def test_settings_of_nodes_are_kept_by_owner_and_replaced_whole(path: Path) -> None:
+    async def work(store: StoredMetadata) -> None:
+        await store.set_settings("broker/1", {"a": "1", "b": "2"})
+        await store.set_settings("broker/1", {"b": "3"})
+        await store.set_settings("broker/10", {"c": "4"})
+        await store.set_settings("broker/", {"d": "5"})
+        await store.set_settings("broker/", {})
+        await store.set_settings("broker/7", {})
+
+    assert use(path, work).settings == {"broker/1": {"b": "3"}, "broker/10": {"c": "4"}}
+
+
 def test_no_producer_id_is_reserved_twice(path: Path) -> None:
     taken: list[int] = []
 
@@ -248,6 +260,8 @@ BAD_VALUES = [
     ),
     ("names/orders", '{"topic":"00000000-0000-0000-0000-000000000009"}', "names/orders leads to"),
     ("names/other", '{"topic":"00000000-0000-0000-0000-000000000001"}', "names/other leads to"),
+    ("settings/broker/1", '{"log.retention.ms":5}', "settings/broker/1.*not texts"),
+    ("settings/broker/1", "[]", "no JSON object"),
 ]
 
 

@@ -43,6 +43,9 @@ class ConfigSource(enum.IntEnum):
     DEFAULT = 5
 
 
+Layers = Mapping[ConfigSource, Mapping[str, str]]
+"""The settings of a node by where they come from, those that win first."""
+
 _BITS = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
 
 
@@ -154,12 +157,16 @@ class ConfigEntry:
     synonyms: tuple[ConfigSynonym, ...]  # the one in force first
 
 
-def node_synonyms(key: ConfigKey, name: str, values: Mapping[str, str]) -> list[ConfigSynonym]:
-    """What a node says of a setting under `name`: the value it was given, if it differs, and the default."""
-    synonyms = []
-    given = values.get(name, key.default)
-    if given != key.default:
-        synonyms.append(ConfigSynonym(name=name, value=given, source=ConfigSource.STATIC_BROKER))
+def node_synonyms(key: ConfigKey, name: str, layers: Layers) -> list[ConfigSynonym]:
+    """What a node says of a setting under `name`: the values it was given, and the default.
+
+    A value in its configuration counts only if it differs from the default.
+    """
+    synonyms = [
+        ConfigSynonym(name=name, value=layer[name], source=source)
+        for source, layer in layers.items()
+        if name in layer and not (source is ConfigSource.STATIC_BROKER and layer[name] == key.default)
+    ]
     synonyms.append(ConfigSynonym(name=name, value=key.default, source=ConfigSource.DEFAULT))
     return synonyms
 

@@ -1,8 +1,8 @@
 """The settings of a node, under Kafka's own names where Kafka has one.
 
-Every topic setting with a node-wide default appears here too, under the name of that default. All of them are
-read at the start: a change while the node runs is refused with the way out. A key whose `read_only` is off
-may be changed by a client.
+Every topic setting with a node-wide default appears here too, under the name of that default. A client may
+change those while the node runs, and every key whose `read_only` is off (KIP-226). All others are read at the
+start, and a change is refused with the way out.
 """
 
 from __future__ import annotations
@@ -10,16 +10,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tailrace.broker.configs.key import ConfigEntry, ConfigKey, ConfigType, find_key, node_synonyms, table_of
+from tailrace.broker.configs.key import (
+    ConfigEntry,
+    ConfigKey,
+    ConfigSource,
+    ConfigType,
+    Layers,
+    find_key,
+    node_synonyms,
+    table_of,
+)
+from tailrace.broker.configs.settings import NodeSettings
 from tailrace.broker.configs.topic import PRODUCER_IDLE, TOPIC_CONFIGS
 from tailrace.model import BrokerError, ErrorCode
 from tailrace.storage.api import Fsync
 
+_LONG_MAX = (1 << 63) - 1
+
 
 def _number(
-    name: str, default: int, *, doc: str, at_least: int, type: ConfigType = ConfigType.INT
+    name: str,
+    default: int,
+    *,
+    doc: str,
+    at_least: int,
+    type: ConfigType = ConfigType.INT,
+    read_only: bool = True,
 ) -> ConfigKey:
-    return ConfigKey(name=name, type=type, default=str(default), doc=doc, at_least=at_least, read_only=True)
+    return ConfigKey(
+        name=name, type=type, default=str(default), doc=doc, at_least=at_least, read_only=read_only
+    )
 
 
 def _text(name: str, *, doc: str) -> ConfigKey:
@@ -36,7 +56,7 @@ def _topic_defaults() -> list[ConfigKey]:
             key,
             name=key.server_default,
             doc=f"Default of the topic setting {key.name}. {key.doc}",
-            read_only=True,
+            read_only=False,
             server_default=None,
         )
         for key in TOPIC_CONFIGS.values()
@@ -88,6 +108,22 @@ BROKER_CONFIGS: Mapping[str, ConfigKey] = table_of(
         doc="How long compaction waits before it looks for logs again.",
         at_least=1,
         type=ConfigType.LONG,
+        read_only=False,
+    ),
+    *(
+        _number(
+            name,
+            _LONG_MAX,
+            doc="Accepted for compatibility, without effect: " + why,
+            at_least=0,
+            type=ConfigType.LONG,
+            read_only=False,
+        )
+        for name, why in (
+            ("leader.replication.throttled.rate", "replication is not throttled."),
+            ("follower.replication.throttled.rate", "replication is not throttled."),
+            ("replica.alter.log.dirs.io.max.bytes.per.second", "a node has one data directory."),
+        )
     ),
     _number(
         "disk.free.min",
@@ -156,25 +192,37 @@ def check_broker_configs(values: Mapping[str, str]) -> None:
         find_key(BROKER_CONFIGS, name, kind="broker").parse(text)
 
 
-def check_broker_change(name: str, text: str | None) -> None:
-    """INVALID_CONFIG unless a client may set this value while the node runs; None removes the setting."""
+def check_changeable(name: str) -> ConfigKey:
+    """The row of a setting that a client may change while the node runs; else INVALID_CONFIG."""
     key = find_key(BROKER_CONFIGS, name, kind="broker")
     if key.read_only:
         raise BrokerError(
-            f"{name} cannot be changed while the node runs. Set it in its configuration and start it again",
+            f"{name} is read at the start. Set it in the node's configuration and start the node again",
             code=ErrorCode.INVALID_CONFIG,
         )
-    if text is not None:
-        key.parse(text)
+    return key
 
 
-def describe_broker(values: Mapping[str, str]) -> list[ConfigEntry]:
-    """Every setting of a node, by name; `values` holds those it was given and may hold defaults too."""
-    return [_describe(key, values) for key in BROKER_CONFIGS.values()]
+def check_changed_configs(values: Mapping[str, str]) -> None:
+    """INVALID_CONFIG for the first setting that a client may not give this value while the node runs."""
+    for name, text in values.items():
+        check_changeable(name).parse(text)
 
 
-def _describe(key: ConfigKey, values: Mapping[str, str]) -> ConfigEntry:
-    synonyms = tuple(node_synonyms(key, key.name, values))
+def describe_broker(settings: NodeSettings) -> list[ConfigEntry]:
+    """Every setting of a node, by name, with the value in force and where it comes from."""
+    return [_describe(key, settings.layers) for key in BROKER_CONFIGS.values()]
+
+
+def describe_all_brokers(settings: NodeSettings) -> list[ConfigEntry]:
+    """The settings that clients gave all nodes at once."""
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+    layers = {source: settings.layers[source]}
+    return [_describe(key, layers) for key in BROKER_CONFIGS.values() if key.name in layers[source]]
+
+
+def _describe(key: ConfigKey, layers: Layers) -> ConfigEntry:
+    synonyms = tuple(node_synonyms(key, key.name, layers))
     return ConfigEntry(
         name=key.name,
         value=synonyms[0].value,

@@ -17,10 +17,12 @@ from tailrace.broker.configs.key import (
     ConfigSynonym,
     ConfigType,
     ConfigValue,
+    Layers,
     find_key,
     node_synonyms,
     table_of,
 )
+from tailrace.broker.configs.settings import NodeSettings
 from tailrace.broker.configs.without_effect import WITHOUT_EFFECT
 from tailrace.storage.api import COMMIT, NO_LIMIT, Fsync, LogConfig
 
@@ -265,17 +267,17 @@ def log_config(configs: Mapping[str, str], defaults: Mapping[str, str]) -> LogCo
     )
 
 
-def describe_topic(configs: Mapping[str, str], defaults: Mapping[str, str]) -> list[ConfigEntry]:
+def describe_topic(configs: Mapping[str, str], defaults: NodeSettings) -> list[ConfigEntry]:
     """Every setting of a topic with the value in force and where it comes from, by name."""
-    return [_describe(key, configs, defaults) for key in TOPIC_CONFIGS.values()]
+    return [_describe(key, configs, defaults.layers) for key in TOPIC_CONFIGS.values()]
 
 
-def _describe(key: ConfigKey, configs: Mapping[str, str], defaults: Mapping[str, str]) -> ConfigEntry:
+def _describe(key: ConfigKey, configs: Mapping[str, str], layers: Layers) -> ConfigEntry:
     synonyms = []
     if key.name in configs:
         synonyms.append(ConfigSynonym(name=key.name, value=configs[key.name], source=ConfigSource.TOPIC))
     if key.server_default is not None:
-        synonyms += node_synonyms(key, key.server_default, defaults)
+        synonyms += node_synonyms(key, key.server_default, layers)
     return ConfigEntry(
         name=key.name,
         value=synonyms[0].value if synonyms else key.default,

@@ -3,13 +3,13 @@
 v1  sources and, if asked for, all the places that a value could come from
 v3  types and, if asked for, descriptions (KIP-569)
 
-Null keys are all settings, an empty list is none. The settings that clients gave all nodes at once (a node
-without a name) are none, since nodes read theirs at the start.
+Null keys are all settings, an empty list is none. Of all nodes at once (a node without a name) only the
+settings are told that clients gave them.
 """
 
 from __future__ import annotations
 
-from tailrace.broker.configs import ConfigEntry, describe_broker, describe_topic
+from tailrace.broker.configs import ConfigEntry, describe_all_brokers, describe_broker, describe_topic
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
 from tailrace.kafka.resources import ALL_BROKERS, BROKER, TOPIC, check_node, invalid_request
@@ -51,7 +51,9 @@ def _entries(call: Call, resource: DescribeConfigsResource) -> list[ConfigEntry]
     if resource.resource_type == BROKER:
         cluster = access.cluster(Operation.DESCRIBE_CONFIGS)
         check_node(cluster, resource.resource_name)
-        return [] if resource.resource_name == ALL_BROKERS else describe_broker(cluster.settings)
+        if resource.resource_name == ALL_BROKERS:
+            return describe_all_brokers(cluster.settings)
+        return describe_broker(cluster.settings)
     raise invalid_request(f"resources of type {resource.resource_type} have no settings here")
 
 

@@ -1,6 +1,7 @@
 """IncrementalAlterConfigs: settings of a topic are set, deleted, appended to, subtracted from (KIP-339).
 
-Versions differ in nothing but their encoding. A setting of a node cannot be changed while it runs.
+Versions differ in nothing but their encoding. Of a node those settings can be
+changed that it need not read at its start; they are kept.
 """
 
 from __future__ import annotations

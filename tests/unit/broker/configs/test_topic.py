@@ -8,6 +8,7 @@ from tailrace.broker.configs import (
     TOPIC_CONFIGS,
     ConfigEntry,
     ConfigSource,
+    NodeSettings,
     check_topic_configs,
     describe_topic,
     log_config,
@@ -23,7 +24,9 @@ _LONG_MAX = str(2**63 - 1)
 def entry(
     name: str, configs: dict[str, str] | None = None, defaults: dict[str, str] | None = None
 ) -> ConfigEntry:
-    (found,) = [each for each in describe_topic(configs or {}, defaults or {}) if each.name == name]
+    (found,) = [
+        each for each in describe_topic(configs or {}, NodeSettings(defaults or {})) if each.name == name
+    ]
     return found
 
 
@@ -261,7 +264,7 @@ def test_settings_without_effect_are_accepted_and_say_so(name: str, value: str) 
 
 
 def test_every_setting_is_described_by_name() -> None:
-    names = [each.name for each in describe_topic({}, {})]
+    names = [each.name for each in describe_topic({}, NodeSettings({}))]
     assert names == sorted(TOPIC_CONFIGS)
 
 

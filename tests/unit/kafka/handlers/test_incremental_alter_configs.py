@@ -131,3 +131,32 @@ def test_changes_of_two_clients_at_once_are_both_kept() -> None:
         assert dict(topic.configs) == {"retention.ms": "5", "segment.ms": "6"}
 
     play(scenario)
+
+
+def test_settings_of_a_node_change_at_once_for_topics_without_their_own() -> None:
+    async def scenario(stage: Stage) -> None:
+        plain, own = await stage.topic("plain"), await stage.topic("own", retention_ms="7")
+        (response,) = await alter(stage, resource("1", ("log.retention.ms", SET, "5"), resource_type=BROKER))
+        assert (response.error_code, response.error_message) == (0, None)
+        assert plain.settings.log.retention_ms == plain.partitions[0].settings.log.retention_ms == 5
+        assert own.settings.log.retention_ms == 7
+        assert (await stage.topic("later")).settings.log.retention_ms == 5
+        await alter(stage, resource("", ("log.retention.ms", SET, "6"), resource_type=BROKER))
+        assert plain.settings.log.retention_ms == 5  # the node's own setting wins over that of all nodes
+        await alter(stage, resource("1", ("log.retention.ms", DELETE, None), resource_type=BROKER))
+        assert plain.settings.log.retention_ms == 6
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("name", ["1", ""])
+def test_a_change_of_a_node_that_is_only_tried_changes_nothing(name: str) -> None:
+    async def scenario(stage: Stage) -> None:
+        topic = await stage.topic("orders")
+        before = topic.settings
+        changed = resource(name, ("log.retention.ms", SET, "5"), resource_type=BROKER)
+        (response,) = await alter(stage, changed, validate_only=True)
+        assert response.error_code == 0
+        assert topic.settings == before and not stage.broker.cluster.settings.get("log.retention.ms")
+
+    play(scenario)
