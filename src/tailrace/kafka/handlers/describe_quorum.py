@@ -25,7 +25,7 @@ from tailrace.wire.kafka.messages.describe_quorum import (
 KEY = 55
 
 _TOPIC = "__cluster_metadata"
-_LISTENER = "kafka"
+_LISTENER = "KAFKA"  # Java's client refuses lower case
 
 
 def handle(call: Call, request: DescribeQuorumRequest) -> DescribeQuorumResponse:

@@ -3,7 +3,7 @@
 An empty list means all topics. Topics come in the order of their names. An answer that is cut short carries a
 cursor, the topic and partition at which the next request goes on. If that topic has gone meanwhile, the
 following one is the next. Each answer has one partition at least and 2000 at most. There are no eligible
-leader replicas: they are null, as in Kafka where that feature is off.
+leader replicas: their lists are empty and never null, which Java's client cannot read.
 """
 
 from __future__ import annotations
@@ -90,5 +90,7 @@ def _partition(call: Call, partition: Partition) -> DescribeTopicPartitionsRespo
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
+        eligible_leader_replicas=[],
+        last_known_elr=[],
         offline_replicas=[node for node in partition.replicas if node not in live],
     )

@@ -95,6 +95,7 @@ def test_one_node_is_the_whole_quorum(version: int) -> None:
             (node,) = response.nodes
             (listener,) = node.listeners
             assert (listener.host, listener.port) == (CONNECTION.local_host, CONNECTION.local_port)
+            assert listener.name.isupper()  # Java's client refuses any other name
 
     play(scenario)
 

@@ -45,7 +45,7 @@ def test_topics_are_described_by_name_with_what_may_be_done_to_them() -> None:
         first = topic.partitions[0]
         assert (first.error_code, first.leader_id, first.leader_epoch) == (0, 1, 0)
         assert (first.replica_nodes, first.isr_nodes, first.offline_replicas) == ([1], [1], [])
-        assert (first.eligible_leader_replicas, first.last_known_elr) == (None, None)
+        assert (first.eligible_leader_replicas, first.last_known_elr) == ([], [])
         assert response.next_cursor is None
 
     play(scenario)
