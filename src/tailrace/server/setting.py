@@ -235,12 +235,16 @@ _SET_ELSEWHERE = frozenset(
         "broker.id",
         "broker.rack",
         "delete.topic.enable",
+        "follower.replication.throttled.rate",
         "fsync",
+        "leader.replication.throttled.rate",
         "listeners",
         "log.dirs",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
     }
 )
-"""What a node tells its clients under Kafka's names, and takes from the settings above or not at all."""
+"""What a node tells its clients under Kafka's names, and takes from the settings above, from clients, or not
+at all."""
 
 
 @cache

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.broker.config import cleaner_backoff_ms
 from tailrace.broker.configs import TOPIC_CONFIGS, log_config, topic_settings
 from tailrace.kafka import KafkaConfig
 from tailrace.net.budget import REQUEST_BYTES_MAX
@@ -42,6 +43,7 @@ def test_every_broker_setting_reaches_a_part(name: str) -> None:
         or kafka_config(plain) != kafka_config(changed)
         or storage_config(plain) != storage_config(changed)
         or topic_settings({}, broker.values) != topic_settings({}, other.values)
+        or cleaner_backoff_ms(broker.values) != cleaner_backoff_ms(other.values)
     )
 
 
