@@ -377,10 +377,7 @@ class PartitionMachine:
 
     def unpark(self) -> list[int]:
         """A member came: track what was parked again. Returns everything that is ready, ascending."""
-        for start, end in self._parked:
-            for offset in range(start, end):
-                self._where[offset] = _READY
-        self._parked.clear()
+        self._track_parked()
         return sorted(offset for offset, where in self._where.items() if where == _READY)
 
     # ---- other ways to be done
@@ -459,8 +456,19 @@ class PartitionMachine:
                     self._where[offset] = _DEAD
                     self._burials.set(offset, 0)
 
+    def _track_parked(self) -> None:
+        for start, end in self._parked:
+            for offset in range(start, end):
+                self._where[offset] = _READY
+        self._parked.clear()
+
     def _tracked_in(self, ranges: OffsetRanges) -> Iterator[int]:
-        """The tracked offsets of these ranges. Tries as many as are tracked, then sorts those, once."""
+        """The tracked offsets of these ranges. Tries as many as are tracked, then sorts those, once.
+
+        What is parked is tracked again: a client that lost its connection may acknowledge what it had.
+        """
+        if self._parked:
+            self._track_parked()
         where = self._where
         budget = len(where)
         in_order: list[int] | None = None
