@@ -10,13 +10,15 @@ the end one goes on, has nothing twice and misses nothing.
 - What cannot be read is told with its place (`Unreadable`), after everything before it: a page ends there,
   and the error comes when nothing else is left to show. A page also ends where its next records were deleted
   while it was read.
+- A page over FREE_BYTES needs a permit, if its reader asks for one: many large pages at once would take more
+  memory than a node has. While it waits for the permit it holds no bytes of partitions.
 - The loop is given to others every thousand records.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
@@ -39,6 +41,7 @@ from tailrace.records import (
     read_batch,
 )
 
+FREE_BYTES = 64 * 1024
 _BREATH_RECORDS = 1000
 _PIECE_BYTES_MAX = 256 * 1024
 _PIECE_BYTES_MIN = 4 * 1024
@@ -84,6 +87,7 @@ class Page:
 
 
 Accept = Callable[[Record], bool]
+Permit = Callable[[], Awaitable[None]]
 
 
 class Cursor:
@@ -212,16 +216,23 @@ class Cursor:
         )
 
 
-async def read_page(cursors: Sequence[Cursor], limits: PageLimits, *, accept: Accept | None = None) -> Page:
+async def read_page(
+    cursors: Sequence[Cursor],
+    limits: PageLimits,
+    *,
+    accept: Accept | None = None,
+    permit: Permit | None = None,
+) -> Page:
     """The next records of all cursors by time, as far as a page goes.
 
+    `permit` is awaited once, before the page takes more than FREE_BYTES; what it raises is raised here.
     Unreadable if nothing else is left to show; OffsetOutOfRange if a cursor stands outside its log.
     """
     merge = _Merge(cursors, limits)
     page = Page()
     await merge.start()
     try:
-        await _fill(page, merge, limits, accept)
+        await _fill(page, merge, limits, accept, permit)
     except OffsetOutOfRange:  # deleted meanwhile, which is told to whoever goes on from there
         if not page.scanned:
             raise
@@ -230,7 +241,9 @@ async def read_page(cursors: Sequence[Cursor], limits: PageLimits, *, accept: Ac
     return page
 
 
-async def _fill(page: Page, merge: _Merge, limits: PageLimits, accept: Accept | None) -> None:
+async def _fill(
+    page: Page, merge: _Merge, limits: PageLimits, accept: Accept | None, permit: Permit | None
+) -> None:
     while (cursor := merge.front_nowait() or await merge.front()) is not None:
         record = cursor.head
         assert record is not None
@@ -238,6 +251,11 @@ async def _fill(page: Page, merge: _Merge, limits: PageLimits, accept: Accept | 
         if accept is None or accept(record):
             if page.records and page.bytes + size > limits.bytes_max:
                 break
+            if permit is not None and page.bytes + size > FREE_BYTES:
+                merge.let_go()
+                await permit()
+                permit = None
+                continue
             page.bytes += size
             page.records.append(cursor.take())
         else:
@@ -320,6 +338,13 @@ class _Merge:
             heappop(heap)
         self._taken = None
         return None
+
+    def let_go(self) -> None:
+        """Hold no bytes: what is wanted next is read again."""
+        for cursor in self._cursors:
+            cursor.drop()
+        self._held_bytes = 0
+        self._taken = None
 
     async def _look(self, cursor: Cursor) -> bool:
         self._steps += 1

@@ -88,17 +88,18 @@ def _route(service: HttpService, operation: Operation) -> Route:
         return response
 
     async def answer(request: Request) -> Response:
-        held = Holding(service.budget)
+        held, answering = Holding(service.budget), Holding(service.answers)
         try:
             access = service.gate.access(session_of(request.scope))
             query = read_query(request, operation.query)
             body = await _read_body(request, operation, service.config, held)
-            call = Call(service, access, request, request.path_params, query, body, held)
+            call = Call(service, access, request, request.path_params, query, body, held, answering)
             found = await operation.handler(call)
         except Exception as error:
             return answer_failed(error, request)  # no name here for what it says: it knows this frame
         finally:
             held.release()
+            answering.release()
         return found if isinstance(found, Response) else json_response(found, status=operation.status)
 
     def answer_failed(error: Exception, request: Request) -> Response:

@@ -33,7 +33,7 @@ async def read_whole(request: Request, config: HttpConfig, held: Holding) -> byt
     announced = _announced(request)
     if announced > most:
         raise _too_large("body", most, "Send less at a time, or NDJSON, which has no bound but for its lines")
-    await _hold(held, announced, config)
+    await hold(held, announced, config)
     try:
         async with asyncio.timeout(config.request_timeout_s) as deadline:
             return await _read_counted(request, config, held, deadline)
@@ -54,7 +54,7 @@ async def _read_counted(
             assert due is not None
             left = due - now()
             deadline.reschedule(None)  # the time that passes now is not the client's
-            await _hold(held, size, config)
+            await hold(held, size, config)
             deadline.reschedule(now() + left)
         body += piece
     return bytes(body)
@@ -68,7 +68,7 @@ async def read_lines(
     rest = bytearray()  # of a line whose end has not come: it only grows, however small the pieces
     try:
         async for piece in pieces_of(request, config):
-            await _hold(held, len(rest) + len(piece), config)
+            await hold(held, len(rest) + len(piece), config)
             first, *others = piece.split(b"\n")
             rest += first
             lines: list[bytes] = []
@@ -85,7 +85,7 @@ async def read_lines(
         held.release()
 
 
-async def _hold(held: Holding, size: int, config: HttpConfig) -> None:
+async def hold(held: Holding, size: int, config: HttpConfig) -> None:
     """Count so many bytes, waiting for them if need be; BROKER_NOT_AVAILABLE if they do not come free."""
     try:
         async with asyncio.timeout(config.body_timeout_s):

@@ -32,6 +32,7 @@ class HttpConfig:
     # Answering.
     records_max: int = 10_000  # of one read
     read_bytes_max: int = 8 * _MIB  # of one read
+    answers_bytes_max: int = 64 * _MIB  # of large answers that are made at a time; others wait
     wait_ms_max: int = 60_000  # that a read or a pull may wait for more
     pull_count_max: int = 1_000
     pull_idle_s: float = 10.0  # without a pull, until the listener's place in a subscription is given up

@@ -9,6 +9,8 @@ here is what an acceptor needs of every connection, and an end for each way to k
 
 - What is not a body has `head_bytes_max`: a head, the trailers of a body, empty lines between requests.
 - While a request is answered no clock runs: the client waits for us.
+- While an answer waits for a client that does not read, its next request is not served, and what waits counts
+  as unread, of which the node has a bound (`net/unread.py`).
 - A client that takes nothing of what waits for it is given up: soon if the connection closes anyway, after
   some idle times if it does not, since a live stream may well be paused.
 - A message of a WebSocket has `FRAGMENTS_MAX`, beside the bound on its bytes, and `request_timeout_s`.
@@ -41,7 +43,7 @@ from websockets.http11 import Request as WebSocketRequest
 from tailrace.http.config import HttpConfig
 from tailrace.http.error import Code, HttpError
 from tailrace.http.intake import Intake
-from tailrace.net import ConnectionFacts, ListenerCounters, RequestBudget, facts_of
+from tailrace.net import ConnectionFacts, ListenerCounters, RequestBudget, UnreadBytes, facts_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -70,8 +72,10 @@ class Shared:
         config: HttpConfig,
         counters: ListenerCounters,
         socket_budget: Callable[[str], RequestBudget],
+        unread: UnreadBytes,
     ) -> None:
         """`socket_budget` says which share the messages of a WebSocket draw on, by its path."""
+        self.unread = unread
         self.socket_budget = socket_budget
         self.config = config
         self.counters = counters
@@ -117,6 +121,7 @@ class HttpConnection(HttpToolsProtocol):
         self._unanswered: list[RequestResponseCycle] = []  # in order; may begin with some that are by now
         self._socket: WebSocketConnection | None = None
         self._is_lost = False
+        self._kept: list[tuple[RequestResponseCycle, Any]] = []  # not begun: an earlier answer is unread
 
     def __repr__(self) -> str:
         kind = "HTTP" if self._socket is None else "WebSocket"
@@ -147,7 +152,35 @@ class HttpConnection(HttpToolsProtocol):
         says_goodbye = self._socket is not None and self._socket.close_sent
         return self.transport.get_write_buffer_size() + says_goodbye
 
+    @property
+    def buffered_bytes(self) -> int:
+        """What waits for the client in our memory."""
+        return self.transport.get_write_buffer_size()
+
     # ---- the transport's side
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.note_unread()
+
+    def note_unread(self) -> None:
+        """The client does not read what was written."""
+        self._shared.unread.note(self, self.buffered_bytes)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._shared.unread.forget(self)
+        kept, self._kept = self._kept, []
+        for cycle, app in kept:
+            self._start_asgi_task(cycle, app)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Serve a request, unless an answer is unread: a client may ask for much in few bytes."""
+        if self.flow.write_paused:
+            self.flow.pause_reading()
+            self._kept.append((cycle, app))
+        else:
+            super()._start_asgi_task(cycle, app)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
@@ -158,6 +191,8 @@ class HttpConnection(HttpToolsProtocol):
         if self._is_lost:
             return
         self._is_lost = True
+        self._kept.clear()
+        self._shared.unread.forget(self)
         self._tell_gone()
         super().connection_lost(exc)
         if self._socket is not None:
@@ -329,6 +364,14 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         if not self.disconnected:
             super().connection_lost(exc)
             self._upgraded.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._upgraded.note_unread()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._shared.unread.forget(self._upgraded)
 
     def data_received(self, data: bytes) -> None:
         if self._intake is None or self._intake.admit(data):

@@ -60,7 +60,10 @@ class HttpListener:
         config: HttpConfig = self.service.config
         counters = self.service.counters
         guarded: ASGIApp = Guard(self._app, allowed_hosts=config.allowed_hosts, counters=counters)
-        shared = self._shared = Shared(guarded, config, counters, self.service.socket_budget)
+        service = self.service
+        shared = self._shared = Shared(
+            guarded, config, counters, service.socket_budget, service.budget.unread
+        )
 
         def connect(
             made: Callable[[HttpConnection], bool], lost: Callable[[HttpConnection], None]

@@ -55,6 +55,7 @@ class Call(Generic[Q, B]):
     query: Q
     body: B
     held: Holding  # what the body counts for; released when the request is answered
+    answering: Holding  # what a large answer counts for, until it is handed to the socket
 
 
 Handler = Callable[[Call[Any, Any]], Awaitable[Any]]

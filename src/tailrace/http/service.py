@@ -61,6 +61,7 @@ class HttpService:
         `budget` is this listener's share of the node's; without one it is the only listener of a node.
         """
         self.budget = budget or NodeBudget().share(LISTENER)
+        self.answers = RequestBudget(config.answers_bytes_max)  # large answers that are being made
         self.gate = gate
         self.clock = gate.clock
         self.config = config

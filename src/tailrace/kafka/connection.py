@@ -20,6 +20,7 @@ from tailrace.model import ProtocolError
 from tailrace.model.session import Session
 from tailrace.net import FrameSplitter
 from tailrace.net.framed import BUSY, CLOSING, FIRST_OWN_HOLD, UNANSWERED, WRITE, FramedConnection
+from tailrace.net.unread import WATERMARK_BYTES
 from tailrace.wire.kafka import APIS
 
 if TYPE_CHECKING:
@@ -156,9 +157,12 @@ class Connection(FramedConnection):
     def pause_writing(self) -> None:
         self._outbox.pause()
         self._holds |= WRITE
+        if (unread := self.buffered_bytes) >= WATERMARK_BYTES:
+            self.service.budget.unread.note(self, unread)
 
     def resume_writing(self) -> None:
         self.active = True
+        self.service.budget.unread.forget(self)
         self._guarded(self._outbox.resume)
         if not self._outbox.paused:
             self._holds &= ~WRITE
@@ -166,6 +170,7 @@ class Connection(FramedConnection):
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
         self._holds |= CLOSING
+        self.service.budget.unread.forget(self)
         if self._timer is not None:
             self._timer.cancel()
         if self._waiting is not None:

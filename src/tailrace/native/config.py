@@ -36,7 +36,7 @@ class NativeConfig:
 
     # Writing. With so much unread by the client, its subscriptions deliver nothing more to it; with
     # reply_bytes_max on top, no request of its is taken.
-    out_buffer_bytes_max: int = 4 * _MIB
+    out_buffer_bytes_max: int = 1 * _MIB
     reply_bytes_max: int = 1 * _MIB
 
     # One connection's turn, after which the others get theirs. All requests of one read fit into it, since

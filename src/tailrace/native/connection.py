@@ -7,7 +7,8 @@ become frames, how a client shows that it lives, and how it is told of its end d
     WebSocketConnection    messages of whole frames, binary or as JSON                 websocket.py
 
 What is sent while frames are taken leaves in one write at the end, unless it is a lot. What the client does
-not read is with the transport: over `out_buffer_bytes_max` subscriptions deliver nothing more to it.
+not read is with the transport: over `out_buffer_bytes_max` subscriptions deliver nothing more to it. From
+WATERMARK_BYTES on it counts as unread, of which the node has a bound (`net/unread.py`).
 
 A client that breaks the protocol gets the answers to what it asked before, an ERROR with sequence 0 and the
 end. That, and a bug of ours, cost this connection and nothing else.
@@ -22,6 +23,7 @@ from tailrace.model import ErrorCode, ProtocolError
 from tailrace.native.config import INTERVALS_TO_DEATH
 from tailrace.native.protocol import NativeProtocol
 from tailrace.net.framed import BUSY, CLOSING, UNANSWERED, WRITE, FramedConnection
+from tailrace.net.unread import WATERMARK_BYTES
 from tailrace.wire.native import read_frame, write_error
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ class Connection(FramedConnection):
         "_flush",
         "_heard",
         "_heard_at",
+        "_is_behind",
         "_is_over",
         "_is_paused",
         "_last_word",
@@ -76,6 +79,7 @@ class Connection(FramedConnection):
         self._flush = self.protocol.flush  # called when everything that arrived together was taken
         self._out: list[bytes] = []  # sent while frames are taken
         self._out_bytes = 0
+        self._is_behind = False  # the client does not read as fast as we write
         self._is_paused = False  # the client does not read, and over out_buffer_bytes_max wait for it
         self._is_over = False  # nothing can be sent any more
         self._last_word = b""  # before the connection is closed
@@ -100,17 +104,19 @@ class Connection(FramedConnection):
     def _open(self, transport: Transport, session: Session) -> None:
         """Begin, or end at once if there is no room; subclasses call it when the connection is made."""
         self._transport = transport
-        most = self._config.out_buffer_bytes_max
+        most = min(self._config.out_buffer_bytes_max, WATERMARK_BYTES)
         transport.set_write_buffer_limits(high=most, low=most // 4)
         self.protocol.identify(session)
         if not self._on_made(self):
             self.abort()
 
     def pause_writing(self) -> None:
-        self._is_paused = True
+        self._is_behind = True
+        self._note_unread()
 
     def resume_writing(self) -> None:
-        self._is_paused = False
+        self._is_behind = self._is_paused = False
+        self.service.budget.unread.forget(self)
         self._heard = True
         self._holds &= ~WRITE
         self._guarded(self.protocol.resume)
@@ -119,6 +125,7 @@ class Connection(FramedConnection):
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
         self._is_over = True
         self._holds |= CLOSING
+        self.service.budget.unread.forget(self)
         self._give_back_intake()
         self._guarded(self.protocol.close)
         self._on_lost(self)
@@ -304,12 +311,19 @@ class Connection(FramedConnection):
             return
         self._sent = True
         self._transport.write(data)
-        if self._is_paused and not self._holds & WRITE:
-            config = self._config
-            if self.buffered_bytes >= config.out_buffer_bytes_max + config.reply_bytes_max:
-                self._holds |= WRITE
-                if not self._consuming:
-                    self._steer_reading()
+        if self._is_behind:
+            self._note_unread()
+
+    def _note_unread(self) -> None:
+        """The client does not keep up: count what waits, and stop what would add to it."""
+        config, unread = self._config, self.buffered_bytes
+        self.service.budget.unread.note(self, unread)
+        if unread >= config.out_buffer_bytes_max:
+            self._is_paused = True
+        if not self._holds & WRITE and unread >= config.out_buffer_bytes_max + config.reply_bytes_max:
+            self._holds |= WRITE
+            if not self._consuming:
+                self._steer_reading()
 
     def _close_if_done(self) -> None:
         """Close, once nothing is under way on a connection that takes nothing more."""

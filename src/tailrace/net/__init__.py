@@ -6,6 +6,7 @@
 `service`     what the connections of one listener share, and the listener
 `budget`      the node's bound on request bytes, and each listener's share of it
 `framed`      a connection, as far as frames go: what holds it, and whose turn it is
+`unread`      the node's bound on what clients do not read
 `frames`      size-prefixed frames out of a byte stream, without I/O
 `peer`        the two ends of a connection
 `occupant`    who listens on a port that we wanted
@@ -20,6 +21,7 @@ from tailrace.net.peer import ConnectionFacts, facts_of
 from tailrace.net.service import RequestListener, RequestService
 from tailrace.net.tally import Tally, Trace
 from tailrace.net.transport import Listening, Transport, half_close, has_unread, listen
+from tailrace.net.unread import UnreadBytes
 
 __all__ = [
     "Acceptor",
@@ -37,6 +39,7 @@ __all__ = [
     "Tally",
     "Trace",
     "Transport",
+    "UnreadBytes",
     "facts_of",
     "find_occupant",
     "half_close",

@@ -32,6 +32,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from tailrace.net.unread import UnreadBytes
+
 LISTENERS: Final = ("kafka", "native", "http")
 REQUEST_BYTES_MAX: Final = 192 << 20
 """Of a node. One listener may use 128 MiB of it: its sixth and the shared half."""
@@ -94,6 +96,7 @@ class RequestBudget:
         "_taken",
         "_waiting",
         "exhausted",
+        "unread",
     )
 
     def __init__(
@@ -103,7 +106,9 @@ class RequestBudget:
         reserve_bytes: int = 0,
         small_bytes: int = 0,
         shared: SharedBytes | None = None,
+        unread: UnreadBytes | None = None,
     ) -> None:
+        self.unread = unread or UnreadBytes()  # what clients have not read, of all listeners of the node
         self._kept_bytes = kept_bytes
         self._easy_bytes = kept_bytes  # _NEVER while a claim waits or the reserve is in use
         self._reserve_bytes = reserve_bytes  # on top of it, for requests of up to small_bytes
@@ -319,15 +324,20 @@ class Holding:
 class NodeBudget:
     """The request bytes of a node, and the share of each listener."""
 
-    __slots__ = ("shares",)
+    __slots__ = ("shares", "unread")
 
     def __init__(self, bytes_max: int = REQUEST_BYTES_MAX) -> None:
         sixth = bytes_max // 6
         reserve = sixth // 2
         shared = SharedBytes(bytes_max - sixth * len(LISTENERS))
+        self.unread = UnreadBytes()
         self.shares: Mapping[str, RequestBudget] = {
             name: RequestBudget(
-                sixth - reserve, reserve_bytes=reserve, small_bytes=SMALL_REQUEST_BYTES, shared=shared
+                sixth - reserve,
+                reserve_bytes=reserve,
+                small_bytes=SMALL_REQUEST_BYTES,
+                shared=shared,
+                unread=self.unread,
             )
             for name in LISTENERS
         }

@@ -350,3 +350,43 @@ def test_an_inflated_batch_is_the_same_without_compression(codec: Compression) -
     assert opened.data[21:] == plain[21:]
     assert (opened.compression, opened.size) == (Compression.NONE, len(plain))
     assert list(opened.records()) == list(batch.records())
+
+
+def test_a_large_page_waits_for_its_permit_and_holds_nothing_meanwhile(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        partitions = await partitions_of(rig, 3)
+        for number in range(30):
+            records: list[NewRecord] = [(number, b"k", bytes(10_000), ())]
+            log = partitions[number % 3].log
+            assert log is not None
+            log.append(read_batch(build_batch(records, base_offset=log.end_offset, leader_epoch=0)))
+        cursors = [Cursor(each, 0) for each in partitions]
+        asked: list[int] = []
+
+        async def permit() -> None:
+            asked.append(sum(each.held_bytes for each in cursors))
+
+        page = await read_page(cursors, limits(records=6), permit=permit)
+        assert len(page.records) == 6 and asked == []
+        page = await read_page(cursors, limits(), permit=permit)
+        assert asked == [0]
+        assert sorted(places(page.records)) == [(n, offset) for n in range(3) for offset in range(2, 10)]
+        assert [each.record.timestamp for each in page.records] == list(range(6, 30))
+
+    play(scenario)
+
+
+def test_what_a_permit_raises_ends_the_page(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        (partition,) = await partitions_of(rig)
+        log = partition.log
+        assert log is not None
+        log.append(read_batch(build_batch([(1, None, bytes(100_000), ())], leader_epoch=0)))
+
+        async def refuse() -> None:
+            raise TimeoutError
+
+        with pytest.raises(TimeoutError):
+            await read_page([Cursor(partition, 0)], limits(), permit=refuse)
+
+    play(scenario)

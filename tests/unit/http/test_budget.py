@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import httpx
 import pytest
@@ -16,6 +17,7 @@ from tailrace.net.budget import LISTENERS
 from tailrace.server.node import Node
 
 from .conftest import Run, Serve, Wire, both_loops, check_error, wait_until
+from .rig import get, listening, only_connection
 from .test_produce import RECORDS, create
 
 KIB = 1024
@@ -146,5 +148,50 @@ def test_a_pull_that_waits_for_messages_does_not_count(
         assert service.budget.used == 0
         await client.post(RECORDS, json={"records": [{"value": "x"}]})
         assert len((await pulling).json()["messages"]) == 1
+
+    run(scenario())
+
+
+# ---- answers that nobody reads
+
+
+@both_loops
+def test_answers_that_are_not_read_are_bounded_for_the_node(run: Run) -> None:
+    async def scenario() -> None:
+        async with listening(HttpConfig()) as (listener, stage), AsyncExitStack() as stack:
+            unread = listener.service.budget.unread
+            unread.bytes_max = 64 << 20
+            stage.answer_bytes = 32 << 20
+            for _ in range(8):
+                wire = await stack.enter_async_context(Wire.to(listener))
+                await wire.send(get("/large"))
+            await wait_until(lambda: len(stage.began) == 8 and len(listener.connections) <= 4)
+            assert unread.bytes <= unread.bytes_max and unread.closed >= 4
+            assert sum(each.buffered_bytes for each in listener.connections) <= unread.bytes_max
+            last = await wire.answer()  # which stalled last
+            assert len(last[2]) == stage.answer_bytes
+            await stack.aclose()
+            await wait_until(lambda: unread.bytes == 0)
+
+    run(scenario())
+
+
+@both_loops
+def test_a_request_behind_an_unread_answer_is_not_served_until_that_is_read(run: Run) -> None:
+    async def scenario() -> None:
+        async with listening(HttpConfig()) as (listener, stage), Wire.to(listener) as wire:
+            stage.answer_bytes = 32 << 20
+            await wire.send(get("/large"))
+            connection = await only_connection(listener)
+            await wait_until(lambda: connection.buffered_bytes > 1 << 20)
+            await wire.send(get("/large"))
+            await wire.send(get("/hello/x"))
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert stage.began == ["large"]
+            assert len((await wire.answer())[2]) == stage.answer_bytes
+            assert len((await wire.answer())[2]) == stage.answer_bytes
+            assert (await wire.answer())[0] == 200
+            assert stage.began == ["large", "large"]
 
     run(scenario())

@@ -273,6 +273,8 @@ class Subscription:
     def ack(self, topic: str, partition: int, epoch: int, ranges: OffsetRanges, waiter: Waiter) -> int:
         self._check_open()
         subscribed = self._find(topic, partition)
+        if not self._members:
+            subscribed.machine.unpark()  # a client that lost its connection may be done with what it held
         settled = subscribed.machine.ack(ranges, epoch=epoch)
         self._settle_all(subscribed, settled)
         self._stopwatch.settled(subscribed.source, ranges)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Annotated, Any
 
@@ -23,6 +24,7 @@ from tailrace.broker.newest import plan_newest
 from tailrace.broker.partition import Partition
 from tailrace.broker.reading import Cursor, Page, PageLimits, read_page
 from tailrace.broker.topic import Topic, unknown_topic
+from tailrace.http.body import hold
 from tailrace.http.config import HttpConfig
 from tailrace.http.disconnect import wait_over
 from tailrace.http.error import invalid
@@ -34,7 +36,8 @@ from tailrace.wire.json.moment import parse_moment
 
 LIMIT = 100
 _SCANNED_PAGES = 10  # as many full pages are looked through for what a filter wants
-_HELD_PAGES = 4  # and as many bytes are held at most while partitions are merged
+_HELD_PAGES = 1  # and as many bytes are held at most while partitions are merged
+_ANSWER_FACTOR = 2  # what a page takes with the JSON that is made of it
 
 _Partition = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 _Offset = Annotated[str, msgspec.Meta(pattern=f"^(earliest|latest|-?[0-9]{{1,19}}){TEXT_END}")]
@@ -101,10 +104,11 @@ async def _read(call: Call[ReadQuery, Any], topic: Topic) -> Reading:
     _check_same(call.access, topic)
     cursors = [Cursor(_readable(call.access, topic, index), at) for index, at in starts.items()]
     reading = Reading(cursors)
+    permit = partial(hold, call.answering, _ANSWER_FACTOR * limits.bytes_max, service.config)
     deadline = asyncio.get_running_loop().time() + query.timeout / 1000
     with _Watch(call, [each.partition for each in cursors]) as watch:
         while True:
-            page = await service.in_time(read_page(cursors, limits, accept=accept))
+            page = await service.in_time(read_page(cursors, limits, accept=accept, permit=permit))
             page.scanned += reading.page.scanned
             page.scanned_bytes += reading.page.scanned_bytes
             reading.page = page
