@@ -88,7 +88,8 @@ def _route(service: HttpService, operation: Operation) -> Route:
         return response
 
     async def answer(request: Request) -> Response:
-        held, answering = Holding(service.budget), Holding(service.answers)
+        address = request.client.host if request.client else ""
+        held, answering = Holding(service.budget, address), Holding(service.answers, address)
         try:
             access = service.gate.access(session_of(request.scope))
             query = read_query(request, operation.query)

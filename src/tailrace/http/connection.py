@@ -393,8 +393,9 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         arriving = len(self.conn.reader.buffer) + self._fragment_bytes
         self._intake.settle(arriving + self._unreceived_bytes)
         if not arriving or self.read_paused:
-            self._message_due = _NEVER
+            self._message_due, self._intake.arriving_since = _NEVER, None
         elif self._message_due == _NEVER:
+            self._intake.arriving_since = self.loop.time()
             self._message_due = self.loop.time() + self._shared.config.request_timeout_s
 
     def is_message_late(self, now: float) -> bool:
@@ -410,7 +411,12 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
 
     def handle_connect(self, event: WebSocketRequest) -> None:
         path = event.path.partition("?")[0]
-        self._intake = Intake(self._shared.socket_budget(path), self._parse)
+        self._intake = Intake(
+            self._shared.socket_budget(path),
+            self._parse,
+            address=self._upgraded.facts.peer_host,
+            refuse=self._upgraded.abort,
+        )
         super().handle_connect(event)
 
     def handle_text(self, event: Frame) -> None:

@@ -5,8 +5,8 @@
       +--> kept while the listener's share of the request bytes is exhausted; the socket is not read
 
 Data is counted as it arrives: how long a message will be is not known before. Where bytes are missing, the
-connection gives back what it holds and claims the sum (see `net.budget.Holding`). When the app has received
-a message, the app counts it: a native session takes it whole, and a tail is done with it at once.
+connection keeps what it holds and waits for more (see `net.budget`). When the app has received a message, the
+app counts it: a native session takes it whole, and a tail is done with it at once.
 """
 
 from __future__ import annotations
@@ -15,17 +15,38 @@ import asyncio
 from collections.abc import Callable
 
 from tailrace.net import Claim, RequestBudget
+from tailrace.net.budget import lacking
 
 
 class Intake:
-    """One socket's part of a share."""
+    """One socket's part of a share; an arrival of the budget while it holds anything."""
 
-    __slots__ = ("_claim", "_feed", "_kept", "_loop", "budget", "bytes")
+    __slots__ = (
+        "_claim",
+        "_feed",
+        "_kept",
+        "_loop",
+        "_refuse",
+        "address",
+        "arriving_since",
+        "budget",
+        "bytes",
+    )
 
-    def __init__(self, budget: RequestBudget, feed: Callable[[bytes], None]) -> None:
+    def __init__(
+        self,
+        budget: RequestBudget,
+        feed: Callable[[bytes], None],
+        *,
+        address: str = "",
+        refuse: Callable[[], None] = lambda: None,
+    ) -> None:
         self.budget = budget
+        self.address = address
         self.bytes = 0  # taken from the share
+        self.arriving_since: float | None = None  # when the message began that is arriving
         self._feed = feed  # called with data that was kept, when it may be parsed
+        self._refuse = refuse  # ends the connection: others wait for its bytes
         self._kept: list[bytes] = []
         self._claim: Claim | None = None
         self._loop = asyncio.get_running_loop()
@@ -38,24 +59,45 @@ class Intake:
         """Whether data is kept until there are bytes for it; the socket should not be read."""
         return self._claim is not None
 
+    @property
+    def held_bytes(self) -> int:
+        return self.bytes
+
+    def lacks_bytes(self, now: float) -> float:
+        if self.arriving_since is None or self._claim is not None:
+            return 0.0
+        return lacking(received=self.bytes, elapsed_s=now - self.arriving_since)
+
+    def refuse_slow(self) -> None:
+        self._refuse()
+
     def admit(self, data: bytes) -> bool:
         """Whether the data may be parsed now; if not, it is kept and fed later."""
-        size = len(data)
-        if self._claim is None and self.budget.take_more_nowait(size, held=self.bytes):
-            self.bytes += size
+        size, budget = len(data), self.budget
+        if self._claim is None and (
+            budget.take_more_nowait(size, held=self.bytes) or (self.bytes and budget.grow_nowait(self, size))
+        ):
+            self._hold(size)
             return True
         self._kept.append(data)
         if self._claim is None:
-            held, self.bytes = self.bytes, 0
-            if held:
-                self.budget.give(held)
-            self._claim = self.budget.wait(held + size, self._granted_soon)
+            if self.bytes:
+                self._claim = budget.wait_growth(self, size, self._granted_soon)
+            else:
+                self._claim = budget.wait(size, self._granted_soon)
         return False
+
+    def _hold(self, size: int) -> None:
+        if not self.bytes:
+            self.budget.begin(self)
+        self.bytes += size
 
     def settle(self, size: int) -> None:
         """At most so many bytes still wait to be received: the others are free."""
         if self.bytes > size:
             freed, self.bytes = self.bytes - size, size
+            if not size:
+                self.budget.finish(self)
             self.budget.give(freed)
 
     def close(self) -> None:
@@ -73,7 +115,8 @@ class Intake:
     def _granted(self) -> None:
         if self._claim is None:
             return  # the connection was lost in between
-        self.bytes, self._claim = self._claim.bytes, None
+        size, self._claim = self._claim.bytes, None
+        self._hold(size)
         kept, self._kept = self._kept, []
         self._feed(kept[0])
         for data in kept[1:]:  # came before the transport had stopped

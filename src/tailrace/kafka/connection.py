@@ -274,7 +274,7 @@ class Connection(FramedConnection):
         if frame is not None:
             self._waiting = None
             return frame
-        frame = self._splitter.next_frame()
+        frame = self._splitter.next_frame(self)
         if frame is None:
             if self._splitter.wanted:
                 self._wait_for_budget()

@@ -244,7 +244,7 @@ class Connection(FramedConnection):
         taken = 0
         try:
             while not self._holds:
-                view = splitter.next_frame()
+                view = splitter.next_frame(self)
                 if view is None:
                     if splitter.wanted:
                         self._wait_for_budget()

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tailrace.model.session import Session
     from tailrace.native.service import NativeService
     from tailrace.net import RequestBudget
+    from tailrace.net.budget import Arrival
 
 _GOING_AWAY = 1001
 _PROTOCOL = 1002
@@ -145,10 +146,12 @@ class MessageFrames:
         "_held",
         "_is_counted",
         "_message",
+        "is_growing",
         "wanted",
     )
 
-    frame_bytes = 0  # messages arrive whole; the HTTP listener gives them their time
+    # Messages arrive whole; the HTTP listener counts what arrives, and gives it its time.
+    frame_bytes = frame_filled = frame_held = 0
 
     def __init__(self, budget: RequestBudget, *, frame_bytes_max: int) -> None:
         self._budget = budget
@@ -159,6 +162,7 @@ class MessageFrames:
         self._held = 0  # bytes of it that were not handed out
         self._granted = 0  # bytes of the budget that were waited for and are there
         self.wanted = 0
+        self.is_growing = False
 
     @property
     def has_rest(self) -> bool:
@@ -169,7 +173,7 @@ class MessageFrames:
         assert self._message is None, "a message was received while another one waits"
         self._message, self._at, self._is_counted = memoryview(message), 0, False
 
-    def next_frame(self) -> memoryview | None:
+    def next_frame(self, arrival: Arrival) -> memoryview | None:  # noqa: ARG002
         """The next frame of the message; ProtocolError where it does not hold whole frames."""
         message = self._message
         if message is None or not (self._is_counted or self._count(len(message))):

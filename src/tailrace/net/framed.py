@@ -24,10 +24,11 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
+from tailrace.net.budget import lacking
 from tailrace.net.peer import ConnectionFacts, facts_of
 
 if TYPE_CHECKING:
-    from tailrace.net.budget import Claim
+    from tailrace.net.budget import Arrival, Claim
     from tailrace.net.service import RequestService
     from tailrace.net.transport import Transport
 
@@ -49,20 +50,29 @@ _MIB = 1 << 20
 class FrameSource(Protocol):
     """Bytes that have arrived and were not taken, as frames."""
 
-    wanted: int  # bytes that the next frame needs of an exhausted budget
+    wanted: int  # bytes that the next frame, or more of it, needs of an exhausted budget
+    is_growing: bool  # they are for more of a frame that has begun
 
     @property
     def frame_bytes(self) -> int:
         """Size of the frame that is arriving piece by piece, else 0."""
 
     @property
-    def has_rest(self) -> bool:
-        """Whether bytes have arrived that were not handed out."""
+    def frame_filled(self) -> int:
+        """How much of that frame is here."""
 
-    def next_frame(self) -> memoryview | None:
+    @property
+    def frame_held(self) -> int:
+        """What that frame has taken of the budget."""
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether bytes have arrived that `next_frame` has not looked at, or has not handed out."""
+
+    def next_frame(self, arrival: Arrival) -> memoryview | None:
         """The next whole frame; None if it has not arrived, or if `wanted` bytes of the budget are missing.
 
-        The frame's size stays taken from the budget until the caller gives it back.
+        The frame's size stays taken from the budget until the caller gives it back. `arrival` is the caller.
         """
 
     def keep(self) -> None:
@@ -82,6 +92,7 @@ class FramedConnection(asyncio.BufferedProtocol):
         "_claim",
         "_consuming",
         "_facts",
+        "_frame_began",
         "_frame_due",
         "_frame_timeout_s",
         "_holds",
@@ -90,6 +101,7 @@ class FramedConnection(asyncio.BufferedProtocol):
         "_transport",
         "_turn_bytes",
         "_turn_requests",
+        "_waits_since",
         "service",
     )
 
@@ -108,7 +120,9 @@ class FramedConnection(asyncio.BufferedProtocol):
         self._turn_bytes = 0
         self._turn_requests = 0
         self._claim: Claim | None = None
-        self._frame_due = _NEVER  # when the frame that is arriving must be here
+        self._frame_began = 0.0  # when the first bytes came of the frame that is arriving
+        self._frame_due = _NEVER  # when it must be here
+        self._waits_since = 0.0  # for bytes of the budget
 
     @property
     def facts(self) -> ConnectionFacts:
@@ -121,6 +135,26 @@ class FramedConnection(asyncio.BufferedProtocol):
     def client(self) -> str:
         """Who it is, for people."""
         return str(self.facts)
+
+    # ---- an arrival of the budget
+
+    @property
+    def address(self) -> str:
+        return self.facts.peer_host
+
+    @property
+    def held_bytes(self) -> int:
+        return self._splitter.frame_held
+
+    def lacks_bytes(self, now: float) -> float:
+        if not self._splitter.frame_bytes or self._holds & BUDGET:
+            return 0.0
+        return lacking(received=self._splitter.frame_filled, elapsed_s=now - self._frame_began)
+
+    def refuse_slow(self) -> None:
+        self._refuse("a frame arrives slowly, and others wait for its memory")
+
+    # ---- its end
 
     def abort(self) -> None:
         """Close now."""
@@ -154,15 +188,17 @@ class FramedConnection(asyncio.BufferedProtocol):
         elif self._reading:
             self._reading = False
             self._transport.pause_reading()
-        if splitter.frame_bytes == 0:
+        # Of what is left without a hold, nothing is whole: the first bytes of a size begin a frame, too.
+        if splitter.frame_bytes == 0 and (holds or not splitter.has_rest):
             self._frame_due = _NEVER
         elif self._frame_due == _NEVER:
             allowed = self._frame_timeout_s + splitter.frame_bytes / _MIB
-            self._frame_due = self.service.loop.time() + allowed
+            self._frame_began = self.service.loop.time()
+            self._frame_due = self._frame_began + allowed
 
     def _is_frame_late(self, now: float) -> bool:
         """Whether the frame that is arriving has had time enough."""
-        return self._splitter.frame_bytes > 0 and now >= self._frame_due
+        return now >= self._frame_due and not self._holds & BUDGET
 
     def _end_turn(self) -> None:
         if not self._holds & TURN:
@@ -171,7 +207,12 @@ class FramedConnection(asyncio.BufferedProtocol):
 
     def _wait_for_budget(self) -> None:
         self._holds |= BUDGET
-        self._claim = self.service.budget.wait(self._splitter.wanted, self._granted_soon)
+        self._waits_since = self.service.loop.time()
+        splitter, budget = self._splitter, self.service.budget
+        if splitter.is_growing:
+            self._claim = budget.wait_growth(self, splitter.wanted, self._granted_soon)
+        else:
+            self._claim = budget.wait(splitter.wanted, self._granted_soon)
 
     def _give_back_intake(self) -> None:
         """The socket is gone: what has arrived and was not taken counts no more."""
@@ -179,6 +220,7 @@ class FramedConnection(asyncio.BufferedProtocol):
         if self._claim is not None:
             budget.withdraw(self._claim)
             self._claim = None
+        budget.finish(self)
         budget_bytes = self._splitter.abandon()
         if budget_bytes:
             budget.give(budget_bytes)
@@ -210,4 +252,7 @@ class FramedConnection(asyncio.BufferedProtocol):
         self._claim = None
         self._splitter.grant()
         self._holds &= ~BUDGET
+        waited = self.service.loop.time() - self._waits_since  # which is not the client's time
+        self._frame_began += waited
+        self._frame_due += waited
         self._settle()

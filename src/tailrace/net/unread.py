@@ -1,9 +1,9 @@
 """What the clients of a node have not read: answers and messages that wait in our memory. One bound for all.
 
-Every listener stops writing to a client that does not read, so one connection holds little: a piece of a fetch
-(Kafka), one answer (HTTP), `out_buffer_bytes_max` (native). Very many connections hold much, and no client can
-be made to read. So a connection with more than WATERMARK_BYTES unread is known here, and over `bytes_max` the
-connection that has not read anything for longest is closed, until the rest is within the bound.
+Every listener stops writing to a client that does not read, so one connection holds little: a piece of a
+fetch (Kafka), one answer (HTTP), `out_buffer_bytes_max` (native). Very many connections hold much, and no
+client can be made to read. So a connection with more than WATERMARK_BYTES unread is known here, and over
+`bytes_max` the connection that has not read anything for longest is closed, until the rest is within it.
 
 A client that reads, however slowly, comes before those that do not, and one that keeps up is not known here.
 """

@@ -209,15 +209,22 @@ class Sender:
         self._messages.put_nowait({"type": "http.request", "body": piece, "more_body": more})
 
 
-def test_a_body_of_known_length_is_counted_before_it_is_read() -> None:
+def give_pass_to_another(budget: RequestBudget) -> None:
+    """Have another request be the one that grows although there is no room."""
+    budget._shared.passed = Holding(budget)
+
+
+def test_the_length_that_a_client_announces_costs_nothing() -> None:
     async def main() -> None:
         budget = RequestBudget(100)
         assert budget.take_nowait(95)
         sender, held = Sender("10"), Holding(budget)
-        sender.send(b"0123456789", more=False)
         reading = asyncio.create_task(read_whole(sender.request, HttpConfig(), held))
         await turn()
-        assert budget.exhausted and sender.asked == 0
+        assert budget.used == 95 and not budget.exhausted
+        sender.send(b"0123456789", more=False)
+        await turn()
+        assert budget.exhausted and budget.used == 95
         budget.give(5)
         assert await reading == b"0123456789" and held.bytes == 10
 
@@ -233,10 +240,11 @@ def test_a_body_of_unknown_length_is_counted_as_it_comes() -> None:
         sender.send(b"01234567")
         await turn()
         assert budget.used == 98 and sender.asked == 2
+        give_pass_to_another(budget)
         sender.send(b"890")
         sender.send(b"", more=False)
         await turn()
-        assert budget.exhausted and budget.used == 90 and sender.asked == 2, "it is not read on"
+        assert budget.exhausted and budget.used == 98 and sender.asked == 2, "it is not read on"
         budget.give(1)
         assert await reading == b"01234567890" and budget.used == 100 and held.bytes == 11
 
@@ -303,11 +311,67 @@ def test_lines_are_not_read_on_without_room() -> None:
         waiting = asyncio.ensure_future(anext(found))
         await turn()
         assert budget.used == 98
+        give_pass_to_another(budget)
         sender.send(b"def\n")
         await turn()
-        assert budget.exhausted and sender.asked == 2 and budget.used == 95
+        assert budget.exhausted and sender.asked == 2 and budget.used == 98
         budget.give(95)
         assert await waiting == [b"abcdef"] and budget.used == 7
         await found.aclose()
 
     asyncio.run(main())
+
+
+def test_a_line_that_does_not_end_is_given_up_however_it_trickles() -> None:
+    async def main() -> None:
+        sender = Sender()
+        config = HttpConfig(request_timeout_s=0.3, body_timeout_s=60.0)
+        found = read_lines(sender.request, config, RequestBudget(1000))
+        sender.send(b"one\ntw")
+        assert await anext(found) == [b"one"]
+
+        async def trickle() -> None:
+            while True:
+                sender.send(b"x")
+                await asyncio.sleep(0.02)
+
+        trickling = asyncio.create_task(trickle())
+        try:
+            await anext(found)
+        finally:
+            trickling.cancel()
+
+    error = refused(lambda: asyncio.run(main()), Code.INVALID_REQUEST, 408)
+    assert "the line was not complete within 0.3 s" in str(error)
+
+
+def test_a_body_that_stops_while_others_wait_for_its_bytes_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tailrace.net.budget.GRACE_S", 0.05)
+    monkeypatch.setattr("tailrace.net.budget._PRESS_S", 0.02)
+
+    async def main() -> None:
+        budget = RequestBudget(100)
+        slow, quick = Sender(), Sender("90")
+        held = Holding(budget), Holding(budget)
+        slow.send(b"x" * 80)
+
+        async def read_slow() -> None:
+            try:
+                await read_whole(slow.request, HttpConfig(), held[0])
+            finally:
+                held[0].release()
+
+        stopped = asyncio.create_task(read_slow())
+        await turn()
+        quick.send(b"y" * 90, more=False)
+        assert await read_whole(quick.request, HttpConfig(), held[1]) == b"y" * 90
+        await stopped
+
+    async def guarded() -> None:
+        async with asyncio.timeout(30):
+            await main()
+
+    error = refused(lambda: asyncio.run(guarded()), Code.INVALID_REQUEST, 408)
+    assert "arrives slowly, and others wait for its memory" in str(error)

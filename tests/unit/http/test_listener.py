@@ -138,7 +138,9 @@ def test_a_client_that_reads_nothing_does_not_keep_the_listener(run: Run) -> Non
         async with listening(HASTY) as (listener, stage), Wire.to(listener) as wire:
             stage.answer_bytes = 64 << 20
             await wire.send(get("/large") * 2)
-            await wait_until(lambda: stage.began == ["large"] and any(c.untaken for c in listener.connections))
+            await wait_until(
+                lambda: stage.began == ["large"] and any(c.untaken for c in listener.connections)
+            )
             await listener.close()
             assert not listener._shared.state.tasks  # type: ignore[union-attr]
 

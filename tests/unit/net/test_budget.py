@@ -309,7 +309,7 @@ def test_two_that_hold_and_need_more_do_not_wait_for_each_other() -> None:
         both = [asyncio.create_task(each.resize(80)) for each in (first, second)]
         await asyncio.sleep(0)
         await both[0]
-        assert budget.used == 80 and not both[1].done()
+        assert budget.used == 130 and not both[1].done(), "the first has the pass"
         first.release()
         await asyncio.wait_for(both[1], 5)
         assert budget.used == second.bytes == 80
@@ -321,13 +321,20 @@ def test_one_that_is_cancelled_while_it_waits_holds_nothing() -> None:
     async def main() -> None:
         budget = RequestBudget(100)
         assert budget.take_nowait(40)
-        holding = Holding(budget)
-        await holding.resize(60)
+        passed, holding = Holding(budget), Holding(budget)
+        await passed.resize(1)
+        await passed.resize(11)
+        await holding.resize(49)
+        await passed.resize(12)
         growing = asyncio.create_task(holding.resize(70))
         await asyncio.sleep(0)
+        assert budget.exhausted and budget.used == 101
         growing.cancel()
         await asyncio.gather(growing, return_exceptions=True)
-        assert budget.used == 40 and holding.bytes == 0 and not budget.exhausted
+        assert budget.used == 101 and holding.bytes == 49 and not budget.exhausted
+        holding.release()
+        passed.release()
+        assert budget.used == 40
 
     asyncio.run(main())
 
@@ -340,12 +347,16 @@ def test_a_request_that_grows_is_small_only_while_all_of_it_is() -> None:
         await holding.resize(5)
         await holding.resize(10)
         assert budget.used == 110, "out of the reserve"
+        other = Holding(budget)
+        await other.resize(5)
+        budget.begin(other)
+        assert budget.grow_nowait(other, 1), "which takes the pass"
         growing = asyncio.create_task(holding.resize(11))
         await asyncio.sleep(0)
-        assert not growing.done() and budget.used == 100
+        assert not growing.done() and budget.used == 116
         budget.give(100)
         await asyncio.wait_for(growing, 5)
-        assert budget.used == 11
+        assert budget.used == 17
 
     asyncio.run(main())
 

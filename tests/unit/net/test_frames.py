@@ -14,6 +14,22 @@ SMALL_BYTES = 300
 LARGE_KEY = 0x7878  # "xx"
 
 
+class Sender:
+    """Who a frame arrives from, for tests without sockets."""
+
+    address = "192.0.2.1"
+    held_bytes = 0
+
+    def lacks_bytes(self, now: float) -> float:
+        return 0.0
+
+    def refuse_slow(self) -> None:
+        raise AssertionError("nothing waits")
+
+
+ARRIVAL = Sender()
+
+
 class Feed:
     """A splitter that is fed as a transport would, with others using the shared buffer in between."""
 
@@ -44,7 +60,7 @@ class Feed:
         while data:
             taken = self.receive(data[:at_once])
             data = data[taken:]
-            while (frame := self.splitter.next_frame()) is not None:
+            while (frame := self.splitter.next_frame(ARRIVAL)) is not None:
                 found.append(bytes(frame))
                 self.budget.give(len(frame))
             self.splitter.keep()
@@ -79,7 +95,7 @@ def test_random_frames_in_random_reads() -> None:
     while data:
         taken = feed.receive(data[: rng.randint(1, 200)])
         data = data[taken:]
-        while (frame := feed.splitter.next_frame()) is not None:
+        while (frame := feed.splitter.next_frame(ARRIVAL)) is not None:
             found.append(bytes(frame))
             feed.budget.give(len(frame))
         feed.splitter.keep()
@@ -90,11 +106,11 @@ def test_random_frames_in_random_reads() -> None:
 def test_a_whole_frame_is_a_view_of_the_shared_buffer_and_a_partial_one_is_not() -> None:
     feed = Feed()
     feed.receive(framed(b"small", b"L" * 80))
-    small = feed.splitter.next_frame()
+    small = feed.splitter.next_frame(ARRIVAL)
     assert small is not None and small.obj is feed.shared.obj and not is_owned(feed.splitter)
-    assert feed.splitter.next_frame() is None
+    assert feed.splitter.next_frame(ARRIVAL) is None
     rest = b"L" * 80
-    while (frame := feed.splitter.next_frame()) is None:
+    while (frame := feed.splitter.next_frame(ARRIVAL)) is None:
         feed.receive(rest)
     assert is_owned(feed.splitter) and frame.obj is not feed.shared.obj and len(frame) == 80
 
@@ -102,7 +118,7 @@ def test_a_whole_frame_is_a_view_of_the_shared_buffer_and_a_partial_one_is_not()
 def test_a_frame_of_its_own_is_read_a_bounded_amount_at_a_time() -> None:
     feed = Feed(read_bytes=50)
     feed.receive(framed(b"x" * 500)[:10])
-    assert feed.splitter.next_frame() is None
+    assert feed.splitter.next_frame(ARRIVAL) is None
     assert len(feed.splitter.get_buffer()) == 50
 
 
@@ -111,7 +127,7 @@ def test_a_size_out_of_bounds_is_refused_before_anything_is_buffered(size: int) 
     feed = Feed()
     feed.receive(size.to_bytes(4, "big", signed=True))
     with pytest.raises(ProtocolError, match="bytes"):
-        feed.splitter.next_frame()
+        feed.splitter.next_frame(ARRIVAL)
     assert feed.budget.used == 0 and feed.splitter.frame_bytes == 0
 
 
@@ -125,7 +141,7 @@ def test_a_size_over_the_limit_of_its_api_is_refused_before_anything_is_buffered
     feed = Feed()
     feed.receive(framed(b"y" * (SMALL_BYTES + 1))[:arrived])
     with pytest.raises(ProtocolError, match=f"{SMALL_BYTES + 1} bytes to API {0x7979} is over {SMALL_BYTES}"):
-        feed.splitter.next_frame()
+        feed.splitter.next_frame(ARRIVAL)
     assert feed.budget.used == 0 and feed.splitter.frame_bytes == 0
 
 
@@ -133,7 +149,7 @@ def test_a_size_over_the_limit_of_its_api_is_refused_before_anything_is_buffered
 def test_a_large_frame_is_not_begun_before_its_api_is_known(arrived: int) -> None:
     feed = Feed()
     feed.receive(framed(b"x" * 500)[:arrived])
-    assert feed.splitter.next_frame() is None
+    assert feed.splitter.next_frame(ARRIVAL) is None
     assert feed.budget.used == 0 and feed.splitter.frame_bytes == 0
 
 
@@ -146,13 +162,13 @@ def test_without_budget_a_frame_is_not_begun() -> None:
     feed = Feed(budget=100)
     assert feed.budget.take_nowait(90)
     feed.receive(framed(b"x" * 20))
-    assert feed.splitter.next_frame() is None and feed.splitter.wanted == 20
+    assert feed.splitter.next_frame(ARRIVAL) is None and feed.splitter.wanted == 20
     feed.splitter.keep()
     feed.shared[:] = b"\xee" * SHARED_BYTES
     feed.budget.give(90)
     assert feed.budget.take_nowait(20)  # as a claim that is granted
     feed.splitter.grant()
-    frame = feed.splitter.next_frame()
+    frame = feed.splitter.next_frame(ARRIVAL)
     assert frame is not None and bytes(frame) == b"x" * 20 and feed.splitter.wanted == 0
     assert feed.budget.used == 20
 
@@ -172,7 +188,7 @@ def test_while_the_budget_is_exhausted_little_is_read() -> None:
 def test_what_is_abandoned_gives_its_budget_back() -> None:
     feed = Feed()
     feed.receive(framed(b"x" * 500)[:10])
-    assert feed.splitter.next_frame() is None
+    assert feed.splitter.next_frame(ARRIVAL) is None
     assert feed.budget.used == 500 == feed.splitter.abandon()
     assert feed.splitter.abandon() == 0
 
@@ -181,8 +197,8 @@ def test_a_rest_is_known_to_be_there() -> None:
     feed = Feed()
     assert not has_rest(feed.splitter)
     feed.receive(framed(b"one", b"two"))
-    feed.splitter.next_frame()
+    feed.splitter.next_frame(ARRIVAL)
     assert has_rest(feed.splitter)
     feed.splitter.keep()
-    assert feed.splitter.next_frame() is not None
+    assert feed.splitter.next_frame(ARRIVAL) is not None
     assert not has_rest(feed.splitter)
