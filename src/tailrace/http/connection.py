@@ -393,9 +393,10 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         arriving = len(self.conn.reader.buffer) + self._fragment_bytes
         self._intake.settle(arriving + self._unreceived_bytes)
         if not arriving or self.read_paused:
-            self._message_due, self._intake.arriving_since = _NEVER, None
+            self._intake.note_arriving(False)
+            self._message_due = _NEVER
         elif self._message_due == _NEVER:
-            self._intake.arriving_since = self.loop.time()
+            self._intake.note_arriving(True)
             self._message_due = self.loop.time() + self._shared.config.request_timeout_s
 
     def is_message_late(self, now: float) -> bool:

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable
 
 from tailrace.net import Claim, RequestBudget
-from tailrace.net.budget import lacking
+from tailrace.net.budget import Pace
 
 
 class Intake:
@@ -44,7 +44,8 @@ class Intake:
         self.budget = budget
         self.address = address
         self.bytes = 0  # taken from the share
-        self.arriving_since: float | None = None  # when the message began that is arriving
+        self._arrives = False  # a message has begun that is not complete
+        self._pace = Pace()
         self._feed = feed  # called with data that was kept, when it may be parsed
         self._refuse = refuse  # ends the connection: others wait for its bytes
         self._kept: list[bytes] = []
@@ -63,10 +64,14 @@ class Intake:
     def held_bytes(self) -> int:
         return self.bytes
 
-    def lacks_bytes(self, now: float) -> float:
-        if self.arriving_since is None or self._claim is not None:
-            return 0.0
-        return lacking(received=self.bytes, elapsed_s=now - self.arriving_since)
+    def is_slow(self, now: float) -> bool:
+        return self._arrives and self._claim is None and self._pace.is_slow(self.bytes, now)
+
+    def note_arriving(self, is_arriving: bool) -> None:
+        """Whether a message has begun that is not complete."""
+        if is_arriving and not self._arrives:
+            self._pace.restart(self._loop.time())
+        self._arrives = is_arriving
 
     def refuse_slow(self) -> None:
         self._refuse()
@@ -84,19 +89,24 @@ class Intake:
             if self.bytes:
                 self._claim = budget.wait_growth(self, size, self._granted_soon)
             else:
-                self._claim = budget.wait(size, self._granted_soon)
+                self._claim = budget.wait(size, self._granted_soon, address=self.address)
         return False
 
     def _hold(self, size: int) -> None:
-        if not self.bytes:
+        """So many bytes were taken for it."""
+        before, self.bytes = self.bytes, self.bytes + size
+        if before:
+            self.budget.hold_more(self, size)
+        else:
             self.budget.begin(self)
-        self.bytes += size
 
     def settle(self, size: int) -> None:
         """At most so many bytes still wait to be received: the others are free."""
         if self.bytes > size:
             freed, self.bytes = self.bytes - size, size
-            if not size:
+            if size:
+                self.budget.hold_more(self, -freed)
+            else:
                 self.budget.finish(self)
             self.budget.give(freed)
 
@@ -115,8 +125,11 @@ class Intake:
     def _granted(self) -> None:
         if self._claim is None:
             return  # the connection was lost in between
-        size, self._claim = self._claim.bytes, None
-        self._hold(size)
+        claim, self._claim = self._claim, None
+        if claim.arrival is None:
+            self._hold(claim.bytes)
+        else:
+            self.bytes += claim.bytes
         kept, self._kept = self._kept, []
         self._feed(kept[0])
         for data in kept[1:]:  # came before the transport had stopped

@@ -19,11 +19,13 @@ bytes are missing, the connection waits and its socket is not read. The rules of
   listener is granted, and no shared byte is taken.
 - Small requests do not wait for large ones: half of what is kept for a listener is for small requests only.
   Without it, a few clients with large frames would hold up every heartbeat.
-- A request that has begun grows before others begin, and it keeps what it holds while it waits. So that such
-  requests cannot wait for each other for ever, one request of the node has the pass: it grows although there
-  are no bytes, until it is complete. The next pass goes to the request that has waited longest.
-- While anything waits, a request that arrives more slowly than RATE_BYTES_PER_S is refused, and one address
-  whose arriving requests hold more than half of the node's bytes loses the slowest of them.
+- A request that has begun keeps what it holds while it waits for more. So that such requests cannot wait for
+  each other for ever, one request of the node has the pass: it grows although there are no bytes, until it is
+  complete. The next pass goes to the request that has waited longest.
+- Claims of an address whose arriving requests hold a quarter of what a listener may use come after those of
+  all other addresses, for the pass too. The first step of a large request counts as a small one, unless its
+  address has begun others that hold a quarter of what small requests have.
+- While anything waits, a request that arrives more slowly than RATE_BYTES_PER_S is refused.
 
 So used bytes exceed the bound by one request at most, and a client that sends slowly is served as long as
 nobody else needs the memory.
@@ -51,7 +53,7 @@ SMALL_REQUEST_BYTES: Final = 64 << 10
 """A request up to this size may use the bytes that are for small requests only."""
 
 RATE_BYTES_PER_S: Final = 64 << 10
-"""What a request must arrive with, on average and after GRACE_S, while others wait for its bytes."""
+"""What a request must arrive with, in each span of GRACE_S, while others wait for its bytes."""
 GRACE_S: Final = 2.0
 _PRESS_S: Final = 0.5  # how often slow requests are looked for while something waits
 
@@ -70,16 +72,38 @@ class Arrival(Protocol):
     def held_bytes(self) -> int:
         """What it has taken of the budget."""
 
-    def lacks_bytes(self, now: float) -> float:
-        """How many bytes it is behind RATE_BYTES_PER_S; 0 or less if it is not slow, or waits for us."""
+    def is_slow(self, now: float) -> bool:
+        """Whether the client sends less than RATE_BYTES_PER_S; not while the request waits for us."""
 
     def refuse_slow(self) -> None:
         """It is given up: others wait for its bytes."""
 
 
-def lacking(*, received: int, elapsed_s: float) -> float:
-    """How many bytes an arrival is behind the rate that it needs while others wait."""
-    return 0.0 if elapsed_s < GRACE_S else elapsed_s * RATE_BYTES_PER_S - received
+class Pace:
+    """How fast a request arrives, as far as it was looked at."""
+
+    __slots__ = ("_received", "_since")
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.restart(now)
+
+    def restart(self, now: float) -> None:
+        """It begins now, with nothing received."""
+        self._since = now
+        self._received = 0
+
+    def waited(self, seconds: float) -> None:
+        """It waited for us, which is not the client's time."""
+        self._since += seconds
+
+    def is_slow(self, received: int, now: float) -> bool:
+        """Whether too little came since the last look that was GRACE_S ago."""
+        elapsed_s = now - self._since
+        if elapsed_s < GRACE_S:
+            return False
+        is_slow = received - self._received < elapsed_s * RATE_BYTES_PER_S
+        self._since, self._received = now, received
+        return is_slow
 
 
 class Claim:
@@ -100,25 +124,39 @@ class Claim:
 class SharedBytes:
     """The bytes that several budgets may take, the budgets that wait for them, in turn, and what arrives."""
 
-    __slots__ = ("_timer", "arriving", "bytes_max", "numbers", "passed", "turns", "used")
+    __slots__ = ("_timer", "arriving", "bytes_max", "held", "numbers", "passed", "turns", "used")
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.used = 0  # exceeds bytes_max by one request at most
         self.turns: deque[RequestBudget] = deque()
         self.numbers = count(1)  # of claims, in the order of asking
-        self.arriving: dict[Arrival, RequestBudget] = {}  # requests of which a part is here, the oldest first
+        self.arriving: dict[Arrival, int] = {}  # requests of which a part is here, with what each holds
+        self.held: dict[str, int] = {}  # the same by address
         self.passed: Arrival | None = None  # the one that has the pass
         self._timer: asyncio.TimerHandle | None = None
 
     def finished(self, arrival: Arrival) -> None:
         """A request is complete, or gone; the pass goes on."""
-        self.arriving.pop(arrival, None)
+        self.hold(arrival, -self.arriving[arrival])
+        del self.arriving[arrival]
         if self.passed is arrival:
             self.passed = None
             waiting = [budget for budget in self.turns if budget.oldest_growth is not None]
             if waiting:
                 self.passed = min(waiting, key=_oldest_growth).grant_growth()
+
+    def hold(self, arrival: Arrival, size: int) -> None:
+        """A request that arrives has taken so many more bytes; one that is complete does not count here."""
+        if arrival not in self.arriving:
+            return
+        self.arriving[arrival] += size
+        address = arrival.address
+        left = self.held.get(address, 0) + size
+        if left:
+            self.held[address] = left
+        else:
+            self.held.pop(address, None)
 
     def press(self) -> None:
         """Something waits: look for those that hold bytes and do not send, until nothing waits any more."""
@@ -130,22 +168,9 @@ class SharedBytes:
         if not self.turns:
             return
         now = asyncio.get_running_loop().time()
-        lacks = {arrival: arrival.lacks_bytes(now) for arrival in self.arriving}
-        for arrival in [each for each, lack in lacks.items() if lack > 0]:
+        for arrival in [each for each in self.arriving if each.is_slow(now)]:
             arrival.refuse_slow()
-        self._bound_addresses(lacks)
         self.press()
-
-    def _bound_addresses(self, lacks: Mapping[Arrival, float]) -> None:
-        held: dict[str, int] = {}
-        for arrival in self.arriving:
-            held[arrival.address] = held.get(arrival.address, 0) + arrival.held_bytes
-        if len(held) < 2:  # nobody else would have the bytes
-            return
-        for address, size in held.items():
-            if size > self.bytes_max and address:
-                own = [each for each in self.arriving if each.address == address]
-                max(own, key=lambda each: lacks.get(each, 0.0)).refuse_slow()
 
     def grant(self) -> None:
         """Grant claims, one of each waiting budget in turn, until the first in turn does not fit."""
@@ -168,6 +193,7 @@ class RequestBudget:
     __slots__ = (
         "_easy_bytes",
         "_growing",
+        "_heavy",
         "_kept_bytes",
         "_large",
         "_reserve_bytes",
@@ -200,10 +226,11 @@ class RequestBudget:
         self._waiting: deque[Claim] = deque()  # that fit into the kept bytes
         self._large: deque[Claim] = deque()  # that do not
         self._growing: deque[Claim] = deque()  # of requests that have begun
+        self._heavy: deque[Claim] = deque()  # of addresses that hold much already
         self.exhausted = False  # a claim waits: connections read no more than they must
 
     def __repr__(self) -> str:
-        waiting = len(self._waiting) + len(self._large) + len(self._growing)
+        waiting = sum(map(len, self._queues))
         return f"<RequestBudget {self.used} of {self.bytes_max} bytes, {waiting} waiting>"
 
     @property
@@ -245,18 +272,24 @@ class RequestBudget:
         if not self.take_nowait(size):
             await self.wait_granted(size)
 
-    async def wait_granted(self, size: int) -> None:
+    async def wait_granted(self, size: int, *, address: str = "") -> None:
         """Take bytes that were refused just now, when they are there."""
         granted = asyncio.Event()
-        claim = self.wait(size, granted.set)
+        claim = self.wait(size, granted.set, address=address)
         try:
             await granted.wait()
         except BaseException:
             self.withdraw(claim)
             raise
 
-    def wait(self, size: int, granted: Callable[[], None]) -> Claim:
+    @property
+    def _queues(self) -> tuple[deque[Claim], ...]:
+        return self._waiting, self._large, self._growing, self._heavy
+
+    def wait(self, size: int, granted: Callable[[], None], *, address: str = "") -> Claim:
         """Queue for bytes; `granted` is called, once they are taken, from within the `give` of another."""
+        if self.is_heavy(address):
+            return self._queue(self._heavy, size, granted)
         queue = self._waiting if size <= self._kept_bytes else self._large
         return self._queue(queue, size, granted)
 
@@ -264,7 +297,8 @@ class RequestBudget:
 
     def begin(self, arrival: Arrival) -> None:
         """A part of a request is here. `finish` follows in the end, whatever becomes of it."""
-        self._shared.arriving[arrival] = self
+        self._shared.arriving[arrival] = 0
+        self._shared.hold(arrival, arrival.held_bytes)
         if self._shared.turns:
             self._shared.press()
 
@@ -273,32 +307,52 @@ class RequestBudget:
         if arrival in self._shared.arriving:
             self._shared.finished(arrival)
 
+    def hold_more(self, arrival: Arrival, size: int) -> None:
+        """A request that has begun has taken more, or given some back, apart from `grow_nowait`."""
+        self._shared.hold(arrival, size)
+
     def grow_nowait(self, arrival: Arrival, size: int) -> bool:
         """Take more bytes for a request that has begun, if they are there or it has the pass."""
         taken, shared = self._taken + size, self._shared
         if not self.exhausted and (taken <= self._kept_bytes or self._take_shared(taken)):
             self._taken = taken
+            shared.hold(arrival, size)
             return True
         if shared.passed is None and arrival in shared.arriving:
             shared.passed = arrival
         if shared.passed is not arrival:
             return False
         self._overdraw(size)
+        shared.hold(arrival, size)
         return True
 
     def wait_growth(self, arrival: Arrival, size: int, granted: Callable[[], None]) -> Claim:
         """Queue for more bytes; `grow_nowait` has refused them, so another request has the pass."""
-        return self._queue(self._growing, size, granted, arrival)
+        queue = self._heavy if self.is_heavy(arrival.address) else self._growing
+        return self._queue(queue, size, granted, arrival)
 
     @property
     def oldest_growth(self) -> Claim | None:
-        return _first(self._growing)
+        """The claim of a request that has begun which gets the next pass."""
+        claim = _first(self._growing)
+        return claim or next((each for each in self._heavy if each.arrival and each.granted), None)
+
+    def is_heavy(self, address: str) -> bool:
+        """Whether requests of this address hold so much that its claims come after others."""
+        return self._shared.held.get(address, 0) * 4 > self.bytes_max
+
+    def begin_nowait(self, address: str, size: int) -> bool:
+        """Take the first bytes of a large request, if they are there."""
+        is_modest = self._shared.held.get(address, 0) * 4 <= self._reserve_bytes
+        return self.take_more_nowait(size, held=0 if is_modest else self._small_bytes)
 
     def grant_growth(self) -> Arrival | None:
         """Grant the first claim of a request that has begun, whatever is there; returns that request."""
-        claim = self._growing.popleft()
+        claim = self.oldest_growth
+        assert claim is not None
+        (self._growing if self._growing and self._growing[0] is claim else self._heavy).remove(claim)
         self._overdraw(claim.bytes)
-        claim.taken = True
+        self._note_taken(claim)
         self._stop_waiting_if_done()
         assert claim.granted is not None
         claim.granted()
@@ -309,6 +363,11 @@ class RequestBudget:
         taken = self._taken = before + size
         self._shared.used += max(taken - kept, 0) - max(before - kept, 0)
         self._easy_bytes = _NEVER if taken > kept else self._easy_bytes
+
+    def _note_taken(self, claim: Claim) -> None:
+        claim.taken = True
+        if claim.arrival is not None:
+            self._shared.hold(claim.arrival, claim.bytes)
 
     def _queue(
         self, queue: deque[Claim], size: int, granted: Callable[[], None], arrival: Arrival | None = None
@@ -352,7 +411,7 @@ class RequestBudget:
         claim = self._next_claim()
         if claim is not None:
             self._taken += claim.bytes
-            claim.taken = True
+            self._note_taken(claim)
         self._stop_waiting_if_done()
         if claim is None:
             return False
@@ -363,8 +422,7 @@ class RequestBudget:
     # ---- inside
 
     def _stop_waiting_if_done(self) -> None:
-        queues = (self._waiting, self._large, self._growing)
-        if self.exhausted and all(_first(queue) is None for queue in queues):
+        if self.exhausted and all(_first(queue) is None for queue in self._queues):
             self.exhausted = False
             self._shared.turns.remove(self)
             self._note_ease()
@@ -394,26 +452,31 @@ class RequestBudget:
 
     def _next_claim(self) -> Claim | None:
         """Take the next claim that fits off its queue, and its shared bytes with it."""
-        growing = _first(self._growing)
-        if growing is not None:
-            taken = self._taken + growing.bytes
-            fits = taken <= self._kept_bytes or self._take_shared(taken)
-            return self._growing.popleft() if fits else None
-        claim, large = _first(self._waiting), _first(self._large)
+        claim, large, growing = _first(self._waiting), _first(self._large), _first(self._growing)
+        numbers = [each.number for each in (claim, large) if each is not None]
+        if growing is not None and growing.number < min(numbers, default=growing.number + 1):
+            return self._take_first(self._growing)
+        if not numbers:
+            return self._take_first(self._heavy)
         if large is not None and (claim is None or large.number < claim.number):
             if self._take_shared(self._taken + large.bytes):
                 return self._large.popleft()
             if claim is None or large.bytes > self._shared.bytes_max:
                 return None
             return self._waiting.popleft() if self._taken + claim.bytes <= self._kept_bytes else None
+        return self._take_first(self._waiting)
+
+    def _take_first(self, queue: deque[Claim]) -> Claim | None:
+        """Take the first claim off a queue if it fits."""
+        claim = _first(queue)
         if claim is None:
             return None
         taken = self._taken + claim.bytes
-        return self._waiting.popleft() if taken <= self._kept_bytes or self._take_shared(taken) else None
+        return queue.popleft() if taken <= self._kept_bytes or self._take_shared(taken) else None
 
     def _may_pass(self) -> bool:
         """Whether only a claim waits that leaves the kept bytes to others: it does without them."""
-        if _first(self._waiting) is not None or _first(self._growing) is not None:
+        if any(_first(queue) is not None for queue in (self._waiting, self._growing, self._heavy)):
             return False
         large = _first(self._large)
         return large is not None and large.bytes <= self._shared.bytes_max
@@ -431,10 +494,10 @@ class RequestBudget:
         return True
 
 
-def _oldest_growth(budget: RequestBudget) -> int:
+def _oldest_growth(budget: RequestBudget) -> tuple[bool, int]:
     claim = budget.oldest_growth
-    assert claim is not None
-    return claim.number
+    assert claim is not None and claim.arrival is not None
+    return budget.is_heavy(claim.arrival.address), claim.number
 
 
 def _first(claims: deque[Claim]) -> Claim | None:
@@ -451,11 +514,11 @@ class Holding:
     deadline that `refuse_slow` brings forward: whoever reads gets its TimeoutError.
     """
 
-    __slots__ = ("_began", "_budget", "_waits", "address", "bytes", "deadline", "expected", "is_refused")
+    __slots__ = ("_budget", "_pace", "_waits", "address", "bytes", "deadline", "expected", "is_refused")
 
     def __init__(self, budget: RequestBudget, address: str = "") -> None:
         self._budget = budget
-        self._began = 0.0
+        self._pace = Pace()
         self._waits = False  # for more bytes, which is not the client's time
         self.address = address
         self.bytes = 0
@@ -474,17 +537,20 @@ class Holding:
             self.bytes = size
             if not size:
                 self._budget.finish(self)
+            elif size < held:
+                self._budget.hold_more(self, size - held)
             if size < held:
                 self._budget.give(held - size)
         elif not held:
             if not self._budget.take_more_nowait(size, held=max(self.expected - size, 0)):
-                await self._budget.wait_granted(size)
+                await self._budget.wait_granted(size, address=self.address)
             self.bytes = size
             self.restart()
             self._budget.begin(self)
-        elif self._budget.take_more_nowait(size - held, held=held) or self._budget.grow_nowait(
-            self, size - held
-        ):
+        elif self._budget.take_more_nowait(size - held, held=held):
+            self._budget.hold_more(self, size - held)
+            self.bytes = size
+        elif self._budget.grow_nowait(self, size - held):
             self.bytes = size
         else:
             await self._wait_growth(size - held)
@@ -492,7 +558,7 @@ class Holding:
 
     def restart(self) -> None:
         """What it holds belongs to something that has just begun."""
-        self._began = asyncio.get_running_loop().time()
+        self._pace.restart(asyncio.get_running_loop().time())
 
     def complete(self) -> None:
         """All of it is here, and stays held."""
@@ -505,10 +571,8 @@ class Holding:
         if held:
             self._budget.give(held)
 
-    def lacks_bytes(self, now: float) -> float:
-        if self.deadline is None or self._waits:
-            return 0.0
-        return lacking(received=self.bytes, elapsed_s=now - self._began)
+    def is_slow(self, now: float) -> bool:
+        return self.deadline is not None and not self._waits and self._pace.is_slow(self.bytes, now)
 
     def refuse_slow(self) -> None:
         if self.deadline is not None and not self.deadline.expired():
@@ -527,7 +591,7 @@ class Holding:
             raise
         finally:
             self._waits = False
-            self._began += now() - since
+            self._pace.waited(now() - since)
 
 
 class NodeBudget:

@@ -24,7 +24,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
-from tailrace.net.budget import lacking
+from tailrace.net.budget import Pace
 from tailrace.net.peer import ConnectionFacts, facts_of
 
 if TYPE_CHECKING:
@@ -92,10 +92,10 @@ class FramedConnection(asyncio.BufferedProtocol):
         "_claim",
         "_consuming",
         "_facts",
-        "_frame_began",
         "_frame_due",
         "_frame_timeout_s",
         "_holds",
+        "_pace",
         "_reading",
         "_splitter",
         "_transport",
@@ -120,7 +120,7 @@ class FramedConnection(asyncio.BufferedProtocol):
         self._turn_bytes = 0
         self._turn_requests = 0
         self._claim: Claim | None = None
-        self._frame_began = 0.0  # when the first bytes came of the frame that is arriving
+        self._pace = Pace()  # of the frame that is arriving
         self._frame_due = _NEVER  # when it must be here
         self._waits_since = 0.0  # for bytes of the budget
 
@@ -146,10 +146,11 @@ class FramedConnection(asyncio.BufferedProtocol):
     def held_bytes(self) -> int:
         return self._splitter.frame_held
 
-    def lacks_bytes(self, now: float) -> float:
-        if not self._splitter.frame_bytes or self._holds & BUDGET:
-            return 0.0
-        return lacking(received=self._splitter.frame_filled, elapsed_s=now - self._frame_began)
+    def is_slow(self, now: float) -> bool:
+        splitter = self._splitter
+        if not splitter.frame_bytes or self._holds & ~BUSY:
+            return False
+        return self._pace.is_slow(splitter.frame_filled, now)
 
     def refuse_slow(self) -> None:
         self._refuse("a frame arrives slowly, and others wait for its memory")
@@ -193,8 +194,9 @@ class FramedConnection(asyncio.BufferedProtocol):
             self._frame_due = _NEVER
         elif self._frame_due == _NEVER:
             allowed = self._frame_timeout_s + splitter.frame_bytes / _MIB
-            self._frame_began = self.service.loop.time()
-            self._frame_due = self._frame_began + allowed
+            now = self.service.loop.time()
+            self._pace.restart(now)
+            self._frame_due = now + allowed
 
     def _is_frame_late(self, now: float) -> bool:
         """Whether the frame that is arriving has had time enough."""
@@ -212,7 +214,7 @@ class FramedConnection(asyncio.BufferedProtocol):
         if splitter.is_growing:
             self._claim = budget.wait_growth(self, splitter.wanted, self._granted_soon)
         else:
-            self._claim = budget.wait(splitter.wanted, self._granted_soon)
+            self._claim = budget.wait(splitter.wanted, self._granted_soon, address=self.address)
 
     def _give_back_intake(self) -> None:
         """The socket is gone: what has arrived and was not taken counts no more."""
@@ -253,6 +255,6 @@ class FramedConnection(asyncio.BufferedProtocol):
         self._splitter.grant()
         self._holds &= ~BUDGET
         waited = self.service.loop.time() - self._waits_since  # which is not the client's time
-        self._frame_began += waited
+        self._pace.waited(waited)
         self._frame_due += waited
         self._settle()

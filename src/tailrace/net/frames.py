@@ -153,14 +153,13 @@ class FrameSplitter:
             self._check_size(size, _KEY.unpack_from(view, begin + SIZE_BYTES)[0])
         begin += SIZE_BYTES
         stop = begin + size
-        # Of a large frame that has only begun, the budget's part for small requests gives nothing.
         taken = size if stop <= end or size <= STEP_BYTES else STEP_BYTES
         if self._granted:
             taken, self._granted = self._granted, 0
         elif not (
             self._budget.take_nowait(size)
             if taken == size
-            else self._budget.take_more_nowait(taken, held=size)
+            else self._budget.begin_nowait(arrival.address, taken)
         ):
             self.wanted = taken
             return None

@@ -20,8 +20,8 @@ class Sender:
     address = "192.0.2.1"
     held_bytes = 0
 
-    def lacks_bytes(self, now: float) -> float:
-        return 0.0
+    def is_slow(self, now: float) -> bool:
+        return False
 
     def refuse_slow(self) -> None:
         raise AssertionError("nothing waits")
