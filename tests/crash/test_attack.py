@@ -16,6 +16,7 @@ import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from tests.interop.raw import request as kafka_request
@@ -75,7 +76,7 @@ class Sockets:
             plain.close()
             raise
         self._open.append(writer)
-        writer.transport.pause_reading()
+        cast(asyncio.Transport, writer.transport).pause_reading()
         return writer
 
     def close(self) -> None:

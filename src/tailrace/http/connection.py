@@ -335,6 +335,10 @@ class HttpConnection(HttpToolsProtocol):
         if now - self._since > limit:
             self.transport.abort()
 
+    def close_unread(self) -> None:
+        """Others need the memory of what the client does not read (`net/unread.py`)."""
+        self.abort()
+
     def close_soon(self) -> None:
         """Answer what was asked, and nothing more; a WebSocket's app hears itself that the listener stops."""
         if self._socket is None:

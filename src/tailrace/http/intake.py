@@ -22,13 +22,14 @@ class Intake:
     """One socket's part of a share; an arrival of the budget while it holds anything."""
 
     __slots__ = (
+        "_arrives",
         "_claim",
         "_feed",
         "_kept",
         "_loop",
+        "_pace",
         "_refuse",
         "address",
-        "arriving_since",
         "budget",
         "bytes",
     )

@@ -157,6 +157,10 @@ class FramedConnection(asyncio.BufferedProtocol):
 
     # ---- its end
 
+    def close_unread(self) -> None:
+        """Others need the memory of what the client does not read (`net/unread.py`)."""
+        self._refuse("the client does not read, and the node has no room")
+
     def abort(self) -> None:
         """Close now."""
         self._holds |= CLOSING

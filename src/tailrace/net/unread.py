@@ -28,8 +28,8 @@ class Reader(Protocol):
     def buffered_bytes(self) -> int:
         """What waits for the client in our memory."""
 
-    def abort(self) -> None:
-        """Close now."""
+    def close_unread(self) -> None:
+        """Close now: the client does not read, and the node has no room for what waits for it."""
 
 
 class UnreadBytes:
@@ -75,4 +75,4 @@ class UnreadBytes:
             self.closed += 1
             logger.info("connection closed: the client does not read, and the node has no room: %s", reader)
             # By way of the loop: this is called in the middle of a connection's write.
-            asyncio.get_running_loop().call_soon(reader.abort)
+            asyncio.get_running_loop().call_soon(reader.close_unread)

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 
 import pytest
 
 from tailrace.net import NodeBudget, RequestBudget
-from tailrace.net.budget import LISTENERS, REQUEST_BYTES_MAX, SMALL_REQUEST_BYTES, Claim, Holding, SharedBytes
+from tailrace.net.budget import (
+    GRACE_S,
+    LISTENERS,
+    RATE_BYTES_PER_S,
+    REQUEST_BYTES_MAX,
+    SMALL_REQUEST_BYTES,
+    Claim,
+    Holding,
+    Pace,
+    SharedBytes,
+)
 
 
 def test_takes_while_there_is_room_and_refuses_past_it() -> None:
@@ -328,7 +339,7 @@ def test_one_that_is_cancelled_while_it_waits_holds_nothing() -> None:
         await passed.resize(12)
         growing = asyncio.create_task(holding.resize(70))
         await asyncio.sleep(0)
-        assert budget.exhausted and budget.used == 101
+        assert "1 waiting" in repr(budget) and budget.used == 101
         growing.cancel()
         await asyncio.gather(growing, return_exceptions=True)
         assert budget.used == 101 and holding.bytes == 49 and not budget.exhausted
@@ -381,3 +392,138 @@ def test_a_budget_that_grows_grants_what_waits() -> None:
     assert granted == [4]
     budget.give(12)
     assert granted == [4, 9]
+
+
+# ---- requests that arrive piece by piece
+
+
+class Sender:
+    """A request that arrives, and says of itself what a test wants."""
+
+    def __init__(self, budget: RequestBudget, address: str = "192.0.2.1") -> None:
+        self._budget = budget
+        self.address = address
+        self.held_bytes = 0
+        self.slow = False
+        self.refused = False
+
+    def begin(self, size: int) -> bool:
+        if not self._budget.begin_nowait(self.address, size):
+            return False
+        self.held_bytes = size
+        self._budget.begin(self)
+        return True
+
+    def grow(self, size: int) -> bool:
+        grows = self._budget.grow_nowait(self, size)
+        self.held_bytes += size * grows
+        return grows
+
+    def wait(self, size: int, order: list[str]) -> None:
+        self._budget.wait_growth(self, size, lambda: order.append(self.address))
+
+    def end(self) -> None:
+        self._budget.finish(self)
+        held, self.held_bytes = self.held_bytes, 0
+        self._budget.give(held)
+
+    def is_slow(self, now: float) -> bool:
+        return self.slow
+
+    def refuse_slow(self) -> None:
+        self.refused = True
+        self.end()
+
+
+def in_loop(scenario: Callable[[], None]) -> None:
+    async def main() -> None:
+        scenario()
+
+    asyncio.run(main())
+
+
+def test_of_requests_that_grow_one_has_the_pass_until_it_is_complete() -> None:
+    def scenario() -> None:
+        budget, order = RequestBudget(100), list[str]()
+        first, second, third = (Sender(budget, f"192.0.2.{n}") for n in (1, 2, 3))
+        assert first.begin(30) and second.begin(30) and third.begin(40)
+        assert second.grow(500) and second.grow(500), "whatever is there"
+        assert not first.grow(10) and not third.grow(10)
+        third.wait(10, order)
+        first.wait(20, order)
+        second.end()
+        assert order == ["192.0.2.3", "192.0.2.1"], "the one that waited longest, then what there is room for"
+        assert budget.used == 30 + 40 + 30
+
+    in_loop(scenario)
+
+
+def test_the_pass_goes_on_when_its_request_is_gone() -> None:
+    def scenario() -> None:
+        budget, order = RequestBudget(100), list[str]()
+        first, second = Sender(budget, "192.0.2.1"), Sender(budget, "192.0.2.2")
+        assert first.begin(50) and second.begin(50)
+        assert first.grow(1_000)
+        second.wait(1_000, order)
+        budget.finish(first)  # it is complete, and what it holds is not answered yet
+        assert order == ["192.0.2.2"] and budget.used == 2_100
+
+    in_loop(scenario)
+
+
+def test_an_address_that_holds_much_waits_for_those_that_hold_little() -> None:
+    def scenario() -> None:
+        budget, order = RequestBudget(100), list[str]()
+        crowd = [Sender(budget, "192.0.2.66") for _ in range(3)]
+        assert all(each.begin(30) for each in crowd)
+        modest = Sender(budget, "192.0.2.1")
+        assert modest.begin(10)
+        assert crowd[0].grow(1)  # which has the pass
+        crowd[1].wait(20, order)
+        budget.wait(20, lambda: order.append("another of the crowd"), address="192.0.2.66")
+        modest.wait(20, order)
+        budget.wait(5, lambda: order.append("a stranger"), address="192.0.2.2")
+        crowd[2].end()
+        assert order[:2] == ["192.0.2.1", "a stranger"]
+
+    in_loop(scenario)
+
+
+def test_the_first_step_of_a_large_request_is_small_for_an_address_with_few_of_them() -> None:
+    def scenario() -> None:
+        budget = RequestBudget(100, reserve_bytes=40, small_bytes=10)
+        assert budget.take_nowait(100)
+        crowd = [Sender(budget, "192.0.2.66") for _ in range(4)]
+        assert [each.begin(10) for each in crowd] == [True, True, False, False]
+        assert Sender(budget, "192.0.2.1").begin(10)
+        assert budget.take_nowait(10), "and small requests have what is left"
+
+    in_loop(scenario)
+
+
+def test_while_something_waits_those_that_send_nothing_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tailrace.net.budget._PRESS_S", 0.01)
+
+    async def main() -> None:
+        budget = RequestBudget(100)
+        slow, quick = Sender(budget), Sender(budget)
+        assert slow.begin(60) and quick.begin(40)
+        slow.slow = True
+        await asyncio.sleep(0.05)
+        assert [each.refused for each in (slow, quick)] == [False, False], "nobody needs their bytes"
+        await asyncio.wait_for(budget.take(30), 30)
+        assert [each.refused for each in (slow, quick)] == [True, False]
+        assert budget.used == 70
+
+    asyncio.run(main())
+
+
+def test_a_pace_is_judged_by_the_last_span_and_not_by_the_waits_for_us() -> None:
+    pace, span = Pace(100.0), GRACE_S
+    least = int(RATE_BYTES_PER_S * span)
+    assert not pace.is_slow(0, 100 + span / 2), "it may have this long"
+    assert not pace.is_slow(10 * least, 100 + span)
+    assert pace.is_slow(10 * least, 100 + 2 * span), "what came before does not count again"
+    pace.restart(200.0)
+    pace.waited(50.0)
+    assert not pace.is_slow(0, 250 + span / 2) and pace.is_slow(least - 1, 250 + span)

@@ -16,7 +16,7 @@ class Reader:
         self.buffered_bytes = 0
         self.is_aborted = False
 
-    def abort(self) -> None:
+    def close_unread(self) -> None:
         self.is_aborted = True
 
     def wait_for(self, size: int, unread: UnreadBytes) -> None:

@@ -78,20 +78,24 @@ def test_data_is_admitted_or_kept_and_fed_in_order() -> None:
         budget = RequestBudget(100)
         fed: list[bytes] = []
         intake = Intake(budget, fed.append)
-        assert intake.admit(b"x" * 60) and budget.take_nowait(30)
+        other = Intake(budget, fed.append)
+        assert other.admit(b"o" * 40) and intake.admit(b"x" * 60)
+        assert other.admit(b"p"), "one request grows although there is no room"
         assert not intake.admit(b"y" * 20) and intake.is_waiting
-        assert budget.used == 30, "one that waits holds nothing"
-        assert not intake.admit(b"z")
-        budget.give(9)
+        assert budget.used == 101 and intake.bytes == 60, "what is here is counted while it waits"
+        assert not intake.admit(b"z" * 30)
+        other.settle(21)
         await asyncio.sleep(0)
         assert fed == []
-        budget.give(1)
+        other.settle(20)
         await asyncio.sleep(0)
-        assert fed == [b"y" * 20] and intake.is_waiting, "for the last byte there is no room"
-        intake.settle(0)
-        budget.give(20)
+        assert fed == [b"y" * 20] and intake.is_waiting, "for the last piece there is no room"
+        other.close()
         await asyncio.sleep(0)
-        assert fed[1:] == [b"z"] and not intake.is_waiting
+        assert fed[1:] == [b"z" * 30] and not intake.is_waiting
+        assert budget.used == intake.bytes == 110
+        intake.close()
+        assert budget.used == 0
 
     asyncio.run(main())
 
