@@ -29,7 +29,9 @@ def _parse(text: str) -> Address:
     try:
         address = parse_address(rest, default_port=DEFAULT_PORT)
     except ValueError as error:
-        raise ConfigError(f"bootstrap.servers: {error}, for example 127.0.0.1:9092") from error
+        raise ConfigError(
+            f"bootstrap.servers: {text!r} is not host:port, for example 127.0.0.1:9092 or [::1]:9092"
+        ) from error
     if address.path:
         raise ConfigError(f"bootstrap.servers: {text} is a Unix socket, and Kafka clients connect by TCP")
     return address
