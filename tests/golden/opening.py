@@ -23,6 +23,7 @@ from tests.interop.server import ServerProcess
 from tailrace.client import BrokerClient
 
 DATA_0_1 = Path(__file__).parent / "data-0.1"
+DATA_0_2 = Path(__file__).parent / "data-0.2"
 VARIANTS = ("stopped", "killed")
 BROKER_SETTINGS: Mapping[str, object] = {
     "retention.check.interval.ms": 86_400_000,

@@ -59,20 +59,26 @@ class Running:
         return client_of(self.server.data_dir)
 
 
+@pytest.fixture(scope="module")
+def directory() -> Path:
+    """The golden directory; the tests of later ones are these with another."""
+    return DATA_0_1
+
+
 @pytest.fixture(scope="module", params=VARIANTS)
 def variant(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def expected(variant: str) -> Any:
+def expected(directory: Path, variant: str) -> Any:
     """What the manifest says of the variant."""
-    return read_manifest(DATA_0_1)[variant]
+    return read_manifest(directory)[variant]
 
 
 @pytest.fixture(scope="module")
-def opened(variant: str, expected: Any, tmp_path_factory: pytest.TempPathFactory) -> Opened:
-    data_dir = _unpack(variant, tmp_path_factory.mktemp("opened"))
+def opened(directory: Path, variant: str, expected: Any, tmp_path_factory: pytest.TempPathFactory) -> Opened:
+    data_dir = unpack(directory / f"{variant}.tar.xz", tmp_path_factory.mktemp("opened"))
     before = verify(data_dir)
     with server_on(data_dir) as server:
         observed = observe(server.bootstrap, data_dir)
@@ -82,13 +88,11 @@ def opened(variant: str, expected: Any, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture(scope="module")
-def running(variant: str, expected: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with server_on(_unpack(variant, tmp_path_factory.mktemp("running"))) as server:
+def running(
+    directory: Path, variant: str, expected: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Running]:
+    with server_on(unpack(directory / f"{variant}.tar.xz", tmp_path_factory.mktemp("running"))) as server:
         yield Running(expected=expected, server=server)
-
-
-def _unpack(variant: str, to: Path) -> Path:
-    return unpack(DATA_0_1 / f"{variant}.tar.xz", to)
 
 
 # ---- what is served
@@ -248,9 +252,9 @@ def test_a_member_of_a_group_reads_on_from_what_the_group_committed(running: Run
 
 
 def test_delayed_messages_wait_until_they_are_due_and_come_once(
-    variant: str, expected: Any, tmp_path: Path
+    directory: Path, variant: str, expected: Any, tmp_path: Path
 ) -> None:
-    data_dir = _unpack(variant, tmp_path)
+    data_dir = unpack(directory / f"{variant}.tar.xz", tmp_path)
     before = _ends(expected, "reminders")  # which is where a server ends that is started today
     late_ms = max(message["due_ms"] for message in expected["delayed"]) + _DAY_MS
     after = [
