@@ -197,10 +197,12 @@ class Topics:
             return topic
 
     def _quarantine(self, topic: Topic, reason: str) -> None:
+        way_out = f"Set it right, or back to the default: tailrace topic alter {topic.name} --reset KEY"
+        if topic.internal:
+            way_out = "Stop the broker, then: tailrace storage rebuild-metadata DIR"
         topic.quarantine = (
             f"topic {topic.name} is quarantined, because of its stored settings: {reason}. Nothing of it is "
-            f"served or removed. Set it right, or back to the default: tailrace topic alter {topic.name} "
-            "--config KEY=VALUE, or --reset KEY"
+            f"served or removed. {way_out}"
         )
         logger.error("%s", topic.quarantine)
         for partition in topic.partitions:

@@ -8,6 +8,7 @@ Sources, of which the one is taken that knows the most logs, and then the newest
 
 Logs that the source does not know are added by their labels (`partition.json`). Names and numbers of
 partitions come back that way, settings do not: such a topic keeps all its records until somebody sets it.
+Topics of the broker's own get the broker's settings, also where the source has some that cannot be used.
 Topics of an image of which no log is left were deleted after it was written, and stay deleted.
 
 Leader epochs become greater than every epoch in the logs. Producer ids continue far beyond all that were
@@ -22,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import UUID
 
+from tailrace.broker.configs import check_topic_configs
 from tailrace.broker.delayed.log import DELAYED_CONFIGS, DELAYED_TOPIC
 from tailrace.broker.groups import OFFSETS_TOPIC
 from tailrace.broker.internal.topic import internal_configs
@@ -177,7 +179,21 @@ def _disagreements(base: _Candidate, logs: Sequence[StoredLog]) -> list[str]:
         reasons.append(f"{base.name} does not know {len(unknown)} logs that hold records")
     if outdated:
         reasons.append(f"{base.name} has earlier leader epochs than {len(outdated)} logs")
+    reasons += [
+        f"{topic.name} has settings that cannot be used" for topic in base.image.topics if _is_unset(topic)
+    ]
     return reasons
+
+
+def _is_unset(topic: TopicRecord) -> bool:
+    """Whether a topic of the broker's own has lost its settings, without which the broker may not start."""
+    if topic.name not in _INTERNAL_CONFIGS:
+        return False
+    try:
+        check_topic_configs(topic.configs)
+    except BrokerError:
+        return True
+    return False
 
 
 def _partitions_of(image: MetadataImage) -> dict[PartitionId, int]:
@@ -205,7 +221,9 @@ def _keep_topics(base: _Candidate, logs: Sequence[StoredLog]) -> tuple[list[Topi
             dropped += [] if topic.deleted else [topic.name]
             continue
         more = range(len(topic.partitions), counts[topic.id])
-        kept.append(replace(topic, partitions=(*topic.partitions, *map(_new_partition, more))))
+        configs = _INTERNAL_CONFIGS[topic.name] if _is_unset(topic) else topic.configs
+        partitions = (*topic.partitions, *map(_new_partition, more))
+        kept.append(replace(topic, partitions=partitions, configs=dict(configs)))
     return kept, dropped
 
 
@@ -267,9 +285,10 @@ def _raise_epochs(topic: TopicRecord, logs: Sequence[StoredLog]) -> TopicRecord:
 
 def _describe(topic: TopicRecord, base: _Candidate, logs: Sequence[StoredLog]) -> RebuiltTopic:
     is_kept = any(topic.id == each.id for each in base.image.topics)
+    is_as_it_was = any(topic.id == each.id and topic.configs == each.configs for each in base.image.topics)
     here = {log.partition_id for log in logs}
     settings = "kept"
-    if not is_kept:
+    if not is_as_it_was:
         settings = "the broker's own" if topic.name in _INTERNAL_CONFIGS else "default, and nothing expires"
     return RebuiltTopic(
         name=topic.name,

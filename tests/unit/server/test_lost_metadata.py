@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tailrace.broker import Broker, NewTopic
-from tailrace.broker.groups import CommitRequest, OffsetToCommit
+from tailrace.broker.delayed import DELAYED_TOPIC
+from tailrace.broker.groups import OFFSETS_TOPIC, CommitRequest, OffsetToCommit
 from tailrace.cli.main import main
 from tailrace.model import StorageError, TopicPartition
 from tailrace.model.session import INTERNAL
@@ -292,6 +293,38 @@ def test_a_crash_in_the_middle_of_a_change_is_no_loss(
     gone = {"orders-0", "orders-1"} if at == "delete" else set()
     assert after["partitions"].keys() == before["partitions"].keys() - gone
     assert main(["log", "verify", str(data)]) == 0
+
+
+@pytest.mark.parametrize("name", [OFFSETS_TOPIC, DELAYED_TOPIC])
+def test_a_topic_of_the_brokers_own_gets_its_settings_back(
+    data: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def damage() -> dict[str, str]:
+        async with running(data) as broker:
+            await broker.delayed._log.ensure()
+            topic = broker.topics.get(name)
+            assert topic is not None
+            await broker._metadata.set_configs(topic.id, {"cleanup.policy": "compacu"})
+            return dict(topic.configs)
+
+    before = run(fill(data))
+    configs = run(damage())
+    assert main(["storage", "rebuild-metadata", str(data), "-o", "json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["source"] == "metadata.sqlite" and name in shown["reasons"][0]
+    after = run(start_and_observe(data))
+    assert (after["configs"][name], after["committed"]) == (configs, before["committed"])
+    assert before["configs"].items() <= after["configs"].items()
+
+
+@pytest.mark.parametrize("name", ["nothing", "empty"])
+def test_a_directory_without_logs_is_refused_and_left_alone(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    assert main(["storage", "rebuild-metadata", str(tmp_path / name)]) == 3
+    assert "holds no log" in capsys.readouterr().err
+    assert not list(tmp_path.glob("*/*"))
 
 
 # ---- cluster.json and the labels

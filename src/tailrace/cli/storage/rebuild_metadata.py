@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from tailrace.cli.exit import CommandFailed, ExitCode
 from tailrace.cli.output import Column, Output, examples, output_option
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
         "tailrace storage rebuild-metadata ./tailrace-data",
     ),
 )
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Say what would be written, and write nothing.")
 @output_option
 def command(directory: Path, dry_run: bool, output: Output) -> None:
@@ -34,6 +35,11 @@ def command(directory: Path, dry_run: bool, output: Output) -> None:
     from tailrace.cluster.rebuild import apply_rebuild, plan_rebuild
     from tailrace.runtime import DirectoryLock, SystemClock
 
+    if not (directory / "journal").is_dir():
+        raise CommandFailed(
+            f"{directory} holds no log: it has no journal. Try: tailrace log inspect DIR",
+            exit_code=ExitCode.NOT_FOUND,
+        )
     lock = DirectoryLock(str(directory))
     try:
         plan = plan_rebuild(directory, now_ms=SystemClock().now_ms())
