@@ -17,6 +17,8 @@ from tailrace.broker import Broker, NewTopic
 from tailrace.broker.delayed import DELAYED_TOPIC
 from tailrace.broker.groups import OFFSETS_TOPIC, CommitRequest, OffsetToCommit
 from tailrace.cli.main import main
+from tailrace.cluster.rebuild import apply_rebuild, plan_rebuild
+from tailrace.cluster.record import read_image
 from tailrace.model import StorageError, TopicPartition
 from tailrace.model.session import INTERNAL
 from tailrace.records import build_batch, read_batch
@@ -207,6 +209,45 @@ def test_what_the_image_does_not_know_yet_comes_from_the_logs(data: Path) -> Non
     after = run(start_and_observe(data))
     assert after["partitions"] == before["partitions"]
     assert after["configs"] == {**before["configs"], "late": KEEP_ALL}
+
+
+@pytest.mark.parametrize("left", ["snapshot", "journal", "segment"])
+@pytest.mark.parametrize("image", ["none", "old"])
+def test_leader_epochs_become_greater_than_those_in_the_logs(
+    data: Path, tmp_path: Path, left: str, image: str
+) -> None:
+    """Wherever the newest epoch is found: beside the log, in rounds that are not applied, or in batches."""
+    lost = tmp_path / "lost"
+
+    async def write_in_later_epochs() -> int:
+        for _ in range(3):
+            async with running(data) as broker:
+                await write(broker, "orders", 1)
+                if left == "journal":  # what a kill would leave now
+                    shutil.rmtree(lost, ignore_errors=True)
+                    shutil.copytree(data, lost)
+                topic = broker.topics.get("orders")
+                assert topic is not None
+                newest = topic.partitions[1].leader_epoch
+        return newest
+
+    run(fill(data))
+    old = (data / "cluster.json").read_bytes()
+    newest = run(write_in_later_epochs())
+    if left != "journal":
+        shutil.copytree(data, lost)
+    for each in (*lost.glob("metadata.sqlite*"), *lost.glob("cluster.json*")):
+        each.unlink()
+    if image == "old":
+        (lost / "cluster.json").write_bytes(old)
+    if left == "segment":
+        for each in lost.glob("*/*.snapshot"):
+            each.unlink()
+    plan = plan_rebuild(lost, now_ms=0)
+    (orders,) = (each for each in read_image(plan.rows.entries).topics if each.name == "orders")
+    assert orders.partitions[1].leader_epoch > newest
+    apply_rebuild(plan)
+    assert run(start_and_observe(lost))["partitions"]["orders-1"][2] == 4 * RECORDS
 
 
 def test_a_dry_run_shows_the_plan_and_writes_nothing(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
