@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
-from tailrace.model import Epoch, Offset, PartitionId
+from tailrace.model import Epoch, LogDamaged, Offset, PartitionId
 from tailrace.records import build_batch, iter_batches, read_batch
 from tailrace.storage import LogConfig
 from tailrace.storage.segment import DirectoryConfig, SegmentLog, SegmentStorage
@@ -29,11 +30,17 @@ COUNT = 151  # of batches of about 3 KiB: smaller than those that are a span by 
 Scenario = Callable[[SegmentStorage, SegmentLog], Awaitable[None]]
 
 
-def live(disk: SimulatedDisk, scenario: Scenario, *, log_config: LogConfig = SPARSE) -> None:
+def live(
+    disk: SimulatedDisk,
+    scenario: Scenario,
+    *,
+    log_config: LogConfig = SPARSE,
+    config: DirectoryConfig = CONFIG,
+) -> None:
     """One life of the process, ended by nobody."""
 
     async def main() -> None:
-        storage = SegmentStorage(disk, "sim", config=CONFIG, clock=SimulatedClock(loop), rng=disk.rng)
+        storage = SegmentStorage(disk, "sim", config=config, clock=SimulatedClock(loop), rng=disk.rng)
         await storage.start()
         log = storage.get(FIRST) or await storage.create(FIRST, log_config)
         storage.configure(FIRST, log_config)
@@ -102,6 +109,33 @@ def test_an_open_span_of_hundreds_of_kib_is_there_again(how: str, checkpointed: 
     for _ in range(3):
         end(disk, how)
         live(disk, look)
+
+
+@pytest.mark.parametrize("place", [7, 13, 14, 15], ids=["offset", "epoch", "epoch", "epoch"])
+@pytest.mark.parametrize("proof", ["checkpoint", "journal"])
+def test_the_bytes_that_no_batch_crc_covers_are_checked_before_they_count(proof: str, place: int) -> None:
+    """The row of the checkpoint covers the open span, the header in the journal a batch by reference."""
+    disk = SimulatedDisk(random.Random(5))
+    config = replace(CONFIG, inline_bytes_max=1000)
+    whole: list[bytes] = []
+
+    async def fill(storage: SegmentStorage, log: SegmentLog) -> None:
+        await storage.wait_applied()
+        whole.extend(await append(log, 3, epoch=2))
+        if proof == "checkpoint":
+            await storage.checkpoint()
+
+    async def look(storage: SegmentStorage, log: SegmentLog) -> None:
+        assert log.damaged != -1 and not log.accepts_changes
+        with pytest.raises(LogDamaged):
+            await read_all(log, bytes_max=1 << 20)
+
+    live(disk, fill, config=config)
+    disk.kill()
+    (path,) = [path for path in disk.paths() if path.endswith(".log")]
+    assert disk.content(path) == b"".join(whole)
+    disk.flip_bit(path, position=len(whole[0]) + place, bit=0)
+    live(disk, look, config=config)
 
 
 @ENDS
