@@ -138,6 +138,25 @@ def test_the_bytes_that_no_batch_crc_covers_are_checked_before_they_count(proof:
     live(disk, look, config=config)
 
 
+def test_a_snapshot_of_what_a_truncation_took_is_removed_by_recovery() -> None:
+    """It is named by an offset that the log may reach again with other batches."""
+    disk = SimulatedDisk(random.Random(6))
+
+    async def fill(storage: SegmentStorage, log: SegmentLog) -> None:
+        await append(log, 5, epoch=2)
+        await storage.checkpoint()
+        await log.truncate(Offset(2))
+
+    async def look(storage: SegmentStorage, log: SegmentLog) -> None:
+        assert log.end_offset == 2
+        assert not [path for path in disk.paths() if path.endswith(f"{5:020d}.snapshot")]
+
+    live(disk, fill)
+    disk.kill()
+    assert [path for path in disk.paths() if path.endswith(f"{5:020d}.snapshot")], "it was not applied"
+    live(disk, look)
+
+
 @ENDS
 def test_a_truncation_into_a_wide_span_is_recovered(how: str) -> None:
     wanted: list[bytes] = []
