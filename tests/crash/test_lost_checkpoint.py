@@ -20,9 +20,21 @@ from tailrace.model import StorageError
 from tailrace.records import crc32c
 from tailrace.runtime import DirectoryLock
 from tailrace.storage import LogConfig
-from tailrace.storage.segment.journal import KEPT_TWICE, ROUND_HEADER_BYTES
+from tailrace.storage.segment.checkpoint import read_checkpoint
+from tailrace.storage.segment.journal import (
+    KEPT_TWICE,
+    ROUND_HEADER_BYTES,
+    SECTOR,
+    JournalHeader,
+    read_header,
+    read_round,
+    write_header,
+)
+from tailrace.storage.segment.names import numbered, partition_directory
 from tailrace.storage.segment.rebuild import RebuildReport, bytes_to_survey, rebuild_directory
+from tailrace.storage.segment.survey import Surveyor
 from tailrace.testing.crashes import Options, play
+from tailrace.testing.faults.disk import DirectDisk
 from tailrace.testing.faults.image import Image, ImageMaker, read_contents, still_directory
 
 FILE, COPY = "CHECKPOINT", "CHECKPOINT.copy"
@@ -183,22 +195,81 @@ def test_bytes_of_a_write_that_was_torn_are_kept_elsewhere(image: Image, fast_pa
     is_served(copy, image)
 
 
-def test_damage_in_a_newest_segment_is_quarantined_and_not_cut(image: Image, fast_path: Path) -> None:
-    copy = image.copy_to(fast_path / "copy")
-    asyncio.run(read_contents(copy, image.config))  # now the segments hold everything
-    (copy / FILE).unlink()
-    (copy / COPY).unlink()
-    for file in (copy / "journal").iterdir():  # as if the rounds were long gone
-        data = bytearray(file.read_bytes())
-        data[512:] = bytes(len(data) - 512)
-        file.write_bytes(data)
+@pytest.mark.parametrize("proof", ["snapshot", "batches"])
+def test_damage_in_a_newest_segment_is_quarantined_and_not_cut(
+    image: Image, fast_path: Path, proof: str
+) -> None:
+    """That the log goes on behind the damage is told by a snapshot, or by whole batches there."""
+    copy = without_journal(image, fast_path / "copy")
     (directory,) = [path for path in copy.glob("*-0-*") if path.is_dir()]
+    if proof == "batches":
+        for file in directory.glob("*.snapshot"):
+            file.unlink()
     newest = max(directory.glob("*.log"))
     flip(newest, 30)
     before = newest.read_bytes()
     report = rebuild(copy, image)
     assert report.partitions[0].quarantined_from == int(newest.stem)
     assert newest.read_bytes() == before
+
+
+def without_journal(image: Image, path: Path) -> Path:
+    """A copy whose segments hold everything, without a checkpoint, as if its rounds were long gone."""
+    copy = image.copy_to(path)
+    asyncio.run(read_contents(copy, image.config))
+    (copy / FILE).unlink()
+    (copy / COPY).unlink()
+    for file in (copy / "journal").iterdir():
+        data = bytearray(file.read_bytes())
+        data[512:] = bytes(len(data) - 512)
+        file.write_bytes(data)
+    return copy
+
+
+def test_a_partition_whose_files_and_journal_disagree_is_refused(image: Image, fast_path: Path) -> None:
+    """Its batches in the journal would be written behind other bytes than they followed."""
+    copy = image.copy_to(fast_path / "copy")
+    rows = read_checkpoint(memoryview((copy / FILE).read_bytes()))
+    assert rows is not None
+    row = next(row for row in rows.rows if row.partition_id.partition == 1 and row.length)
+    (copy / FILE).unlink()
+    (copy / COPY).unlink()
+    for file in (copy / "journal").iterdir():  # the run begins at the checkpoint: no round below is left
+        data = bytearray(file.read_bytes())
+        _forget_rounds(data, before=image.rounds[0].begin)
+        file.write_bytes(data)
+    newest = copy / partition_directory(row.partition_id, row.life) / numbered(row.segment, "log")
+    flip(newest, 30)
+    before = digest(copy)
+    with pytest.raises(StorageError, match="and the journal disagree"):
+        rebuild(copy, image)
+    assert digest(copy) == before
+
+
+def _forget_rounds(data: bytearray, *, before: int) -> None:
+    """A journal file as if its first round were the one at `before`."""
+    header = read_header(memoryview(bytes(data)))
+    assert header is not None
+    first = read_round(memoryview(bytes(data)), before, header.journal_id)
+    assert first is not None
+    kept = bytes(data[before:])
+    data[:SECTOR] = write_header(JournalHeader(header.journal_id, first.lsn, header.size))
+    data[SECTOR:] = kept.ljust(len(data) - SECTOR, b"\0")
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_sealed_index_counts_only_beside_the_bytes_it_was_made_of(
+    image: Image, fast_path: Path, damaged: bool
+) -> None:
+    """After a truncation a sealed index may stand beside other bytes, until a checkpoint replaces it."""
+    copy = without_journal(image, fast_path / "copy")
+    (directory,) = [path for path in copy.glob("*-0-*") if path.is_dir()]
+    segment = sorted(directory.glob("*.log"))[-2]
+    if damaged:
+        flip(segment, segment.stat().st_size - 1)
+    surveyor = Surveyor(DirectDisk(str(copy)), lambda _: None)
+    index = asyncio.run(surveyor.sealed_index(directory.name, int(segment.stem)))
+    assert (index is None) == damaged
 
 
 def test_a_copy_that_another_version_left_behind_is_not_believed(image: Image, fast_path: Path) -> None:

@@ -212,7 +212,7 @@ class Surveyor:
         reached = max(known.snapshots, default=0)  # the log held everything below
         base = max((each for each in known.bases if each < reached), default=known.bases[0])
         for complete in reversed(known.bases):
-            index = await self._sealed_index(known, complete)
+            index = await self.sealed_index(known.path, complete)
             if index is not None and index.following is not None:
                 base = max(base, index.following)
                 break
@@ -271,14 +271,14 @@ class Surveyor:
         for base in reversed(known.bases[:-1]):
             if base < min(places, default=base + 1):
                 break
-            sealed = await self._sealed_index(known, base)
+            sealed = await self.sealed_index(known.path, base)
             if sealed is not None or await self._has_moved(known, base, places.get(base, {})):
                 return base
         return -1
 
-    async def _sealed_index(self, known: _Life, base: int) -> SpanIndex | None:
+    async def sealed_index(self, path: str, base: int) -> SpanIndex | None:
         """The sealed index beside a segment, if it is of what the segment holds now."""
-        stem = f"{known.path}/{numbered(base, '')}"
+        stem = f"{path}/{numbered(base, '')}"
         places = await read_file(self._disk, stem + "index", fresh=True)
         times = await read_file(self._disk, stem + "timeindex", fresh=True)
         if places is None or times is None:
@@ -287,7 +287,7 @@ class Surveyor:
         index = read_index(places, times, base=base, interval_bytes=interval_bytes, state=None)
         if index is None:
             return None
-        file = await self._open(known.segment(base))
+        file = await self._open(f"{path}/{numbered(base, 'log')}")
         last = max(len(index) - 1, 0)
         data = memoryview(bytearray(index.end - index.positions[last]))
         done = await file.read(index.positions[last], data)

@@ -384,7 +384,9 @@ def test_a_truncation_beside_a_cold_reader_shows_it_nothing_that_is_not_durable(
         cutting: list[asyncio.Future[None]] = []
         monkeypatch.setattr(LogReader, "_fulfil", cut)
         if looks == "read":
-            shown = (await log.read(Offset(9), bytes_max=1 << 20, up_to=Offset(20))).next_offset
+            piece = await log.read(Offset(9), bytes_max=1 << 20, up_to=Offset(20))
+            shown = piece.next_offset
+            assert {int(each.leader_epoch) for each in iter_batches(await piece.load())} <= {1}
         else:
             found = await log.find_timestamp(5, up_to=Offset(20))
             shown = Offset(9) if found is None else Offset(found.offset + 1)

@@ -138,6 +138,26 @@ def test_the_bytes_that_no_batch_crc_covers_are_checked_before_they_count(proof:
     live(disk, look, config=config)
 
 
+def test_a_partition_whose_first_segment_is_missing_is_quarantined_at_the_start() -> None:
+    disk = SimulatedDisk(random.Random(7))
+
+    async def fill(storage: SegmentStorage, log: SegmentLog) -> None:
+        await append(log, 5)
+        await storage.close()
+
+    async def lose(storage: SegmentStorage, log: SegmentLog) -> None:
+        await storage.close()
+        await disk.remove(f"{log.path}/{0:020d}.log")
+
+    async def look(storage: SegmentStorage, log: SegmentLog) -> None:
+        assert log.damaged == 0 and not log.accepts_changes
+
+    small = LogConfig(segment_bytes=4000)
+    for scenario in (fill, lose, look):
+        live(disk, scenario, log_config=small)
+        disk.kill()
+
+
 def test_a_snapshot_of_what_a_truncation_took_is_removed_by_recovery() -> None:
     """It is named by an offset that the log may reach again with other batches."""
     disk = SimulatedDisk(random.Random(6))
