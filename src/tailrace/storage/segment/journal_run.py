@@ -19,10 +19,12 @@ def find_run(
     """Journal files in use, the LSN before the run of rounds that counts, the run, and the newest LSN.
 
     The run goes down from the newest round that is proved to be synced as far as the journal reaches, and up
-    from it to the torn tail.
+    from it to the torn tail. Where it would begin behind a hole in a file, the round in the hole was damaged
+    if a later one names it as synced. Else a crash tore it: the recovery after that passed every round of the
+    file, whole ones behind the hole too, which were promised to nobody.
     """
     found: dict[int, Round] = {}
-    reaches: list[tuple[int, int]] = []  # first and last LSN of every file
+    reaches: list[tuple[int, list[Round]]] = []  # first LSN and rounds of every file
     numbers: list[int] = []
     proved = newest = 0
     for number, data in files.items():
@@ -36,14 +38,18 @@ def find_run(
         numbers.append(number)
         rounds = list(read_rounds(data, header))
         found.update({each.lsn: each for each in rounds})
-        reaches.append((header.first_lsn, max((each.lsn for each in rounds), default=0)))
+        reaches.append((header.first_lsn, rounds))
         proved = max([proved, header.first_lsn - 1, *(each.synced_lsn for each in rounds)])
         newest = max([newest, *(each.lsn for each in rounds)])
     floor = proved
     while floor in found:
         floor -= 1
-    if any(0 < first <= floor < last for first, last in reaches):
-        raise damage("journal", f"round {floor} is unreadable", hint=CHECKPOINT_TOO)
+    for first, rounds in reaches:
+        behind = [each for each in rounds if each.lsn > floor]
+        if behind and 0 < first <= floor:
+            if any(each.synced_lsn >= floor for each in behind):
+                raise damage("journal", f"round {floor} is unreadable", hint=CHECKPOINT_TOO)
+            floor = max(each.lsn for each in behind)
     run: list[Round] = []
     while (following := found.get(floor + len(run) + 1)) is not None:
         run.append(following)

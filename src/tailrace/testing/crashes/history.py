@@ -524,8 +524,8 @@ class History:
     async def _check_served(self, log: SegmentLog) -> None:
         """What is read while others write is what was acknowledged."""
         partition = self._partitions.get(log)
-        if partition is None:
-            return  # its creation is durable, and not known to its creator yet
+        if partition is None or log.deleting:
+            return  # not known to its creator yet; or about to go, and perhaps created anew meanwhile
         expected = self.oracle.partitions[log.partition_id]
         wanted = next(iter(expected.states()))
         unsettled = expected.acknowledged  # entries from here on may come true while it is read
