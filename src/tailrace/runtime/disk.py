@@ -35,6 +35,7 @@ _DEBT_TOLERATED_S = 0.02
 _REPAID_PER_S = 0.1
 _BUFFERS_MAX = 1024  # IOV_MAX on Linux and macOS
 _DISK_THREADS = 4
+_LINKS_AT_ONCE = 64  # about a millisecond of a disk thread
 _F_FULLFSYNC = 51  # macOS: fsync alone leaves the data in the drive's cache
 _FALLOC_FL_KEEP_SIZE = 1
 _CAN_ASK = hasattr(os, "RWF_NOWAIT")  # macOS cannot ask whether a read would wait
@@ -96,6 +97,9 @@ class Disk(Protocol):
     async def remove(self, path: str) -> None:
         """Remove a file or an empty directory."""
 
+    async def link(self, names: Sequence[tuple[str, str]]) -> Sequence[str]:
+        """Give files second names, (source, target) each; returns the sources that do not exist."""
+
     async def sync_directory(self, path: str) -> None:
         """Make the names in a directory survive a power cut, or SyncError."""
 
@@ -135,6 +139,13 @@ class RealDisk:
     async def remove(self, path: str) -> None:
         await self.calls.in_thread(_remove, self._at(path))
 
+    async def link(self, names: Sequence[tuple[str, str]]) -> Sequence[str]:
+        missing: Sequence[str] = ()
+        for first in range(0, len(names), _LINKS_AT_ONCE):
+            some = names[first : first + _LINKS_AT_ONCE]
+            missing = (*missing, *await self.calls.in_thread(self._link_all, some))
+        return missing
+
     async def sync_directory(self, path: str) -> None:
         await self.calls.in_thread(_sync_directory, self._at(path))
 
@@ -144,6 +155,15 @@ class RealDisk:
 
     def _at(self, path: str) -> str:
         return os.path.join(self.root, path)
+
+    def _link_all(self, names: Sequence[tuple[str, str]]) -> Sequence[str]:
+        missing = []
+        for source, target in names:
+            try:
+                os.link(self._at(source), self._at(target))
+            except FileNotFoundError:
+                missing.append(source)
+        return missing
 
     async def _remember(self, path: str, flags: int, fresh: bool) -> RealFile:
         file = await self.calls.in_thread(self._open, path, flags, fresh)

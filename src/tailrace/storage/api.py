@@ -14,9 +14,10 @@ not. Groups, transactions and replication live above this port.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from tailrace.model import ConfigError, Epoch, Offset, PartitionId
 from tailrace.records import Batch
@@ -240,6 +241,30 @@ class PartitionLog(Protocol):
 
     async def close(self) -> None:
         """Make everything appended durable and let go; closing twice is harmless."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Cut:
+    """A directory with every file of one moment of a storage, as long as it is held."""
+
+    name: str
+    root: str  # the data directory
+    spoiled: bool = False  # a truncation has changed files of it since
+
+    @property
+    def path(self) -> str:
+        return os.path.join(self.root, self.name)
+
+
+@runtime_checkable
+class CutStorage(Protocol):
+    """A storage whose files can be backed up while it serves."""
+
+    async def cut(self) -> Cut:
+        """A cut that holds everything durable now; StorageError if it cannot be made, and nothing is left."""
+
+    async def remove_cut(self, cut: Cut) -> None:
+        """Let go of a cut; twice is harmless."""
 
 
 class StorageEngine(Protocol):

@@ -51,6 +51,7 @@ class Applier:
         self._timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._idle.set()
+        self._progress = asyncio.Event()  # set and cleared at once, when rounds were applied
         self.dirty: dict[Segment, None] = {}  # written since the last checkpoint took them
 
     def push(self, lsn: int, entries: list[Entry], size: int) -> None:
@@ -74,6 +75,12 @@ class Applier:
         finally:
             self._urgent = False
 
+    async def wait_applied_to(self, lsn: int) -> None:
+        """Return when every round up to `lsn` is applied, whatever is appended meanwhile."""
+        while self._directory.applied_lsn < lsn:
+            self._wake.set()
+            await self._progress.wait()
+
     async def run(self) -> None:
         """Apply for ever; an error ends the directory."""
         while True:
@@ -85,6 +92,8 @@ class Applier:
             async with self._directory.apply_lock:
                 await self._apply_all()
                 await self._write_labels(count_max=_LABELS_AT_ONCE)
+            self._progress.set()
+            self._progress.clear()
             if not self._rounds:
                 self._idle.set()
 
@@ -208,6 +217,8 @@ class Applier:
             await asyncio.shield(log.compaction)
         if isinstance(entry, Truncate):
             log.cut_lsn = lsn
+            for cut in self._directory.cuts.values():
+                cut.spoiled = True  # a truncation shortens files in place, and the cut has links to them
             await self._truncate(log, entry)
         elif isinstance(entry, Trim):
             await self._trim(log, entry)

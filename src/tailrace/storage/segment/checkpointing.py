@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -116,6 +116,15 @@ class Checkpointer:
         async with self._lock:
             await self._checkpoint()
 
+    async def checkpoint_and(self, take: Callable[[Sample], Awaitable[None]]) -> bool:
+        """Write a checkpoint, then `take` it before anything else is applied; False if the disk is full."""
+        async with self._lock, self._directory.apply_lock:
+            sample = self._sample(await self._pack_states())
+            if not await self._make_durable(sample):
+                return False
+            await take(sample)
+            return True
+
     async def recovered(self) -> None:
         """The checkpoint that ends a recovery: without it nothing is served."""
         for log in self._directory.logs.values():
@@ -152,6 +161,9 @@ class Checkpointer:
     async def _checkpoint(self) -> bool:
         async with self._directory.apply_lock:
             sample = self._sample(await self._pack_states())
+        return await self._make_durable(sample)
+
+    async def _make_durable(self, sample: Sample) -> bool:
         try:
             # Whole, once it was sampled: what a checkpoint took note of is not taken note of again.
             await wait_whole(self._persist(sample))

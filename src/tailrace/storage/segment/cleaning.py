@@ -317,6 +317,10 @@ class Compaction:
 
     async def _swap(self, segment: Segment, successor: Successor) -> None:
         """Put the successor in place, unless something else came up while it was written."""
+        async with self._directory.swap_lock:
+            await self._swap_alone(segment, successor)
+
+    async def _swap_alone(self, segment: Segment, successor: Successor) -> None:
         log = self._log
         await self._open(segment)
         self._check_alone()

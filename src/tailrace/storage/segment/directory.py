@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.model import NoSpace, PartitionId, StorageError
 from tailrace.runtime import BufferPool, Clock, Disk
+from tailrace.storage.api import Cut
 from tailrace.storage.counters import StorageCounters
 from tailrace.storage.segment.cache import SegmentCache
 from tailrace.storage.segment.config import DirectoryConfig
@@ -67,6 +68,11 @@ class Directory:
         self.evictable: dict[int, None] = {}  # lives that had something applied since they gave all they had
         self.refusal: Exception | None = None  # why no append is taken now
         self.apply_lock = asyncio.Lock()  # held while the files are between two rounds
+        self.swap_lock = (
+            asyncio.Lock()
+        )  # held while compaction replaces a sealed segment, or a cut links them
+        self.cuts: dict[str, Cut] = {}  # by name, until they are removed
+        self.old_cuts: list[str] = []  # of an earlier process
         self.submit: Callable[[Entry, int], None] = _not_started
         self._awaited: dict[Done, None] = {}  # in the order in which they were sequenced
         self._failure: asyncio.Future[StorageError] = asyncio.get_running_loop().create_future()

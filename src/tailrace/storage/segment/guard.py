@@ -25,6 +25,7 @@ class GuardedDisk:
         self.make_directory = disk.make_directory
         self.rename = disk.rename
         self.remove = disk.remove
+        self.link = disk.link
         self.free_bytes = disk.free_bytes
 
     async def open(self, path: str, *, fresh: bool = False) -> GuardedFile:

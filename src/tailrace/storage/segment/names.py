@@ -16,6 +16,8 @@ journal/<number>.journal                 rounds of entries, files reused
 deleted-<...>/                           being removed
 stray-<...>/                             known to nobody; kept for a person to look at
 torn-<...>                               the end of a segment, cut off when CHECKPOINT was rebuilt; kept too
+cut-<...>/                               links to the files of one checkpoint, for a backup
+RESTORING                                a restore has not ended: nothing here can be served
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ CLOCK = "CLOCK"
 JOURNAL_DIRECTORY = "journal"
 LABEL = "partition.json"
 DELETED, STRAY, TORN, TEMPORARY = "deleted-", "stray-", "torn-", ".tmp"
+CUT = "cut-"
+RESTORING = "RESTORING"
 
 _PARTITION = re.compile(r"([0-9a-f]{32})-(\d{1,10})-(\d{1,20})")
 _NUMBERED = re.compile(r"(\d{20})\.(log|index|timeindex|snapshot)")

@@ -28,6 +28,7 @@ from tailrace.storage.segment.examination import Examiner, Findings, runs_of
 from tailrace.storage.segment.journal import Journal, JournalFile, read_header, read_rounds
 from tailrace.storage.segment.names import (
     CHECKPOINT,
+    CUT,
     DELETED,
     JOURNAL_DIRECTORY,
     LABEL,
@@ -186,7 +187,9 @@ class Recovery:
             name = entry.rstrip("/")
             if name in (entry, JOURNAL_DIRECTORY) or name in known or name.startswith(STRAY):
                 continue
-            if name in deleted or name.startswith(DELETED):
+            if name.startswith(CUT):
+                self._directory.old_cuts.append(name)
+            elif name in deleted or name.startswith(DELETED):
                 await remove_partition(self._directory, name)
             elif read_partition_directory(name) is not None:
                 logger.warning("partition directory that nothing knows, put aside: %s", STRAY + name)

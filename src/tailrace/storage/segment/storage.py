@@ -13,12 +13,13 @@ from typing import Any
 
 from tailrace.model import PartitionExists, PartitionId, StorageError, UnknownPartition
 from tailrace.runtime import Clock, DirectoryLock, Disk, RealDisk, Supervisor, SystemClock
-from tailrace.storage.api import LogConfig
+from tailrace.storage.api import Cut, LogConfig
 from tailrace.storage.counters import StorageCounters
 from tailrace.storage.segment.apply import Applier
 from tailrace.storage.segment.checkpointing import Checkpointer
 from tailrace.storage.segment.commit import Committer
 from tailrace.storage.segment.config import DirectoryConfig
+from tailrace.storage.segment.cut import Cutter
 from tailrace.storage.segment.directory import Directory
 from tailrace.storage.segment.entry import Create, Delete
 from tailrace.storage.segment.housekeeping import Housekeeper
@@ -26,6 +27,7 @@ from tailrace.storage.segment.journal import Journal
 from tailrace.storage.segment.label import Label, write_label
 from tailrace.storage.segment.last_seen import LastSeen
 from tailrace.storage.segment.log import SegmentLog
+from tailrace.storage.segment.names import CUT, RESTORING
 from tailrace.storage.segment.recovery import Recovery
 
 logger = logging.getLogger(__name__)
@@ -60,6 +62,7 @@ class SegmentStorage:
             journal_half_full=self._checkpointer.request_room,
             checkpoint_due=self._checkpointer.request_checkpoint,
         )
+        self._cutter = Cutter(self.directory, self._applier, self._checkpointer)
         self._last_seen = LastSeen(self.directory.disk, self.directory.clock)
         self._housekeeper = Housekeeper(
             self.directory,
@@ -88,7 +91,7 @@ class SegmentStorage:
         """
         root = str(Path(path))
         os.makedirs(root, exist_ok=True)
-        lock = DirectoryLock(root)
+        lock = _lock(root)
         disk = RealDisk(root, owns_loop=owns_loop)
         storage = cls(disk, root, config=config, clock=clock)
         storage._lock = lock
@@ -114,6 +117,8 @@ class SegmentStorage:
         self._tasks.start("apply", self._applier.run())
         self._tasks.start("checkpoint", self._checkpointer.run())
         self._tasks.start("housekeeping", self._housekeeper.run())
+        if directory.old_cuts:
+            self._tasks.start("old cuts", self._cutter.remove_old(directory.old_cuts))
 
     # ---- the port
 
@@ -197,6 +202,20 @@ class SegmentStorage:
         """Apply and checkpoint everything durable now."""
         await self._guarded(self._checkpointer.checkpoint_all())
 
+    async def cut(self) -> Cut:
+        """Links to the files of a checkpoint that holds everything durable now, until `remove_cut`.
+
+        StorageError if there is no room, or the file system has no hard links; the directory goes on.
+        """
+        self._check_open()
+        cut = Cut(name=f"{CUT}{self.directory.rng.getrandbits(64):016x}", root=self.directory.path)
+        await self._guarded(self._cutter.take(cut))
+        return cut
+
+    async def remove_cut(self, cut: Cut) -> None:
+        """Remove a cut; what the log does not need any more is gone then."""
+        await self._cutter.remove(cut)
+
     # ---- inside
 
     def _fail(self, error: BaseException) -> None:
@@ -244,3 +263,17 @@ class SegmentStorage:
             self._disk.close()
         if self._lock is not None:
             self._lock.release()
+
+
+def _lock(root: str) -> DirectoryLock:
+    """The right to serve a directory; StorageError if a restore has not ended there."""
+    lock = DirectoryLock(root)
+    if os.path.exists(os.path.join(root, RESTORING)):
+        lock.release()
+        raise StorageError(
+            "open",
+            root,
+            "a restore into it was interrupted",
+            hint=f"Repeat it: tailrace restore BACKUP --data-dir {root}",
+        )
+    return lock

@@ -115,6 +115,10 @@ class FaultyDisk:
         self.enter()
         await self._disk.remove(path)
 
+    async def link(self, names: Sequence[tuple[str, str]]) -> Sequence[str]:
+        self.enter()
+        return await self._disk.link(names)
+
     async def sync_directory(self, path: str) -> None:
         self.begin_sync(path + "/")
         await self._disk.sync_directory(path)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import builtins
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tailrace.testing.simulation.calls import SimulatedCalls
@@ -84,6 +84,9 @@ class SimulatedDisk(SimulatedCalls):
     async def remove(self, path: str) -> None:
         await self.call(self._remove, path)
 
+    async def link(self, names: Sequence[tuple[str, str]]) -> Sequence[str]:
+        return [source for source, target in names if not await self.call(self._link, source, target)]
+
     async def sync_directory(self, path: str) -> None:
         self.check_alive(self.life)
         self.begin_sync()
@@ -121,6 +124,10 @@ class SimulatedDisk(SimulatedCalls):
     def _rename(self, source: str, target: str) -> None:
         self.enter("rename", source, "to", target)
         self._tree.rename(source=source, target=target)
+
+    def _link(self, source: str, target: str) -> bool:
+        self.enter("link", source, target)
+        return self._tree.link(source=source, target=target)
 
     def _remove(self, path: str) -> None:
         self.enter("remove", path)

@@ -78,6 +78,17 @@ class Tree:
             old.remove(old_name)
         self._let_go(replaced)
 
+    def link(self, *, source: str, target: str) -> bool:
+        """Give a file a second name; False if there is no such file."""
+        old, old_name = self._parent(source)
+        if old_name not in old.names:
+            return False
+        parent, name = self._parent(target)
+        if name in parent.names:
+            raise os_error(errno.EEXIST, target)
+        parent.add(name, self.inode(source))
+        return True
+
     def remove(self, path: str) -> None:
         node = self.node(path)
         parent, name = self._parent(path)
@@ -99,7 +110,7 @@ class Tree:
     def taken_bytes(self) -> int:
         """Space in use, with what is reserved and not yet written."""
         named = [node for _, node in self.root.walk() if isinstance(node, Inode)]
-        return sum(inode.reserved_end for inode in (*named, *self._nameless))
+        return sum(inode.reserved_end for inode in dict.fromkeys((*named, *self._nameless)))
 
     def everything(self) -> list[Node]:
         """Whatever has a name, or may have one after a power cut; the root is the first."""

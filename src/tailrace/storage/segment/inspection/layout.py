@@ -19,6 +19,7 @@ from tailrace.storage.segment.names import (
     CHECKPOINT,
     CHECKPOINT_COPY,
     CLOCK,
+    CUT,
     DELETED,
     JOURNAL_DIRECTORY,
     LABEL,
@@ -49,7 +50,7 @@ def leftover_kind(name: str, *, known: Container[str], deleted: Container[str]) 
         return "deleted"
     if name.startswith(STRAY) or (name != bare and read_partition_directory(bare)):
         return "stray"
-    return "unfinished" if name.endswith(TEMPORARY) else "foreign"
+    return "unfinished" if name.endswith(TEMPORARY) or name.startswith(CUT) else "foreign"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

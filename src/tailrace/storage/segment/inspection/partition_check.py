@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -27,6 +28,14 @@ _CUT = "Keep a copy of the file, then cut it to that length"
 _LABEL_WRITTEN = "Nothing is lost: the next start writes it again"
 _LABEL_BYTES_MAX = 64 << 10
 _GAP = "Restore the segment that is missing from a copy or a replica"
+
+
+Wanted = Callable[[str], bool]
+"""Whether a segment or a snapshot is to be gone through, by its path."""
+
+
+def everything(path: str) -> bool:  # noqa: ARG001
+    return True
 
 
 @dataclass(slots=True)
@@ -65,7 +74,9 @@ class PartitionCheck:
         *,
         findings: Findings,
         progress: Progress,
+        wanted: Wanted = everything,
     ) -> None:
+        self._wanted = wanted
         self._source = source
         self._path = path
         self._expected = expected
@@ -85,13 +96,15 @@ class PartitionCheck:
         layout = plan_layout(names, plan)
         judge_layout(self._path, layout, self._expected, self._findings)
         for base, following in pairwise(layout.segments):
-            if base in layout.sealed:
+            if base in layout.sealed and self._wants(base):
                 self._check_sealed(base, limit=following)
-        if layout.solid is not None and plan is not None and plan.row is not None:
-            self._check_solid(layout.solid, plan, plan.row)
+        solid = layout.solid
+        if solid is not None and plan is not None and plan.row is not None and self._wants(solid):
+            self._check_solid(solid, plan, plan.row)
         self._judge_seams()
         for offset in layout.snapshots:
-            self._check_snapshot(offset)
+            if self._wanted(f"{self._path}/{numbered(offset, 'snapshot')}"):
+                self._check_snapshot(offset)
         if LABEL in names:
             self._check_label()
         if plan is not None:
@@ -182,6 +195,9 @@ class PartitionCheck:
             self._findings.problem(
                 seam.path, message, _GAP, first_offset=seam.first_offset, next_offset=seam.next_offset
             )
+
+    def _wants(self, base: int) -> bool:
+        return self._wanted(self._segment_path(base))
 
     def _segment_path(self, base: int) -> str:
         return f"{self._path}/{numbered(base, 'log')}"

@@ -15,7 +15,7 @@ from tailrace.storage.segment.inspection.expectation import (
     look_at_partition,
     read_expectation,
 )
-from tailrace.storage.segment.inspection.partition_check import Counts, PartitionCheck
+from tailrace.storage.segment.inspection.partition_check import Counts, PartitionCheck, Wanted, everything
 from tailrace.storage.segment.inspection.progress import Advance, Progress
 from tailrace.storage.segment.inspection.report import Findings, Verification
 from tailrace.storage.segment.inspection.root import open_root, read_root
@@ -35,10 +35,13 @@ def _checkpoint_bytes(source: Source) -> int:
     return source.size(CHECKPOINT) + source.size(CHECKPOINT_COPY)
 
 
-def verify_directory(path: str | os.PathLike[str], *, advance: Advance | None = None) -> Verification:
+def verify_directory(
+    path: str | os.PathLike[str], *, wanted: Wanted = everything, advance: Advance | None = None
+) -> Verification:
     """Check everything; FileNotFoundError if there is no data directory, and no other error.
 
-    `advance` is told of bytes as they are gone through.
+    `wanted` leaves segments and snapshots out, by their paths. `advance` is told of bytes as they are gone
+    through.
     """
     source = open_root(path, fresh=True)
     progress = Progress(advance or (lambda _: None))
@@ -55,7 +58,9 @@ def verify_directory(path: str | os.PathLike[str], *, advance: Advance | None = 
     for name in partitions:
 
         def look(expected: ExpectedPartition, collected: Findings, name: str = name) -> Counts:
-            return PartitionCheck(source, name, expected, findings=collected, progress=progress).run()
+            return PartitionCheck(
+                source, name, expected, findings=collected, progress=progress, wanted=wanted
+            ).run()
 
         done = progress.bytes
         counts.add(look_at_partition(source, expectation, name, look, findings))
