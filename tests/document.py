@@ -43,6 +43,8 @@ VOLATILE = frozenset(
         "connections",
         "cpu_share",
         "created_ms",
+        "cut",
+        "path",
         "disk_bytes",
         "disk_free_bytes",
     }

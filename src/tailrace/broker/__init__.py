@@ -17,6 +17,7 @@
 `health/`      how a node is, in a sentence: what limits it; pure
 `counters`     what was done since the start, as plain integers
 `internal/`    what all state shares that is kept in a log of our own
+`cuts`         every file of one moment, held for a backup
 `configs/`     settings of topics and nodes under Kafka's names; `config` is what the broker itself goes by
 `ports`        what is needed of whoever keeps the metadata
 

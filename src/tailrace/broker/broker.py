@@ -14,6 +14,7 @@ from uuid import UUID
 from tailrace.broker.cluster_view import ClusterView, Node
 from tailrace.broker.config import BrokerConfig, cleaner_backoff_ms
 from tailrace.broker.counters import Counters
+from tailrace.broker.cuts import Cuts
 from tailrace.broker.delayed import Delayed
 from tailrace.broker.gate import Gate
 from tailrace.broker.groups import OFFSETS_TOPIC, GroupCoordinator
@@ -84,6 +85,7 @@ class Broker:
             on_failure=self._fail,
             bytes_max=None if storage.durable else _DELAYED_BYTES_MAX,
         )
+        self.cuts = Cuts(self.topics, storage, metadata)
         self._metadata = metadata
         self._producer_ids = ProducerIds(metadata)
         self._tasks = Supervisor(self._fail)
@@ -109,6 +111,7 @@ class Broker:
 
     async def close(self) -> None:
         """Stop what runs by itself; what is stored stays."""
+        await self.cuts.close()
         if self._deletions:
             await asyncio.wait(self._deletions)  # each tells its own caller how it went
         await self.delayed.close()

@@ -20,6 +20,7 @@ from uuid import UUID
 
 from tailrace.broker.cluster_view import ClusterView, Node
 from tailrace.broker.configs import ConfigSource, NodeSettings
+from tailrace.broker.cuts import Cuts
 from tailrace.broker.groups.api import GroupListing
 from tailrace.broker.groups.handle import GroupHandle
 from tailrace.broker.groups.topic import OFFSETS_TOPIC
@@ -103,6 +104,7 @@ class Access:
     __slots__ = (
         "_authorize",
         "_cluster",
+        "_cuts",
         "_delayed",
         "_delete_topic",
         "_groups",
@@ -125,6 +127,7 @@ class Access:
         self._subscriptions = broker.subscriptions
         self._delayed = broker.delayed
         self._cluster = broker.cluster
+        self._cuts = broker.cuts
         self._delete_topic = broker.delete_topic
         self._next_producer_id = broker.next_producer_id
         self._version = broker.topics.version
@@ -416,6 +419,11 @@ class Access:
         """The cluster as this node sees it."""
         self._check(operation, CLUSTER)
         return self._cluster
+
+    def cuts(self, operation: Operation) -> Cuts:
+        """The cuts of the data directory, which hold every record of every topic."""
+        self._check(operation, CLUSTER)
+        return self._cuts
 
     @property
     def cluster_id(self) -> str:

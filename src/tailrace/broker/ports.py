@@ -79,5 +79,8 @@ class MetadataStore(Protocol):
     async def reserve_producer_ids(self, count: int) -> int:
         """The first of `count` producer ids that nobody got before or will get again."""
 
+    async def copy_to(self, directory: str) -> None:
+        """Write the files of a whole copy, as of now, into a directory; BrokerError if that fails."""
+
     async def close(self) -> None:
         """Let go; closing twice is harmless."""

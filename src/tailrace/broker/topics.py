@@ -160,6 +160,18 @@ class Topics:
         """The same for the settings of this node or of all nodes; topics without their own go by them."""
         await self._change(self._alter_node(source, plan, validate_only=validate_only))
 
+    async def unchanged(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """What `work` returns, done while no topic changes. Its errors are the caller's."""
+        try:
+            await self._changing.acquire()
+        except BaseException:
+            work.close()
+            raise
+        try:
+            return await work
+        finally:
+            self._changing.release()
+
     async def close(self) -> None:
         """Return when the changes under way have come to their end."""
         await asyncio.gather(*self._changes, return_exceptions=True)

@@ -6,14 +6,18 @@ planned again from what the store holds then, a bounded number of times.
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import sqlite3
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from uuid import UUID
 
 from tailrace.broker.ports import MetadataImage, PartitionRecord, TopicRecord
 from tailrace.cluster import record
+from tailrace.cluster.copying import write_copy
 from tailrace.cluster.store import ABSENT, Entry, Rows, Store
 from tailrace.model import BrokerError, BrokerId, Epoch, ErrorCode, StorageError
 
@@ -121,6 +125,16 @@ class StoredMetadata:
 
         await self._change(record.PRODUCER_IDS, plan)
         return first
+
+    async def copy_to(self, directory: str) -> None:
+        rows = await self._store.read()
+        try:
+            await asyncio.to_thread(write_copy, Path(directory), rows)
+        except (OSError, sqlite3.Error) as error:
+            raise BrokerError(
+                f"the metadata cannot be copied to {directory}: {error}. Check the disk, then try again",
+                code=ErrorCode.KAFKA_STORAGE_ERROR,
+            ) from error
 
     async def close(self) -> None:
         await self._store.close()

@@ -27,7 +27,7 @@ from tailrace.server.node import Node
 
 HOST = "192.0.2.7"
 WANTED = Session(host=HOST, listener="http")
-PARAMS = {"topic": "orders", "group": "readers", "subscription": "workers", "name": "archive"}
+PARAMS = {"topic": "orders", "group": "readers", "subscription": "workers", "name": "archive", "cut": "cut-1"}
 
 TOPIC, GROUP, CLUSTER = ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.CLUSTER
 SUBSCRIPTION = ResourceKind.SUBSCRIPTION
@@ -47,6 +47,9 @@ RIGHTS: dict[str, tuple[Operation, ResourceKind]] = {
     "resetGroupOffsets": (Operation.READ, GROUP),
     "getCluster": (Operation.DESCRIBE, CLUSTER),
     "getClusterHealth": (Operation.DESCRIBE, CLUSTER),
+    "createCut": (Operation.ALTER, CLUSTER),
+    "renewCut": (Operation.ALTER, CLUSTER),
+    "deleteCut": (Operation.ALTER, CLUSTER),
     "listPipelines": (Operation.READ, TOPIC),
     "stopPipeline": (Operation.READ, TOPIC),
     "listSettings": (Operation.DESCRIBE_CONFIGS, CLUSTER),

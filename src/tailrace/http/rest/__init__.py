@@ -4,6 +4,7 @@
 `topic`    topics, their partitions and settings
 `record`   records: `produce` takes them, `reading` finds them, `arrow` writes them as columns
 `group`    consumer groups: members, offsets, lag; `group_reset` moves them
+`cut`      every file of one moment, held for a backup
 `cluster`  the nodes, and how this one is, in a sentence
 `pipeline` runs of pipelines, wherever they are
 `setting`  what the node goes by
@@ -14,6 +15,7 @@
 
 from tailrace.http.rest import (
     cluster,
+    cut,
     group,
     group_reset,
     health,
@@ -33,6 +35,7 @@ OPERATIONS = (
     *group.OPERATIONS,
     *group_reset.OPERATIONS,
     *cluster.OPERATIONS,
+    *cut.OPERATIONS,
     *pipeline.OPERATIONS,
     *setting.OPERATIONS,
     *subscription.OPERATIONS,
