@@ -37,6 +37,8 @@ NOUNS: Mapping[str, str] = {
     "doctor": "Look for what keeps a broker from running well.",
     "log": "Look into a data directory, and check every byte of it.",
     "storage": "Mend a data directory.",
+    "backup": "Back up a running broker; list and check backups.",
+    "restore": "Make a data directory out of a backup.",
 }
 
 ALIASES: Mapping[str, str] = {

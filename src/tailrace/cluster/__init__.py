@@ -7,7 +7,7 @@
 `record`        topics, partitions and ids as keys and values
 `metadata`      the broker's metadata port over any store
 `mirror`        a store whose content is in cluster.json too (`image_file`)
-`copying`       a copy for a backup
+`copying`       a copy for a backup; `restored` is what becomes of it when it is restored
 `rebuild`       metadata made again from cluster.json and the logs
 `verification`  whether metadata is whole and fits the logs; `reading` reads it without touching it
 """
