@@ -79,7 +79,7 @@ class Server:
         return (self._directory / "broker.log").read_text()[-3000:]
 
     def send(self, method: str, path: str, **body: Any) -> Any:
-        answer = self.client.request(method, path, **({"json": body} if body else {}))
+        answer = self.client.request(method, path, json=body or None)
         assert answer.status_code < 300, answer.text
         return answer.json() if answer.content else None
 
