@@ -1,6 +1,7 @@
 """Cuts: the files of one checkpoint under second names, for a backup that copies them while the log goes on.
 
     <data directory>/cut-<number>/
+        CLOCK                           linked
         CHECKPOINT                      lists no journal file: everything it speaks of is in the segments
         journal/                        empty
         <topic id>-<partition>-<life>/  links to segments, indexes, label and the snapshot of the row
@@ -34,7 +35,14 @@ from tailrace.storage.segment.checkpointing import Checkpointer, Sample
 from tailrace.storage.segment.directory import Directory
 from tailrace.storage.segment.index import HEADER_BYTES, INDEX_ENTRY_BYTES, TIME_ENTRY_BYTES
 from tailrace.storage.segment.log import SegmentLog
-from tailrace.storage.segment.names import CHECKPOINT, JOURNAL_DIRECTORY, LABEL, numbered, partition_directory
+from tailrace.storage.segment.names import (
+    CHECKPOINT,
+    CLOCK,
+    JOURNAL_DIRECTORY,
+    LABEL,
+    numbered,
+    partition_directory,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +96,8 @@ class Cutter:
         async with self._directory.swap_lock:
             pairs = zip(sample.logs, sample.checkpoint.rows, strict=True)
             await for_each(pairs, lambda pair: self._link(cut, *pair), at_once=_AT_ONCE)
+        # The last known time goes along: a start that finds its clock months ahead expires nothing by it.
+        await self._directory.disk.link([(CLOCK, f"{cut.name}/{CLOCK}")])
         file = await self._directory.disk.create(f"{cut.name}/{CHECKPOINT}")
         await file.write(0, [write_checkpoint(replace(sample.checkpoint, journal_files=()))])
         file.close()
