@@ -86,10 +86,10 @@ def connection_option(command: Callable[..., Any]) -> Callable[..., Any]:
     def connected(*args: Any, bootstrap: str, timeout: float, **options: Any) -> Any:
         return command(*args, cluster=Cluster(bootstrap, timeout), **options)
 
-    return _BOOTSTRAP(_TIMEOUT(connected))
+    return bootstrap_option(_TIMEOUT(connected))
 
 
-_BOOTSTRAP = click.option(
+bootstrap_option = click.option(
     "-b",
     "--bootstrap",
     envvar="TAILRACE_BOOTSTRAP",

@@ -39,6 +39,8 @@ NOUNS: Mapping[str, str] = {
     "storage": "Mend a data directory.",
     "backup": "Back up a running broker; list and check backups.",
     "restore": "Make a data directory out of a backup.",
+    "export": "Write topics and subscriptions to a file.",
+    "apply": "Make a broker have the topics and subscriptions of a file.",
 }
 
 ALIASES: Mapping[str, str] = {

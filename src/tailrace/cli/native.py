@@ -218,10 +218,10 @@ def node_option(command: Callable[..., Any]) -> Callable[..., Any]:
     def connected(*args: Any, node_address: Address, timeout: float | None, **options: Any) -> Any:
         return command(*args, node=NativeNode(node_address, timeout), **options)
 
-    return _NODE(_TIMEOUT(connected))
+    return node_address_option(_TIMEOUT(connected))
 
 
-_NODE = click.option(
+node_address_option = click.option(
     "--node",
     "node_address",
     type=NodeType(),
