@@ -20,7 +20,7 @@ from tailrace.model import StorageError
 
 if TYPE_CHECKING:
     from tailrace.storage.backup import Generation, Made, Source
-    from tailrace.storage.backup.making import CheckHeld
+    from tailrace.storage.backup.making import Held
 
     _FloatType = click.ParamType[float]
 else:  # in older versions of click it has no parameter
@@ -119,8 +119,8 @@ def create_backup(
     _check_apart(directory, served)
     # Before the files are asked for: what was acknowledged by then is in the backup.
     work = _Backup(directory, datetime.now(UTC), copy_all=copy_all, rate=rate, dry_run=dry_run)
-    with _files(served, http_address) as (source, check_held):
-        row = work.run(source, check_held)
+    with _files(served, http_address) as (source, held):
+        row = work.run(source, held)
     if dry_run:
         _show(row, output)
         return
@@ -195,7 +195,7 @@ class _Backup:
     rate: float | None
     dry_run: bool
 
-    def run(self, source: Source, check_held: CheckHeld) -> dict[str, Any]:
+    def run(self, source: Source, held: Held) -> dict[str, Any]:
         from tailrace.storage.backup import Catalogue, plan_backup
         from tailrace.storage.backup.making import read_progress
 
@@ -218,12 +218,12 @@ class _Backup:
                     "copied_files": len(plan.copied),
                     "copied_bytes": plan.copied_bytes,
                 }
-            return _summary(self._make(catalogue, source, earlier, plan, check_held))
+            return _summary(self._make(catalogue, source, earlier, plan, held))
         finally:
             if lock is not None:
                 lock.release()
 
-    def _make(self, catalogue: Any, source: Source, earlier: Any, plan: Any, check_held: CheckHeld) -> Made:
+    def _make(self, catalogue: Any, source: Source, earlier: Any, plan: Any, held: Held) -> Made:
         from tailrace import __version__
         from tailrace.storage.backup import Pace, make_generation
 
@@ -237,7 +237,7 @@ class _Backup:
                 created=self.created,
                 version=__version__,
                 pace=Pace(self.rate),
-                check_held=check_held,
+                held=held,
                 check_metadata=_check_metadata,
                 advance=advance,
             )
@@ -254,10 +254,10 @@ class _Backup:
 
 
 @contextmanager
-def _files(data_dir: Path, http_address: str | None) -> Iterator[tuple[Source, CheckHeld]]:
+def _files(data_dir: Path, http_address: str | None) -> Iterator[tuple[Source, Held]]:
     """What to copy: the cut of the broker that serves the directory, or the directory under its lock."""
     from tailrace.runtime import DirectoryLock
-    from tailrace.storage.backup import cut_source, directory_source
+    from tailrace.storage.backup import AtRest, cut_source, directory_source
 
     if http_address is None:
         if not data_dir.is_dir():
@@ -271,7 +271,7 @@ def _files(data_dir: Path, http_address: str | None) -> Iterator[tuple[Source, C
             http_address = _listener_of(data_dir)
         else:
             try:
-                yield directory_source(data_dir), lambda: None
+                yield directory_source(data_dir), AtRest()
             finally:
                 lock.release()
             return
@@ -279,7 +279,7 @@ def _files(data_dir: Path, http_address: str | None) -> Iterator[tuple[Source, C
 
     with HeldCut(http_address) as cut:
         root = cut.path.parent
-        yield cut_source(cut.path, data_dir=root, cluster_id=cut.cluster_id), cut.check
+        yield cut_source(cut.path, data_dir=root, cluster_id=cut.cluster_id), cut
 
 
 def _listener_of(data_dir: Path) -> str:

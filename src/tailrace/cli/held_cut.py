@@ -63,21 +63,26 @@ class HeldCut:
         if self._failure is not None:
             raise CommandFailed(f"{self._failure}. Run it again: what was copied is kept")
 
+    def confirm(self) -> None:
+        """The same, as the broker says now."""
+        self._failure = self._failure or self._ask()
+        self.check()
+
     # ---- inside
 
     def _renew(self) -> None:
-        while not self._stopping.wait(self._lease_s / 6):
-            try:
-                status, answer = self._call("PUT", f"{CUTS}/{self._name}", timeout_s=self._lease_s / 2)
-            except CommandFailed as error:
-                self._failure = f"the broker is gone: {error}"
-                return
-            if status != 200:
-                self._failure = f"the broker does not hold the files any more ({_message(answer, status)})"
-                return
-            if answer["spoiled"]:
-                self._failure = "a partition was truncated while it was copied"
-                return
+        while self._failure is None and not self._stopping.wait(self._lease_s / 6):
+            self._failure = self._ask()
+
+    def _ask(self) -> str | None:
+        """Renew the lease; returns why the files may not be what they were."""
+        try:
+            status, answer = self._call("PUT", f"{CUTS}/{self._name}", timeout_s=self._lease_s / 2)
+        except CommandFailed as error:
+            return f"the broker is gone: {error}"
+        if status != 200:
+            return f"the broker does not hold the files any more ({_message(answer, status)})"
+        return "a partition was truncated while it was copied" if answer["spoiled"] else None
 
     def _release(self) -> None:
         with suppress(CommandFailed):  # the lease ends by itself

@@ -8,7 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -301,3 +304,75 @@ def test_a_damaged_checkpoint_with_a_whole_copy_is_backed_up(
     assert "CHECKPOINT" in said and "The backup holds it as it is" in said
     flip(data / "CHECKPOINT.copy")
     assert "is damaged" in tailrace("backup", tmp_path / "b", "--data-dir", data, code=1)
+
+
+@contextmanager
+def broker_that_says(answers: list[tuple[int, dict[str, Any]]]) -> Iterator[str]:
+    """An HTTP listener with these answers, one after the other; the last one again and again."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            status, body = answers.pop(0) if len(answers) > 1 else answers[0]
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        do_POST = do_PUT = do_DELETE = answer
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+        serving.join()
+
+
+def held(path: Path, **facts: Any) -> tuple[int, dict[str, Any]]:
+    view = {"cut": "cut-1", "path": str(path), "cluster_id": "c", "lease_s": 600.0, "spoiled": False}
+    return (200 if facts else 201), {**view, **facts}
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (held(Path("/"), spoiled=True), "truncated while it was copied"),
+        ((404, {"error": {"message": "its lease has ended"}}), "its lease has ended"),
+    ],
+)
+def test_files_that_the_broker_let_go_before_the_end_make_no_backup(
+    tailrace: Tailrace, data: Path, tmp_path: Path, answer: tuple[int, dict[str, Any]], words: str
+) -> None:
+    with broker_that_says([held(data), answer]) as address:
+        said = tailrace("backup", tmp_path / "b", "--data-dir", data, "--http", address, code=1)
+    assert words in said and "Run it again" in said
+    assert [each["name"] for each in tailrace("backup", "list", tmp_path / "b", "-o", "json")] == ["partial"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "words", "code"),
+    [
+        (held(Path("/nowhere/cut-1")), "Run the backup on the broker's machine", 3),
+        ((403, {"error": {"message": "may not alter"}}), "may not alter", 4),
+        ((404, {}), "an older version", 1),
+        ((503, {"error": {"message": "4 backups are under way"}}), "4 backups are under way", 1),
+        ((500, {}), "HTTP status 500", 1),
+    ],
+)
+def test_a_broker_that_refuses_is_quoted(
+    tailrace: Tailrace, data: Path, tmp_path: Path, answer: tuple[int, dict[str, Any]], words: str, code: int
+) -> None:
+    with broker_that_says([answer]) as address:
+        said = tailrace("backup", tmp_path / "b", "--data-dir", data, "--http", address, code=code)
+    assert words in said and not (tmp_path / "b").exists()
+
+
+def test_nobody_at_the_address_is_an_error_with_the_way_out(
+    tailrace: Tailrace, data: Path, tmp_path: Path
+) -> None:
+    said = tailrace("backup", tmp_path / "b", "--data-dir", data, "--http", "127.0.0.1:1", code=1)
+    assert "does not answer" in said and "--http HOST:PORT" in said
+    assert "is not HOST:PORT" in tailrace(
+        "backup", tmp_path / "b", "--data-dir", data, "--http", "here:there", code=2
+    )

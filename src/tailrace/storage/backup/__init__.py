@@ -26,17 +26,19 @@ Plain synchronous code, for the command line: nothing here runs in a broker.
 from tailrace.storage.backup.catalogue import BackupError, Catalogue, Generation
 from tailrace.storage.backup.checking import check_generation
 from tailrace.storage.backup.copying import Pace
-from tailrace.storage.backup.making import BackupPlan, Made, make_generation, plan_backup
+from tailrace.storage.backup.making import AtRest, BackupPlan, Held, Made, make_generation, plan_backup
 from tailrace.storage.backup.manifest import FileEntry, Manifest
 from tailrace.storage.backup.restoring import check_target, restore
 from tailrace.storage.backup.source import Source, cut_source, directory_source
 
 __all__ = [
+    "AtRest",
     "BackupError",
     "BackupPlan",
     "Catalogue",
     "FileEntry",
     "Generation",
+    "Held",
     "Made",
     "Manifest",
     "Pace",

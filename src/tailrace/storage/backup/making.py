@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -26,8 +27,23 @@ from tailrace.storage.segment.names import JOURNAL_DIRECTORY
 
 PROGRESS = "PROGRESS"
 
-CheckHeld = Callable[[], None]
-"""Raises if what is copied may not be there any more."""
+
+class Held(Protocol):
+    """What keeps the files of a source in their place; both methods raise if they may have changed."""
+
+    def check(self) -> None:
+        """Look at what is known; called for every piece."""
+
+    def confirm(self) -> None:
+        """Ask whoever holds the files; called once, when all are copied."""
+
+
+class AtRest:
+    """A source that nobody else may change."""
+
+    def check(self) -> None: ...
+
+    def confirm(self) -> None: ...
 
 
 CheckMetadata = Callable[[Path], list[str]]
@@ -92,16 +108,16 @@ def make_generation(
     created: datetime,
     version: str,
     pace: Pace,
-    check_held: CheckHeld,
+    held: Held,
     check_metadata: CheckMetadata,
     advance: Advance,
 ) -> Made:
     """Perform `plan`. The caller holds the lock of the catalogue."""
-    run = _Run(catalogue, source, pace=pace, check_held=check_held, advance=advance)
+    run = _Run(catalogue, source, pace=pace, held=held, advance=advance)
     entries = run.fill(plan, earlier)
     problems = run.check({each.path for each in plan.copied} | {each.path for each, _ in plan.kept})
     problems += check_metadata(catalogue.partial / DATA)
-    check_held()
+    held.confirm()
     manifest = Manifest(
         created=created.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         data_dir=os.fspath(source.data_dir),
@@ -144,14 +160,14 @@ class _Run:
     """The work on `partial`."""
 
     def __init__(
-        self, catalogue: Catalogue, source: Source, *, pace: Pace, check_held: CheckHeld, advance: Advance
+        self, catalogue: Catalogue, source: Source, *, pace: Pace, held: Held, advance: Advance
     ) -> None:
         self._catalogue = catalogue
         self._source = source
         self._partial = catalogue.partial
         self._data = catalogue.partial / DATA
         self._pace = pace
-        self._check_held = check_held
+        self._held = held
         self._advance = advance
 
     def fill(self, plan: BackupPlan, earlier: Generation | None) -> list[FileEntry]:
@@ -164,7 +180,7 @@ class _Run:
                 assert earlier is not None
                 entries.append(self._link(file, entry, earlier))
             for file in plan.copied:
-                self._check_held()
+                self._held.check()
                 entries.append(self._copy(file))
                 progress.write(msgspec.json.encode(entries[-1]) + b"\n")
         return entries
@@ -192,7 +208,7 @@ class _Run:
         target = self._target(file.path)
 
         def advance(bytes_done: int) -> None:
-            self._check_held()
+            self._held.check()
             self._advance(bytes_done)
 
         digest = copy_file(
