@@ -20,6 +20,7 @@ from tailrace.cli.native import NativeNode, node_address_option
 if TYPE_CHECKING:
     from tailrace.client.async_client import AsyncClient
     from tailrace.client.kafka import KafkaClient
+    from tailrace.client.native.outgoing import Text
 
 _OWN_SETTING = 1  # DescribeConfigs: the source of a value that the topic has for itself
 
@@ -91,9 +92,12 @@ async def _apply_topic(client: KafkaClient, change: Change) -> None:
     from tailrace.client import admin
 
     if change.topic is not None:
-        count = change.topic.partitions
-        numbers = {} if count is None else {"partitions": count}
-        await admin.create_topic(client, change.name, configs=change.topic.configs, **numbers)
+        await admin.create_topic(
+            client,
+            change.name,
+            configs=change.topic.configs,
+            partitions=-1 if change.topic.partitions is None else change.topic.partitions,
+        )
     elif change.action == "delete":
         await admin.delete_topic(client, change.name)
     else:
@@ -106,7 +110,8 @@ async def _apply_topic(client: KafkaClient, change: Change) -> None:
 async def _apply_subscription(client: AsyncClient, change: Change) -> None:
     wanted = change.subscription
     if wanted is not None:
-        await client.create_subscription(wanted.name, wanted.topic, start=wanted.start, **wanted.settings)
+        settings: dict[str, Text] = dict(wanted.settings)
+        await client.create_subscription(wanted.name, wanted.topic, 0, start=wanted.start, **settings)
     else:
         assert change.action == "delete"
         await client.delete_subscription(change.name)

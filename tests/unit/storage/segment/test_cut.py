@@ -29,10 +29,11 @@ CONFIG = DirectoryConfig(
     inline_bytes_max=3000,
     tail_bytes_max=1 << 20,
     free_bytes_min=0,
-    compaction_dirty_ratio_min=0.0,
 )
 LOG = LogConfig(segment_bytes=2000, index_interval_bytes=500, delete=False)
-COMPACTED = LogConfig(segment_bytes=2000, index_interval_bytes=500, compact=True, delete=False)
+COMPACTED = LogConfig(
+    segment_bytes=2000, index_interval_bytes=500, compact=True, delete=False, dirty_ratio_min=0.0
+)
 FIRST, SECOND, THIRD = (PartitionId(UUID(int=7), number) for number in range(3))
 
 Scenario = Callable[[SegmentStorage], Awaitable[None]]
