@@ -36,15 +36,18 @@ def verify_metadata(directory: Path) -> Findings:
 
 def _verify(directory: Path) -> Findings:
     findings = Findings()
+    logs: Sequence[StoredLog] | None
     try:
         logs = list_logs(directory)
     except StorageError:
-        logs = []  # CHECKPOINT or journal are damaged, which is reported already
-    image = _check_file(directory, logs, findings)
+        logs = None  # CHECKPOINT or journal are damaged, which is reported already: nothing to compare with
+    image = _check_file(directory, logs or (), findings)
     _check_image_files(directory, findings)
     if image is not None:
-        _check_topics(image, logs, findings)
-        _check_logs(image, logs, findings, directory)
+        _check_settings(image, findings)
+        if logs is not None:
+            _check_topics(image, logs, findings)
+            _check_logs(image, logs, findings, directory)
     return findings
 
 
@@ -81,8 +84,7 @@ def _check_image_files(directory: Path, findings: Findings) -> None:
             findings.problem(name, "its checksum does not hold", _WRITTEN_AGAIN)
 
 
-def _check_topics(image: MetadataImage, logs: Sequence[StoredLog], findings: Findings) -> None:
-    here = {log.partition_id for log in logs}
+def _check_settings(image: MetadataImage, findings: Findings) -> None:
     for topic in image.topics:
         if topic.deleted:
             continue
@@ -94,6 +96,13 @@ def _check_topics(image: MetadataImage, logs: Sequence[StoredLog], findings: Fin
                 f"topic {topic.name} ({record.topic_key(topic.id)}) is quarantined by a start: {error}",
                 f"Set it right, or back to the default: tailrace topic alter {topic.name} --reset KEY",
             )
+
+
+def _check_topics(image: MetadataImage, logs: Sequence[StoredLog], findings: Findings) -> None:
+    here = {log.partition_id for log in logs}
+    for topic in image.topics:
+        if topic.deleted:
+            continue
         missing = [each.index for each in topic.partitions if PartitionId(topic.id, each.index) not in here]
         if missing:
             findings.problem(

@@ -19,6 +19,7 @@ from tailrace.broker.groups import OFFSETS_TOPIC, CommitRequest, OffsetToCommit
 from tailrace.cli.main import main
 from tailrace.cluster.rebuild import apply_rebuild, plan_rebuild
 from tailrace.cluster.record import read_image
+from tailrace.cluster.verification import verify_metadata
 from tailrace.model import StorageError, TopicPartition
 from tailrace.model.session import INTERNAL
 from tailrace.records import build_batch, read_batch
@@ -116,6 +117,12 @@ def cut(path: Path) -> None:
 def flip(path: Path) -> None:
     with closing(sqlite3.connect(path / "metadata.sqlite")) as opened, opened:
         opened.execute("UPDATE entries SET value = replace(value, '-1', '-3') WHERE key LIKE 'topics/%'")
+
+
+def damage(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
 
 
 def take_another(path: Path) -> None:
@@ -405,3 +412,19 @@ def test_a_flipped_bit_in_a_file_beside_the_log_is_found_and_mended(data: Path, 
     for _ in range(2):  # the previous one is replaced by the second
         run(start_and_observe(data))
     assert main(["log", "verify", str(data)]) == 0
+
+
+@pytest.mark.parametrize("damaged", [("CHECKPOINT",), ("CHECKPOINT", "CHECKPOINT.copy")])
+def test_a_damaged_checkpoint_is_not_told_as_missing_logs(data: Path, damaged: tuple[str, ...]) -> None:
+    run(fill(data))
+    for name in damaged:
+        damage(data / name)
+    assert verify_metadata(data).problems == []
+
+
+def test_a_rebuild_needs_one_readable_checkpoint_only(data: Path) -> None:
+    before = run(fill(data))
+    damage(data / "CHECKPOINT")
+    remove(data)
+    apply_rebuild(plan_rebuild(data, now_ms=DAY_MS))
+    assert run(start_and_observe(data))["partitions"] == before["partitions"]

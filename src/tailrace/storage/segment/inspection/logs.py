@@ -15,7 +15,7 @@ from tailrace.storage.segment.inspection.root import open_root
 from tailrace.storage.segment.inspection.source import Source
 from tailrace.storage.segment.inspection.walk import WalkBroken, walk_headers
 from tailrace.storage.segment.label import Label, read_label
-from tailrace.storage.segment.names import LABEL, numbered
+from tailrace.storage.segment.names import CHECKPOINT, CHECKPOINT_COPY, LABEL, numbered
 from tailrace.storage.segment.plan import Plan
 from tailrace.storage.segment.snapshot import read_snapshot
 
@@ -38,13 +38,15 @@ class StoredLog:
 def list_logs(path: str | os.PathLike[str]) -> list[StoredLog]:
     """Every log, by its directory; StorageError if CHECKPOINT or journal do not tell.
 
-    FileNotFoundError if there is no data directory.
+    One readable file of CHECKPOINT and its copy is enough, as for a start. FileNotFoundError if there is no
+    data directory.
     """
     source = open_root(path)
     expectation = read_expectation(source)
-    if expectation.findings.problems:
-        problem = expectation.findings.problems[0]
-        raise StorageError("read", problem.path, problem.message, hint=problem.hint)
+    enough = () if expectation.checkpoint is None else (CHECKPOINT, CHECKPOINT_COPY)
+    for problem in expectation.findings.problems:
+        if problem.path not in enough:
+            raise StorageError("read", problem.path, problem.message, hint=problem.hint)
     if expectation.checkpoint is None:
         return []
     return [_describe(source, plan) for _, plan in sorted(expectation.plans.items())]
