@@ -19,7 +19,8 @@ from tailrace.broker.partition import Partition
 from tailrace.broker.unreadable import Unreadable
 from tailrace.broker.visible_records import read
 from tailrace.model import LogDamaged, OffsetOutOfRange
-from tailrace.records import NO_END, Batch, BatchError, Visible, read_batch
+from tailrace.records import NO_END, Batch, BatchError, Record, Visible, read_batch
+from tailrace.storage.opening import visit_records
 
 _ONE_BATCH = 1  # as a number of bytes: a read gives at least one batch
 
@@ -79,8 +80,16 @@ class _Tail:
         start = max(self._base, self.partition.start_offset)
         found = await _read_one(self.partition, start, end=self._edge)
         if found is not None and found.visible is not None:
+            visible, times = found.visible, self.times
+
+            def visit(record: Record) -> bool:
+                times.append((record.timestamp, record.offset))
+                return False
+
             with suppress(BatchError):  # those before the fault count
-                self.times.extend((each.timestamp, each.offset) for each in found.visible.records())
+                await visit_records(
+                    visible.batch, visit, records_of=lambda batch: visible._replace(batch=batch).records()
+                )
         self._edge = self._base
         self.is_open = True
 

@@ -30,9 +30,10 @@ from tailrace.model import (
     PartitionId,
     TopicPartition,
 )
-from tailrace.records import LOG_APPEND_TIME_BIT, Batch, UndecodableBatch, iter_batches
+from tailrace.records import LOG_APPEND_TIME_BIT, Batch, Record, UndecodableBatch, iter_batches
 from tailrace.runtime import Clock
 from tailrace.storage.api import PartitionLog, Slice, TimestampedOffset, Waiter
+from tailrace.storage.opening import visit_records
 from tailrace.storage.producers import ProducerStates
 
 ACKS_LEADER = 1
@@ -374,7 +375,26 @@ def _is_stamped(batch: Batch, time_ms: int) -> bool:
 
 def _check_keys(batch: Batch) -> None:
     """Raise InvalidRecords for records without a key: no later record could ever supersede them."""
-    bad = [number for number, record in enumerate(batch.records()) if record.key is None]
+    _refuse_keyless(batch, [number for number, record in enumerate(batch.records()) if record.key is None])
+
+
+async def check_keys(batch: Batch) -> None:
+    """The same with turns for others, for a batch that is costly to look through (`storage.opening`)."""
+    bad: list[int] = []
+    number = 0
+
+    def visit(record: Record) -> bool:
+        nonlocal number
+        if record.key is None:
+            bad.append(number)
+        number += 1
+        return False
+
+    await visit_records(batch, visit)
+    _refuse_keyless(batch, bad)
+
+
+def _refuse_keyless(batch: Batch, bad: list[int]) -> None:
     if bad:
         raise InvalidRecords(
             f"{len(bad)} of {batch.count} records have no key, which a compacted topic needs",

@@ -27,26 +27,13 @@ from tailrace.broker.partition import Partition
 from tailrace.broker.unreadable import Unreadable
 from tailrace.broker.visible_records import read
 from tailrace.model import LogDamaged, OffsetOutOfRange
-from tailrace.records import (
-    COMPRESSION_MASK,
-    DECOMPRESSED_BYTES_MAX,
-    HEADER_BYTES,
-    LOG_OVERHEAD_BYTES,
-    Batch,
-    BatchError,
-    BytesLike,
-    Record,
-    Visible,
-    decompress,
-    read_batch,
-)
+from tailrace.records import Batch, BatchError, Record, Visible
+from tailrace.storage.opening import inflate
 
 FREE_BYTES = 64 * 1024
 _BREATH_RECORDS = 1000
 _PIECE_BYTES_MAX = 256 * 1024
 _PIECE_BYTES_MIN = 4 * 1024
-_LENGTH_AT, _LENGTH_END = 8, LOG_OVERHEAD_BYTES
-_ATTRIBUTES_LOW = 22  # the byte that has the codec's bits
 
 
 class Found(NamedTuple):
@@ -371,16 +358,3 @@ def record_bytes(record: Record) -> int:
     for name, value in record.headers:
         size += len(name) + len(value or b"")
     return size
-
-
-def inflate(batch: Batch) -> Batch:
-    """The batch without compression, so that its size is what it takes in memory."""
-    payload: BytesLike = batch.data[HEADER_BYTES:]
-    codec = batch.attributes & COMPRESSION_MASK
-    if not codec or not payload:
-        return batch
-    out = bytearray(batch.data[:HEADER_BYTES])
-    out += decompress(codec, payload, bytes_max=DECOMPRESSED_BYTES_MAX)
-    out[_LENGTH_AT:_LENGTH_END] = (len(out) - LOG_OVERHEAD_BYTES).to_bytes(4, "big")
-    out[_ATTRIBUTES_LOW] &= ~COMPRESSION_MASK & 0xFF
-    return read_batch(out)

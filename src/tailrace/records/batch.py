@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from tailrace.model import Epoch, ErrorCode, Offset
 from tailrace.records.compression import Compression, check_magic, decompress
 from tailrace.records.crc import crc32c
-from tailrace.records.error import BatchError, UndecodableBatch
+from tailrace.records.error import BatchError
 from tailrace.records.record import BytesLike, Record
 from tailrace.records.twin import decode_records
 
@@ -303,25 +303,6 @@ def validate_batch(
         _check_flags(batch, allow_control=allow_control, allow_transactional=allow_transactional)
         _check_producer(batch)
     return batch
-
-
-def first_record_at(
-    batch: Batch, timestamp_ms: int, *, start: int = 0, bytes_max: int = DECOMPRESSED_BYTES_MAX
-) -> tuple[Offset, int] | None:
-    """Offset and timestamp of the first record at or after `timestamp_ms`, or None; none before `start`.
-
-    Looks at every record up to it: producers' timestamps go back and forth. Raises UndecodableBatch if it
-    meets one that cannot be decoded.
-    """
-    if batch.max_timestamp < timestamp_ms:
-        return None
-    try:
-        for record in batch.records(bytes_max=bytes_max):
-            if record.timestamp >= timestamp_ms and record.offset >= start:
-                return Offset(record.offset), record.timestamp
-    except BatchError as error:
-        raise UndecodableBatch(error, offset=batch.base_offset, next_offset=batch.next_offset) from error
-    return None
 
 
 def _check_flags(batch: Batch, *, allow_control: bool, allow_transactional: bool) -> None:

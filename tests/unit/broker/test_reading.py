@@ -17,13 +17,13 @@ from tailrace.broker.reading import (
     Found,
     Page,
     PageLimits,
-    inflate,
     read_page,
 )
 from tailrace.broker.unreadable import Unreadable
 from tailrace.model import LogDamaged, Offset, OffsetOutOfRange
 from tailrace.records import BatchFields, Compression, NewRecord, build_batch, crc32c, read_batch
 from tailrace.storage.api import Slice
+from tailrace.storage.opening import inflate
 
 from .conftest import Play, Rig, opened
 

@@ -8,8 +8,9 @@ import pytest
 from tests.unit.kafka.rig import NOW_MS, TOPIC, Rig, batch, only, play, produce_body
 
 from tailrace.broker import NewTopic
+from tailrace.kafka.handlers import produce
 from tailrace.model import ErrorCode
-from tailrace.records import build_batch, iter_batches, read_batch
+from tailrace.records import Batch, Compression, build_batch, iter_batches, read_batch
 from tailrace.wire.kafka import PRODUCE, read_produce_response, write_produce_request
 from tailrace.wire.kafka.messages.list_offsets import (
     ListOffsetsPartition,
@@ -304,5 +305,119 @@ def test_only_the_broker_says_when_something_was_appended() -> None:
         configs = {"message.timestamp.type": "LogAppendTime"}
         await rig.broker.topics.create(NewTopic(name="stamped", configs=configs))
         assert (await client.produce(bytes(claimed.data), topic="stamped")).error_code == 0
+
+    play(scenario)
+
+
+# ---- compacted topics, whose batches are looked through
+
+
+async def compacted(rig: Rig) -> str:
+    configs = {"cleanup.policy": "compact"}
+    return (await rig.broker.topics.create(NewTopic(name="keyed", partitions=2, configs=configs))).name
+
+
+def keyed(count: int, *, missing: int = -1, compression: Compression = Compression.NONE) -> bytes:
+    """A batch in which every record has a key, but for one."""
+    records = [(NOW_MS, None if n == missing else b"%d" % n, b"v", ()) for n in range(count)]
+    return bytes(build_batch(records, compression=compression))
+
+
+LARGE_BATCHES = pytest.mark.parametrize(
+    ("count", "compression"),
+    [(5_000, Compression.NONE), (2_000, Compression.ZSTD), (2_000, Compression.GZIP)],
+)
+
+
+@LARGE_BATCHES
+def test_a_large_batch_for_a_compacted_topic_is_looked_through_and_stored_in_order(
+    count: int, compression: Compression
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        topic = await compacted(rig)
+        client = await rig.connect()
+        bodies = [
+            produce_body({0: keyed(count, compression=compression)}, topic=topic),
+            produce_body({0: keyed(1)}, topic=topic),
+            produce_body({0: keyed(count, missing=count - 1, compression=compression)}, topic=topic),
+            produce_body({0: keyed(count, compression=compression)}, topic=topic),
+        ]
+        for body in bodies:
+            client.send(PRODUCE, 9, body)
+        found = []
+        for _ in bodies:
+            ((_, (result,)),) = read_produce_response((await client.receive(PRODUCE, 9))[1], 9).topics
+            found.append((result.error_code, result.base_offset))
+        assert found == [(0, 0), (0, count), (ErrorCode.INVALID_RECORD, -1), (0, count + 1)]
+        assert rig.listener.budget.used == 0
+
+    play(scenario)
+
+
+def hold_checks(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Batch], asyncio.Event]:
+    """The batches that are being looked through, and the event that lets them go on."""
+    looked_at: list[Batch] = []
+    go_on = asyncio.Event()
+    real = produce.check_keys
+
+    async def check_keys(given: Batch) -> None:
+        looked_at.append(given)
+        await go_on.wait()
+        await real(given)
+
+    monkeypatch.setattr(produce, "check_keys", check_keys)
+    return looked_at, go_on
+
+
+@LARGE_BATCHES
+def test_others_are_served_while_a_batch_for_a_compacted_topic_is_looked_through(
+    count: int, compression: Compression, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        looked_at, go_on = hold_checks(monkeypatch)
+        topic = await compacted(rig)
+        slow, other = await rig.connect(), await rig.connect()
+        slow.send(PRODUCE, 9, produce_body({0: keyed(count, compression=compression)}, topic=topic))
+        slow.send(PRODUCE, 9, produce_body({0: keyed(1)}, topic=topic))
+        await rig.wait_until(lambda: len(looked_at) == 1)
+        assert (await other.produce(batch())).error_code == 0
+        assert rig.log(0, topic).end_offset == 0, "the next request of its connection waits"
+        go_on.set()
+        for expected in (0, count):
+            ((_, (result,)),) = read_produce_response((await slow.receive(PRODUCE, 9))[1], 9).topics
+            assert (result.error_code, result.base_offset) == (0, expected)
+
+    play(scenario)
+
+
+def test_without_acks_a_large_batch_with_a_record_without_a_key_closes_the_connection() -> None:
+    async def scenario(rig: Rig) -> None:
+        topic = await compacted(rig)
+        client = await rig.connect()
+        client.send(PRODUCE, 9, produce_body({0: keyed(5_000)}, topic=topic, acks=0))
+        await rig.wait_until(lambda: rig.log(0, topic).end_offset == 5_000)
+        client.send(PRODUCE, 9, produce_body({0: keyed(5_000, missing=3)}, topic=topic, acks=0))
+        await client.wait_closed()
+        await rig.wait_until(lambda: rig.listener.budget.used == 0)
+        assert rig.log(0, topic).end_offset == 5_000
+
+    play(scenario)
+
+
+def test_a_client_that_leaves_while_its_batch_is_looked_through_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        looked_at, go_on = hold_checks(monkeypatch)
+        topic = await compacted(rig)
+        client = await rig.connect()
+        client.send(PRODUCE, 9, produce_body({0: keyed(20_000)}, topic=topic))
+        await rig.wait_until(lambda: len(looked_at) == 1)
+        client.writer.transport.abort()
+        await rig.wait_until(lambda: not rig.listener.connections)
+        assert rig.listener.budget.used > 0
+        go_on.set()
+        await rig.wait_until(lambda: rig.listener.budget.used == 0)
+        assert rig.log(0, topic).end_offset == 20_000
 
     play(scenario)

@@ -12,7 +12,6 @@ from tailrace.records import (
     Record,
     build_batch,
     crc32c,
-    first_record_at,
     iter_batches,
     max_timestamp_at,
     read_batch,
@@ -188,24 +187,3 @@ def test_the_repr_reads_like_a_status_line() -> None:
         build_batch([(1, None, b"v" * 100, ())], compression=Compression.LZ4, base_offset=9, control=True)
     )
     assert repr(batch) == f"<Batch offsets 9-9, 1 records, {batch.size} bytes, epoch -1, lz4, control>"
-
-
-def test_finds_the_first_record_at_a_time_though_timestamps_go_back() -> None:
-    batch = read_batch(build_batch([(t, None, b"v", ()) for t in (100, 300, 50, 200, 400)], base_offset=10))
-    assert first_record_at(batch, 0) == (10, 100)
-    assert first_record_at(batch, 100) == (10, 100)
-    assert first_record_at(batch, 101) == (11, 300)
-    assert first_record_at(batch, 301) == (14, 400)
-    assert first_record_at(batch, 401) is None
-
-
-def test_finds_by_append_time() -> None:
-    batch = read_batch(build_batch([(1, None, b"v", ())] * 3, base_offset=10, log_append_time_ms=500))
-    assert first_record_at(batch, 500) == (10, 500)
-    assert first_record_at(batch, 501) is None
-
-
-def test_finds_nothing_where_the_header_promises_more_than_the_records_hold() -> None:
-    batch = read_batch(GOLDEN)
-    batch.max_timestamp = 9000
-    assert first_record_at(batch, 8000) is None

@@ -5,10 +5,12 @@ v5   the log start offset in the answer
 v8   an error message beside the code, and the records for which a batch was refused (KIP-467)
 v9   flexible
 
-A batch is checked by its header and its CRC and is not decoded. One partition's error leaves the others
-alone. acks 1 and -1 wait as `Partition.acknowledged` says; acks 0 is not answered, and an error then closes
-the connection, which is the only way to tell. Transactions do not exist yet: what is part of one gets 48 and
-is not stored. Batches leave the receive buffer by one copy each, and that copy is the log's.
+A batch is checked by its header and its CRC and is not decoded, but for a compacted topic, where every record
+must have a key: a large or compressed batch is looked through beside everything else, and the next request of
+its connection waits until it is sequenced. One partition's error leaves the others alone. acks 1 and -1 wait
+as `Partition.acknowledged` says; acks 0 is not answered, and an error then closes the connection, which is
+the only way to tell. Transactions do not exist yet: what is part of one gets 48 and is not stored. Batches
+leave the receive buffer by one copy each, and that copy is the log's.
 """
 
 from __future__ import annotations
@@ -17,12 +19,13 @@ import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from tailrace.broker.partition import ACKS_LEADER
+from tailrace.broker.partition import ACKS_LEADER, check_keys
 from tailrace.kafka.errors import ANSWERABLE, error_name, error_of
 from tailrace.kafka.resources import no_transactions
 from tailrace.kafka.shape import ProduceShape, shape_of
 from tailrace.model import BrokerError, ErrorCode, InvalidRecords, ProtocolError, TopicPartition
-from tailrace.records import TRANSACTIONAL_BIT, validate_batch
+from tailrace.records import TRANSACTIONAL_BIT, Batch, validate_batch
+from tailrace.storage.opening import is_costly
 from tailrace.wire.kafka import (
     PRODUCE,
     ProduceRequest,
@@ -34,6 +37,7 @@ from tailrace.wire.kafka import (
 
 if TYPE_CHECKING:
     from tailrace.broker.gate import Access
+    from tailrace.broker.partition import Partition
     from tailrace.kafka.connection import Connection
     from tailrace.kafka.replies import Reply
     from tailrace.kafka.service import KafkaService
@@ -72,8 +76,11 @@ def take(
         results = _append_all(connection.access, request, waits, frame_bytes)
         if request.acks in _KNOWN_ACKS:
             connection.produce_shape = shape_of(version, body, request)
+    is_late = False
     for wait in waits:
         wait.connection = connection
+        if wait.is_late:
+            is_late = True
     if request.acks == 0:
         _check_unanswered(results)
     if not waits:
@@ -84,7 +91,28 @@ def take(
     reply = ProduceReply(results, waits, version, correlation_id, silent=request.acks == 0, service=service)
     reply.deadline = service.loop.time() + _timeout_ms(request) / 1000
     connection.expire_at(reply.deadline)
+    if is_late:
+        reply.holds = True
+        late = [wait for wait in waits if isinstance(wait, LateWait)]
+        service.start("kafka-check-keys", _append_checked(connection, late))
     return reply
+
+
+async def _append_checked(connection: Connection, late: list[LateWait]) -> None:
+    """Append batches that are costly to look through, in order; then the connection goes on."""
+    try:
+        for wait in late:
+            try:
+                await check_keys(wait.batch)
+                wait.append()
+            except ANSWERABLE as error:
+                wait.set_exception(error)
+                if wait.acks == 0:
+                    connection.abort()  # which is the only way to tell
+    except Exception as error:
+        connection.failed(error)
+    finally:
+        connection.unhold()
 
 
 def _measure(service: KafkaService, started: float, results: Results) -> None:
@@ -106,6 +134,8 @@ class Wait:
     """One batch until it is durable; the log tells it (`storage.api.Waiter`)."""
 
     __slots__ = ("_error", "_result", "connection", "told")
+
+    is_late = False
 
     def __init__(self, result: ProduceResult) -> None:
         self.connection: Connection | None = None  # whose reply waits for it
@@ -131,12 +161,35 @@ class Wait:
         """Once told: of what will never be durable, what was said of offsets is taken back."""
         if self._error is not None:
             self._result.base_offset = -1
-            self._result.error_code, self._result.error_message = error_of(self._error)
+            _fail(self._result, self._error)
 
     def give_up(self) -> None:
         """Answer without it."""
         self._result.base_offset, self._result.error_code = -1, ErrorCode.REQUEST_TIMED_OUT
         self._result.error_message = "not durable within the request's timeout; it may become so yet"
+
+
+class LateWait(Wait):
+    """A batch for a compacted partition that is appended when its keys were looked at."""
+
+    __slots__ = ("_partition", "acks", "batch")
+
+    is_late = True
+
+    def __init__(self, partition: Partition, batch: Batch, result: ProduceResult, *, acks: int) -> None:
+        super().__init__(result)
+        self._partition = partition
+        self.batch = batch
+        self.acks = acks
+
+    def append(self) -> None:
+        """Sequence it, now that every record is known to have a key; raises BrokerError."""
+        appended = self._partition.append(self.batch, keys_checked=True)
+        result = self._result
+        if not result.error_code:  # else its time was over, and that was answered
+            result.base_offset, result.log_append_time_ms = appended.base_offset, appended.log_append_time_ms
+            result.log_start_offset = appended.log_start_offset
+        self._partition.acknowledged(appended.end_offset, self.acks or ACKS_LEADER, self)
 
 
 class ProduceReply:
@@ -151,10 +204,10 @@ class ProduceReply:
         "_version",
         "_waits",
         "deadline",
+        "holds",
         "request_bytes",
     )
 
-    holds = False
     waits_for_others = False
 
     def __init__(
@@ -174,6 +227,7 @@ class ProduceReply:
         self._version = version
         self._correlation_id = correlation_id
         self._silent = silent
+        self.holds = False  # until batches were looked through
         self.deadline = 0.0
         self.request_bytes = 0
 
@@ -250,6 +304,10 @@ def _answer(
         batch = validate_batch(records, bytes_max=partition.settings.message_bytes_max)
         if batch.attributes & TRANSACTIONAL_BIT:
             raise no_transactions(ErrorCode.INVALID_TXN_STATE)
+        if partition.settings.compact and is_costly(batch):
+            result = ProduceResult(tp.partition)
+            waits.append(LateWait(partition, batch, result, acks=acks))
+            return result
         appended = partition.append(batch)
         result = ProduceResult(
             tp.partition, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
@@ -266,11 +324,15 @@ def _answer(
 
 
 def _failure(index: int, error: Exception) -> ProduceResult:
-    code, message = error_of(error)
-    result = ProduceResult(index, code, error_message=message)
+    result = ProduceResult(index)
+    _fail(result, error)
+    return result
+
+
+def _fail(result: ProduceResult, error: Exception) -> None:
+    result.error_code, result.error_message = error_of(error)
     if isinstance(error, InvalidRecords):
         result.record_errors = [(number, error.reason) for number in error.numbers]
-    return result
 
 
 def _refusal(request: ProduceRequest) -> BrokerError | None:

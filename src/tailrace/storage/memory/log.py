@@ -19,11 +19,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tailrace.model import Epoch, LogBusy, Offset, OffsetOutOfRange, PartitionId, StorageError
-from tailrace.records import Batch, first_record_at
+from tailrace.records import Batch
 from tailrace.runtime import Clock
 from tailrace.storage.api import LogConfig, Slice, TimestampedOffset, Waiter, ignore_change
 from tailrace.storage.epochs import LeaderEpochs
 from tailrace.storage.memory.ring import Ring
+from tailrace.storage.opening import find_record_at
 from tailrace.storage.producers import ProducerStates
 
 _SLICE_BATCHES = 4096
@@ -212,7 +213,7 @@ class MemoryLog:
             if batch.next_offset > up_to:
                 return None
             if batch.max_timestamp >= timestamp_ms:
-                found = first_record_at(batch, timestamp_ms, start=self._start)
+                found = await find_record_at(batch, timestamp_ms, start=self._start)
                 if found is not None:
                     return TimestampedOffset(*found)
             if index % _SLICE_BATCHES == 0:

@@ -14,8 +14,9 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from tailrace.model import LogDamaged, LogTruncated, Offset, OffsetOutOfRange
-from tailrace.records import first_record_at, iter_batches
+from tailrace.records import iter_batches
 from tailrace.storage.api import Slice, TimestampedOffset
+from tailrace.storage.opening import find_record_at
 from tailrace.storage.segment.directory import SHORTAGES, Directory
 from tailrace.storage.segment.segment import (
     FileExtent,
@@ -235,7 +236,7 @@ class LogReader:
                 continue  # it was trimmed meanwhile: go on where the log begins now
             for batch in iter_batches(await piece.load()):
                 if batch.max_timestamp >= timestamp_ms and (
-                    found := first_record_at(batch, timestamp_ms, start=self._log.start_offset)
+                    found := await find_record_at(batch, timestamp_ms, start=self._log.start_offset)
                 ):
                     return TimestampedOffset(*found)
             if piece.next_offset <= place:
