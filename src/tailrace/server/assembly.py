@@ -43,10 +43,10 @@ def request_bytes_max(config: ServerConfig) -> int:
 def queue_bytes_max(config: ServerConfig) -> int:
     """The bytes that wait for their commit at most: more than the node reads, so that no append is refused.
 
-    A sixth on top is for what the node writes itself: offsets, cursors, dead letters. A single request may
-    be larger than the budget, and is read when it is alone.
+    What is read may exceed the budget by one request. A sixth on top is for what the node writes itself:
+    offsets, cursors, dead letters.
     """
-    most = max(request_bytes_max(config), _number(config.broker, "socket.request.max.bytes"))
+    most = request_bytes_max(config) + _number(config.broker, "socket.request.max.bytes")
     return most + most // 6
 
 
