@@ -38,11 +38,13 @@ SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 
 
 @pytest.fixture(scope="module")
-def base_url() -> Iterator[str]:
-    """A node with a little of everything; nobody waits long on it."""
+def base_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A node with a little of everything, files among it; nobody waits long on it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tailrace.server.node.http_config", lambda _: HttpConfig(wait_ms_max=20))
-        broker = tailrace.Broker(http_port=0, configs={"num.partitions": 2})
+        broker = tailrace.Broker(
+            data_dir=tmp_path_factory.mktemp("data"), http_port=0, configs={"num.partitions": 2}
+        )
         broker.start()
     try:
         yield f"http://{broker.http_address}"
@@ -108,7 +110,7 @@ class Journey:
 
 
 def test_what_succeeds_is_as_described_too(base_url: str) -> None:
-    with httpx.Client(base_url=base_url, trust_env=False) as client:
+    with httpx.Client(base_url=base_url, trust_env=False, timeout=60) as client:
         journey = Journey(client)
         ask = journey.ask
         for name in (
@@ -120,6 +122,9 @@ def test_what_succeeds_is_as_described_too(base_url: str) -> None:
             "getMetrics",
         ):
             ask(name)
+        cut = ask("createCut")["cut"]
+        ask("renewCut", cut=cut)
+        ask("deleteCut", cut=cut)
         ask(
             "createTopic",
             {"name": "trips", "partitions": 2, "replication_factor": 3, "configs": {"retention.ms": 1}},
