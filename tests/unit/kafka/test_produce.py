@@ -8,6 +8,7 @@ import pytest
 from tests.unit.kafka.rig import NOW_MS, TOPIC, Rig, batch, only, play, produce_body
 
 from tailrace.broker import NewTopic
+from tailrace.broker.partition import check_keys as really_check_keys
 from tailrace.kafka.handlers import produce
 from tailrace.model import ErrorCode
 from tailrace.records import Batch, Compression, build_batch, iter_batches, read_batch
@@ -358,12 +359,11 @@ def hold_checks(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Batch], asyncio.E
     """The batches that are being looked through, and the event that lets them go on."""
     looked_at: list[Batch] = []
     go_on = asyncio.Event()
-    real = produce.check_keys
 
     async def check_keys(given: Batch) -> None:
         looked_at.append(given)
         await go_on.wait()
-        await real(given)
+        await really_check_keys(given)
 
     monkeypatch.setattr(produce, "check_keys", check_keys)
     return looked_at, go_on
