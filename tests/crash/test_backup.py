@@ -59,7 +59,9 @@ class Server:
                 text=True,
             )
         assert self._process.stdout is not None
-        assert any(line == "ready\n" for line in self._process.stdout), self.last_words()
+        if not any(line == "ready\n" for line in self._process.stdout):
+            self._process.communicate(timeout=DEADLINE_S)
+            raise AssertionError(f"the broker did not start:\n{self.last_words()}")
         ports = json.loads((self.data_dir / "tailrace.ports.json").read_text())
         self.client = httpx.Client(
             base_url=f"http://127.0.0.1:{ports['http']}/api/v1", timeout=DEADLINE_S, trust_env=False
