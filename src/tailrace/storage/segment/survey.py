@@ -8,9 +8,9 @@ one: later ones were begun by writes that nobody was told of.
 
 A segment may have been completed, and then compacted, since its entries were written: its batches do not lie
 where the entries say any more. So entries for a complete segment are left out. A segment is complete if its
-sealed index holds, which is written after the segment is synced, or if its batches have moved. Compaction
-waits for a checkpoint that has passed every truncation, so where the run holds a truncation nobody can tell
-which of the two came first: such a partition is planned whole, and if its files do not agree it is refused.
+sealed index holds, which is written after the segment is synced, or if its batches have moved. Where the run
+truncates a partition this is so only below the lowest offset that it cuts at: above it nobody can tell which
+history the files are of. What is left is replayed, and a partition is refused if its files do not agree.
 A recovery that lost loose batches truncated too, without an entry: the next one begins at a smaller offset.
 """
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from tailrace.model import Offset, PartitionId
 from tailrace.runtime import Disk, File
@@ -42,7 +43,7 @@ from tailrace.storage.segment.names import (
     read_partition_directory,
 )
 from tailrace.storage.segment.plan import JournalContent, Plan, damage
-from tailrace.storage.segment.shape import Shape
+from tailrace.storage.segment.shape import OFFSET_MAX, Shape
 from tailrace.storage.segment.snapshot import read_snapshot
 
 _LIVES_LEFT_OUT = 1 << 20  # lives that were used and of which nothing is left to see
@@ -157,9 +158,8 @@ class Surveyor:
         if start is None:
             start = Offset(0) if known.created else await self._start(known)
         entries = known.entries
-        if not _goes_back(entries):
-            complete = await self._complete_segment(known)
-            entries = [e for e in entries if not isinstance(e, Append) or e.segment > complete]
+        complete = await self._complete_segment(known, _lowest_cut(entries))
+        entries = [e for e in entries if not isinstance(e, Append) or e.segment > complete]
         first = next((entry for entry in entries if not isinstance(entry, Trim)), None)
         plan = await self._plan_files(known, start) if first is None else _plan_before(known, start, first)
         for entry in entries:
@@ -178,14 +178,18 @@ class Surveyor:
         known.snapshots = [at for name in names if (at := read_numbered(name, "snapshot")) is not None]
 
     async def _start(self, known: _Life) -> Offset:
-        """The start of the log: its epochs begin there, and a checkpoint wrote them after every trim."""
-        first = min(known.bases, default=0)
+        """The start of the log: its epochs begin there, and a checkpoint wrote them after every trim.
+
+        The newest snapshot may be older than the last trim, if a truncation removed newer ones: then the
+        segments that are left tell more.
+        """
+        first = Offset(min(known.bases, default=0))
         if not known.snapshots:
-            return Offset(first)
+            return first
         path = f"{known.path}/{numbered(max(known.snapshots), 'snapshot')}"
         found = read_snapshot(await read_file(self._disk, path, fresh=True) or b"")
         begins = next(iter(found[0]), None) if found is not None else None
-        return Offset(first if begins is None else begins[1])
+        return first if begins is None else max(first, Offset(begins[1]))
 
     async def _plan_files(self, known: _Life, start: Offset) -> Plan:
         """A partition of which the run says nothing but trims: it ends where its newest segment does."""
@@ -262,17 +266,24 @@ class Surveyor:
                 hint=CHECKPOINT_TOO,
             )
 
-    async def _complete_segment(self, known: _Life) -> int:
-        """The newest segment that is complete, if entries for it or an older one are there; else -1."""
+    async def _complete_segment(self, known: _Life, lowest_cut: int) -> int:
+        """The newest complete segment that nothing was cut out of, if entries for it or older ones are there.
+
+        Else -1.
+        """
         places: dict[int, dict[int, int]] = {}
         for entry in known.entries:
             if isinstance(entry, Append):
                 places.setdefault(entry.segment, {})[int(entry.batch.base_offset)] = entry.position
-        for base in reversed(known.bases[:-1]):
+        for base, following in reversed(list(pairwise(known.bases))):
             if base < min(places, default=base + 1):
                 break
             sealed = await self.sealed_index(known.path, base)
-            if sealed is not None or await self._has_moved(known, base, places.get(base, {})):
+            if sealed is not None:
+                following = sealed.following or following
+            elif not await self._has_moved(known, base, places.get(base, {})):
+                continue
+            if following <= lowest_cut:
                 return base
         return -1
 
@@ -351,14 +362,17 @@ def _plan_before(known: _Life, start: Offset, first: Entry) -> Plan:
     return _plan_at(known, start, place=(first.segment, first.position), offset=offset)
 
 
-def _goes_back(entries: Sequence[Entry]) -> bool:
-    """Whether entries undo others: by a truncation, or by a recovery that lost loose batches."""
-    end = Offset(0)
+def _lowest_cut(entries: Sequence[Entry]) -> int:
+    """The lowest offset from which entries undo others: by truncations, or recoveries that lost batches."""
+    lowest, end = OFFSET_MAX, Offset(0)
     for entry in entries:
-        if isinstance(entry, Truncate) or (isinstance(entry, Append) and entry.batch.base_offset < end):
-            return True
-        end = entry.batch.next_offset if isinstance(entry, Append) else end
-    return False
+        if isinstance(entry, Truncate):
+            lowest = min(lowest, entry.offset)
+        elif isinstance(entry, Append):
+            if entry.batch.base_offset < end:
+                lowest = min(lowest, entry.batch.base_offset)
+            end = entry.batch.next_offset
+    return lowest
 
 
 def _replay(plan: Plan, entry: Entry) -> None:
@@ -367,7 +381,8 @@ def _replay(plan: Plan, entry: Entry) -> None:
     if isinstance(entry, Append) and entry.batch.base_offset < plan.shape.end:
         offset = entry.batch.base_offset
         undone = next((each for each in plan.appends if each.batch.base_offset >= offset), entry)
-        plan.add(Truncate(plan.life, offset, undone.segment, undone.position))
+        place = min((undone.segment, undone.position), (entry.segment, entry.position))
+        plan.add(Truncate(plan.life, offset, *place))
     plan.add(entry)
 
 

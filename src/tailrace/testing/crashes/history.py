@@ -82,7 +82,7 @@ class History:
             is_loose=lambda partition_id: self._fsync(partition_id) is not None,
             is_compacted=self._is_compacted,
         )
-        self.oracle.start_may_move = options.rebuild
+        self.oracle.is_rebuilt = options.rebuild
         self.counts: collections.Counter[str] = collections.Counter()
         self.loop: SimulatedLoop | None = None
         self._partitions: dict[SegmentLog, Partition] = {}  # of this life

@@ -102,9 +102,9 @@ class Oracle:
         self._lives: dict[int, PartitionId] = {}
         self._newest: dict[int, dict[bytes | None, int]] = {}  # by life: the greatest offset of every key
 
-        # A rebuild may lose the start of a log: of a compacted one it may rise to the first record, of one
-        # that was truncated below every snapshot it may fall to the beginning of the first segment.
-        self.start_may_move = False
+        # Without a checkpoint the start of a log may be lost: of a compacted one it may rise to the first
+        # record, of one that was truncated below every snapshot it may fall to the base of its first segment.
+        self.is_rebuilt = False
         self._truncated: set[PartitionId] = set()
 
     def adopt(self, lives: dict[int, PartitionId]) -> None:
@@ -173,17 +173,18 @@ class Oracle:
         same = _same
         if self._is_compacted(partition_id):
             same = partial(
-                _same_but_superseded, newest=self._newest_of(partition_id), rises=self.start_may_move
+                _same_but_superseded, newest=self._newest_of(partition_id), rebuilt=self.is_rebuilt
             )
-        may_fall = self.start_may_move and partition_id in self._truncated
+        may_fall = self.is_rebuilt and partition_id in self._truncated
         for state in self.partitions.get(partition_id, Expected()).states():
             if state is None or actual is None:
                 if state is actual:
                     return True
                 continue
+            seen = actual
             if may_fall and actual.start < state.start:
-                state = Content(actual.start, state.end, state.batches)
-            if same(_cut(state, actual.end) if losses else state, actual):
+                seen = Content(state.start, actual.end, actual.batches)
+            if same(_cut(state, seen.end) if losses else state, seen):
                 return True
         return False
 
@@ -200,14 +201,16 @@ def _same(state: Content, actual: Content) -> bool:
 
 
 def _same_but_superseded(
-    state: Content, actual: Content, *, newest: dict[bytes | None, int], rises: bool
+    state: Content, actual: Content, *, newest: dict[bytes | None, int], rebuilt: bool
 ) -> bool:
-    if state.end != actual.end or (actual.start < state.start if rises else actual.start != state.start):
+    if state.end != actual.end or (actual.start < state.start if rebuilt else actual.start != state.start):
         return False
     wanted, there = state.records(), actual.records()
     newest = _with_newest(newest, state)
     missing = wanted.keys() - there.keys()
-    return all(wanted.get(offset) == record for offset, record in there.items()) and all(
+    # A rebuild replays what compaction had removed, where a truncation hides which of the two came first.
+    again = [o for o in there if rebuilt and o not in wanted and newest.get(there[o].key, -1) > o]
+    return all(wanted.get(o) == record for o, record in there.items() if o not in again) and all(
         newest[wanted[offset].key] > offset for offset in missing
     )
 
