@@ -105,6 +105,8 @@ async def store_seen(disk: Disk, seen_ms: int) -> None:
     file = await disk.create(CLOCK + TEMPORARY)
     try:
         await file.write(0, [write_seen(seen_ms)], sync=True)
+    except SyncError:
+        raise  # the directory has ended: nothing in it is touched any more
     except OSError:
         with suppress(OSError):
             await disk.remove(CLOCK + TEMPORARY)
