@@ -26,7 +26,7 @@ from tailrace.storage.api import LogConfig
 from tailrace.storage.segment.cache import read_file
 from tailrace.storage.segment.chain import Chain, holds_later_batch, walk_chain
 from tailrace.storage.segment.checkpoint import Checkpoint, Row, read_checkpoint, write_checkpoint
-from tailrace.storage.segment.entry import Append, Entry, Trim, Truncate
+from tailrace.storage.segment.entry import LOOSE, Append, Entry, Trim, Truncate
 from tailrace.storage.segment.index import SpanIndex, read_following, read_index
 from tailrace.storage.segment.journal_run import CHECKPOINT_TOO, find_run, sort_entries
 from tailrace.storage.segment.names import (
@@ -160,6 +160,7 @@ class Surveyor:
         entries = known.entries
         complete = await self._complete_segment(known, _lowest_cut(entries))
         entries = [e for e in entries if not isinstance(e, Append) or e.segment > complete]
+        entries = await self._without_lost(known, entries)
         first = next((entry for entry in entries if not isinstance(entry, Trim)), None)
         plan = await self._plan_files(known, start) if first is None else _plan_before(known, start, first)
         for entry in entries:
@@ -168,6 +169,29 @@ class Surveyor:
         if first is not None:
             await self._check_solid(plan)
         return plan
+
+    async def _without_lost(self, known: _Life, entries: list[Entry]) -> list[Entry]:
+        """The entries without loose batches at their beginning that do not follow on what the files hold.
+
+        A recovery ended the log before them, because loose batches before them were lost.
+        """
+        first = next((entry for entry in entries if not isinstance(entry, Trim)), None)
+        if not isinstance(first, Append) or first.position or not first.flags & LOOSE:
+            return entries
+        before = max((base for base in known.bases if base < first.segment), default=None)
+        if before is None or await self._leads_to(known, before, first.segment):
+            return entries
+        file = await self._open(known.segment(before))
+        chain = await walk_chain(file, base=before, length=file.size(), advance=self._advance)
+        file.close()
+        left = list(entries)
+        while (
+            (append := next((entry for entry in left if isinstance(entry, Append)), None)) is not None
+            and append.flags & LOOSE
+            and append.batch.base_offset > chain.next_offset
+        ):
+            left.remove(append)
+        return left
 
     async def _list(self, known: _Life) -> None:
         try:
