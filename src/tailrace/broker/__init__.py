@@ -11,7 +11,7 @@
 `appending`    records of REST and of this process; `publishing` is for messages, with ids and times
 `visible_records`  the one way to read a partition for its records; `feed` gives them one after the other
 `reading`      records out of partitions, a page at a time; `unreadable` is the error for what cannot be
-               read; `newest` finds where the last so many begin
+               read; `newest` finds the offset where the last N records begin
 `groups/`      consumer groups: a pure state machine, its coordinator, the records of committed offsets
 `subscriptions/`   messages delivered one by one; `delayed/` keeps those that are not due
 `health/`      how a node is, in a sentence: what limits it; pure

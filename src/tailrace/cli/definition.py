@@ -191,7 +191,7 @@ def plan_changes(wanted: Definitions, found: Definitions, *, prune: bool) -> lis
     topics = _plan_topics(wanted.topics, found.topics or ())
     subscriptions = _plan_subscriptions(wanted.subscriptions, found.subscriptions or ())
     rest = _plan_rest("subscription", wanted.subscriptions, found.subscriptions or (), prune=prune)
-    # Topics of dead letters come and go with nobody's file: their subscription may still want them.
+    # A dead-letter topic stands in no file. It stays, because its subscription may still use it.
     letters = {dead_letter_topic(each) for each in found.subscriptions or ()}
     others = [each for each in found.topics or () if each.name not in letters]
     rest += _plan_rest("topic", wanted.topics, others, prune=prune)

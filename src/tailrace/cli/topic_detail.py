@@ -52,7 +52,7 @@ async def partition_details(
 
 
 async def find_topic(client: KafkaClient, name: str) -> TopicInfo:
-    """A topic as it is now: one whose partitions nobody serves is shown and not waited for."""
+    """A topic as it is now. One whose partitions have no leader is returned without a wait."""
     info = (await client.metadata([name]))[name]
     info.check()
     return info

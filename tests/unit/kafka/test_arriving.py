@@ -83,7 +83,7 @@ def test_slow_frames_are_refused_while_an_honest_one_waits(uv: bool, monkeypatch
     async def scenario(rig: Rig) -> None:
         slow = [await begin(rig, 90 * MIB) for _ in range(20)]
         await rig.wait_until(lambda: rig.listener.budget.exhausted)
-        assert len(rig.listener.connections) == 20, "they are served as long as nobody needs the memory"
+        assert len(rig.listener.connections) == 20, "they are served while no other request needs the memory"
         honest = await rig.connect()
         assert (await honest.produce(batch(b"v" * MIB))).error_code == 0
         left = len(rig.listener.connections)

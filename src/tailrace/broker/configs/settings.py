@@ -1,7 +1,7 @@
 """The settings of a node in their layers: what clients changed while it runs lies over what it started with.
 
 A change for this node wins over one for all nodes (a resource without a name), and both win over the node's
-configuration (KIP-226). The whole reads like one mapping, so whoever needs a value need not know of layers.
+configuration (KIP-226). The layers read like one mapping: a caller does not know of them.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ WITHOUT_EFFECT: tuple[ConfigKey, ...] = (
         name="file.delete.delay.ms",
         type=ConfigType.LONG,
         default="60000",
-        doc=_NO_EFFECT + "files go as soon as nobody reads them.",
+        doc=_NO_EFFECT + "a file is removed as soon as no reader has it open.",
         at_least=0,
         server_default="log.segment.delete.delay.ms",
     ),

@@ -467,10 +467,10 @@ class Subscription:
         return messages_left <= 0 or self._ahead_bytes - before >= bytes_max
 
     def _expiry_ms(self) -> int:
-        """The time by which messages expire: the one that takes fewer of them.
+        """Returns the earlier of the machine's and the steady clock: a wrong clock then expires less.
 
-        Their times are times of day, so where somebody sets the clock back the machine's counts, and where
-        it jumps ahead the steady one.
+        Messages carry times of day. After the machine's clock was set back its time counts; after it jumped
+        ahead the steady one does.
         """
         return min(self._clock.now_ms(), self._clock.steady_ms())
 

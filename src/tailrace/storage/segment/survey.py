@@ -4,7 +4,7 @@ The lost checkpoint had passed every round that is not in the journal any more, 
 so the longest run of rounds that the journal holds reaches down to the checkpoint or below it. Every
 partition is planned from its first entry in that run; what lies before that place is in the files, and
 synced. A partition without entries is what its files hold, up to the segment that follows the newest complete
-one: later ones were begun by writes that nobody was told of.
+one: later ones were begun by writes that were never acknowledged.
 
 A segment may have been completed, and then compacted, since its entries were written: its batches do not lie
 where the entries say any more. So entries for a complete segment are left out. A segment is complete if its
