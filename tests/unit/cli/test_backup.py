@@ -270,6 +270,11 @@ def test_restore_takes_an_empty_directory_that_nobody_uses(
     assert "all as it was written" in tailrace("log", "verify", target)
     assert "is not empty" in tailrace("restore", tmp_path / "b", "--data-dir", target, code=1)
     assert "no whole backup" in tailrace("restore", tmp_path, "--data-dir", tmp_path / "s", code=1)
+    for command in (
+        ("restore", tmp_path / "no", "--data-dir", tmp_path / "s"),
+        ("backup", "list", tmp_path / "no"),
+    ):
+        assert "tailrace backup" in tailrace(*command, code=3)
 
 
 def test_a_restored_broker_outruns_the_one_that_was_backed_up(

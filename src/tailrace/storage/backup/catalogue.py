@@ -65,7 +65,12 @@ class Catalogue:
 
     def generations(self) -> list[Generation]:
         """Every generation, the oldest first; FileNotFoundError if there is no such directory."""
-        names = sorted(name for name in os.listdir(self.path) if _GENERATION.fullmatch(name))
+        try:
+            names = sorted(name for name in os.listdir(self.path) if _GENERATION.fullmatch(name))
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"there is no directory {self.path}. To make backups in it: tailrace backup {self.path}"
+            ) from error
         return [read_generation(self.path / name) for name in names]
 
     def latest(self) -> Generation | None:
