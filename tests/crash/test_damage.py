@@ -16,16 +16,14 @@ from pathlib import Path
 import pytest
 
 from tailrace.model import LogDamaged, StorageError
-from tailrace.storage import LogConfig
 from tailrace.storage.segment import SegmentLog
 from tailrace.storage.segment.checkpoint import read_checkpoint
 from tailrace.storage.segment.names import numbered, partition_directory
 from tailrace.testing.faults.image import (
     Contents,
     Image,
-    ImageMaker,
+    make_mixed_image,
     open_directly,
-    still_directory,
     unreadable,
 )
 from tailrace.testing.faults.ledger import read_batches, read_state
@@ -43,31 +41,11 @@ KEPT_TWICE = {"CHECKPOINT", "CHECKPOINT.copy"}
 KINDS = (".log", ".index", ".timeindex", ".snapshot", ".journal", "CHECKPOINT", "CHECKPOINT.copy")
 
 
-async def make_image(path: Path, rng: random.Random) -> Image:
-    """Several segments, a trim, a truncation; then a checkpoint; then rounds of both kinds."""
-    maker = await ImageMaker.begin(
-        path / "served",
-        config=still_directory(),
-        rng=rng,
-        log_config=LogConfig(segment_bytes=3000, index_interval_bytes=512),
-        partitions=_PARTITIONS,
-    )
-    for number in range(44):
-        await maker.append(number % 2, value_bytes=rng.randint(1, 500), count=rng.choice((1, 2)))
-    await maker.truncate(0, maker.log(0).end_offset - 3)
-    await maker.trim(1, 5)
-    await maker.checkpoint()
-    for number in range(14):
-        await maker.append(number % 2, value_bytes=rng.choice((10, 40, 600)), epoch=number)
-        if number == 6:
-            await maker.apply()
-    await maker.append(0, value_bytes=10, epoch=14)
-    return await maker.take(path / "image")
-
-
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
-    return asyncio.run(make_image(tmp_path_factory.mktemp("damage"), random.Random(_SEED)))
+    return asyncio.run(
+        make_mixed_image(tmp_path_factory.mktemp("damage"), rng=random.Random(_SEED), partitions=_PARTITIONS)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,6 @@ import pytest
 from tailrace.model import StorageError
 from tailrace.records import crc32c
 from tailrace.runtime import DirectoryLock
-from tailrace.storage import LogConfig
 from tailrace.storage.segment.checkpoint import read_checkpoint
 from tailrace.storage.segment.journal import (
     KEPT_TWICE,
@@ -35,7 +34,7 @@ from tailrace.storage.segment.rebuild import RebuildReport, bytes_to_survey, reb
 from tailrace.storage.segment.survey import Surveyor
 from tailrace.testing.crashes import Options, play
 from tailrace.testing.faults.disk import DirectDisk
-from tailrace.testing.faults.image import Image, ImageMaker, read_contents, still_directory
+from tailrace.testing.faults.image import Image, make_mixed_image, read_contents
 
 FILE, COPY = "CHECKPOINT", "CHECKPOINT.copy"
 _HISTORIES = 60
@@ -49,31 +48,9 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-async def make_image(path: Path, rng: random.Random) -> Image:
-    """What a rebuild has to find out: starts, ends, inline and referenced batches, what was truncated."""
-    maker = await ImageMaker.begin(
-        path / "served",
-        config=still_directory(),
-        rng=rng,
-        log_config=LogConfig(segment_bytes=3000, index_interval_bytes=512),
-        partitions=3,
-    )
-    for number in range(44):
-        await maker.append(number % 2, value_bytes=rng.randint(1, 500), count=rng.choice((1, 2)))
-    await maker.truncate(0, maker.log(0).end_offset - 3)
-    await maker.trim(1, 5)
-    await maker.checkpoint()
-    for number in range(14):
-        await maker.append(number % 2, value_bytes=rng.choice((10, 40, 600)), epoch=number)
-        if number == 6:
-            await maker.apply()
-    await maker.append(0, value_bytes=10, epoch=14)
-    return await maker.take(path / "image")
-
-
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
-    return asyncio.run(make_image(tmp_path_factory.mktemp("lost"), random.Random(13)))
+    return asyncio.run(make_mixed_image(tmp_path_factory.mktemp("lost"), rng=random.Random(13), partitions=3))
 
 
 def flip(file: Path, place: int) -> None:

@@ -211,3 +211,25 @@ async def unreadable(log: SegmentLog, batches: Sequence[Held]) -> list[Held]:
         if found is None:
             missing.append(batch)
     return missing
+
+
+async def make_mixed_image(path: Path, *, rng: random.Random, partitions: int) -> Image:
+    """Several segments, a trim, a truncation; then a checkpoint; then rounds of both kinds above it."""
+    maker = await ImageMaker.begin(
+        path / "served",
+        config=still_directory(),
+        rng=rng,
+        log_config=LogConfig(segment_bytes=3000, index_interval_bytes=512),
+        partitions=partitions,
+    )
+    for number in range(44):
+        await maker.append(number % 2, value_bytes=rng.randint(1, 500), count=rng.choice((1, 2)))
+    await maker.truncate(0, maker.log(0).end_offset - 3)
+    await maker.trim(1, 5)
+    await maker.checkpoint()
+    for number in range(14):
+        await maker.append(number % 2, value_bytes=rng.choice((10, 40, 600)), epoch=number)
+        if number == 6:
+            await maker.apply()
+    await maker.append(0, value_bytes=10, epoch=14)
+    return await maker.take(path / "image")
