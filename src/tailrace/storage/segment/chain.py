@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from tailrace.records import HEADER_BYTES, BatchError, read_batch
+from tailrace.records import HEADER_BYTES, Batch, BatchError, read_batch
 from tailrace.runtime import File
 
 _PIECE_BYTES = 1 << 20
 _MAGIC_AT = 16
 _MAGIC = b"\x02"
 _OFFSETS_AHEAD_MAX = 1 << 31  # more than a segment holds
+
+See = Callable[[Batch, int], None]  # is told of a batch and its position
 
 
 @dataclass(slots=True)
@@ -20,7 +22,6 @@ class Chain:
 
     end: int  # position behind the last one
     next_offset: int
-    moved: bool = False  # one of them lies at another place than was asked for
 
 
 async def walk_chain(
@@ -29,15 +30,15 @@ async def walk_chain(
     base: int,
     length: int,
     advance: Callable[[int], None],
-    places: Mapping[int, int] | None = None,
+    see: See = lambda _batch, _position: None,
 ) -> Chain:
-    """Follow the batches in the first `length` bytes; `places` maps base offsets to where they should lie."""
-    chain, wanted = Chain(0, base), places or {}
+    """Follow the batches in the first `length` bytes."""
+    chain = Chain(0, base)
     buffer = memoryview(bytearray(min(_PIECE_BYTES, max(length, 1))))
     while chain.end < length:
         asked = min(len(buffer), length - chain.end)
         done = await file.read(chain.end, buffer[:asked])
-        taken = _take(chain, buffer[:done], wanted)
+        taken = _take(chain, buffer[:done], see)
         advance(taken)
         if not taken:
             needed = 12 + int.from_bytes(buffer[8:12], "big", signed=True) if done >= HEADER_BYTES else 0
@@ -47,7 +48,7 @@ async def walk_chain(
     return chain
 
 
-def _take(chain: Chain, data: memoryview, places: Mapping[int, int]) -> int:
+def _take(chain: Chain, data: memoryview, see: See) -> int:
     taken = 0
     while taken < len(data):
         try:
@@ -56,7 +57,7 @@ def _take(chain: Chain, data: memoryview, places: Mapping[int, int]) -> int:
             break
         if batch.base_offset < chain.next_offset or not batch.check_crc():
             break
-        chain.moved = chain.moved or places.get(batch.base_offset, chain.end) != chain.end
+        see(batch, chain.end)
         taken += batch.size
         chain.end += batch.size
         chain.next_offset = batch.next_offset

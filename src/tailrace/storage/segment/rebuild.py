@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -135,6 +136,10 @@ class Rebuild:
 
     async def _write(self, survey: Survey) -> None:
         await self._sync_segments(survey)
+        for stem in survey.stale:
+            for suffix in ("index", "timeindex"):
+                with suppress(FileNotFoundError):
+                    await self._disk.remove(stem + suffix)
         directory = Directory(self._disk, self._path, config=self._config, clock=self._clock, rng=self._rng)
         journal = Journal(directory.disk, file_bytes=self._config.journal_file_bytes, rng=self._rng)
         await Recovery(directory, journal).resume(survey)

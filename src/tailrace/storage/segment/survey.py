@@ -8,17 +8,19 @@ one: later ones were begun by writes that were never acknowledged.
 
 A segment may have been completed, and then compacted, since its entries were written: its batches do not lie
 where the entries say any more. So entries for a complete segment are left out. A segment is complete if its
-sealed index holds, which is written after the segment is synced, or if its batches have moved. Where the run
-truncates a partition this is so only below the lowest offset that it cuts at: above it nobody can tell which
-history the files are of. What is left is replayed, and a partition is refused if its files do not agree.
-A recovery that lost loose batches truncated too, without an entry: the next one begins at a smaller offset.
+sealed index holds, which is written after the segment is synced; if a snapshot follows it, which is written
+later still; or if its batches have moved. Where the run truncates a partition that tells nothing above the
+lowest offset that is cut at, unless the batches are of one history alone (`lineage`): then that one was
+reached, and only what came after the segment is replayed. What is left is replayed, and a partition is
+refused if its files do not agree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from tailrace.model import Offset, PartitionId
 from tailrace.runtime import Disk, File
@@ -29,6 +31,14 @@ from tailrace.storage.segment.checkpoint import Checkpoint, Row, read_checkpoint
 from tailrace.storage.segment.entry import LOOSE, Append, Entry, Trim, Truncate
 from tailrace.storage.segment.index import SpanIndex, read_following, read_index
 from tailrace.storage.segment.journal_run import CHECKPOINT_TOO, find_run, sort_entries
+from tailrace.storage.segment.lineage import (
+    Comparison,
+    Disagreement,
+    History,
+    lowest_cut,
+    read_histories,
+    without_passed,
+)
 from tailrace.storage.segment.names import (
     DELETED,
     JOURNAL_DIRECTORY,
@@ -47,6 +57,7 @@ from tailrace.storage.segment.shape import OFFSET_MAX, Shape
 from tailrace.storage.segment.snapshot import read_snapshot
 
 _LIVES_LEFT_OUT = 1 << 20  # lives that were used and of which nothing is left to see
+_PIECE_BYTES = 1 << 20
 _TAIL_BYTES_MAX = 64 << 20  # bytes behind the last batch that are searched for another one
 
 Advance = Callable[[int], None]
@@ -73,6 +84,7 @@ class Survey:
     tails: list[TornTail] = field(default_factory=list)
     segments: list[tuple[str, int]] = field(default_factory=list)  # that are no part of their partition
     set_aside: list[str] = field(default_factory=list)  # older lives of partitions
+    stale: list[str] = field(default_factory=list)  # index files without their suffix, to be made again
 
     @property
     def greatest_life(self) -> int:
@@ -106,6 +118,7 @@ class Surveyor:
         self._advance = advance
         self._tails: list[TornTail] = []
         self._segments: list[tuple[str, int]] = []
+        self._stale: list[str] = []
         self._starts: dict[int, Offset] = {}
 
     async def survey(self) -> Survey:
@@ -137,6 +150,7 @@ class Surveyor:
             deleted={partition_directory(present[life], life) for life in deleted & present.keys()},
             tails=self._tails,
             segments=self._segments,
+            stale=self._stale,
             set_aside=[partition_directory(pid, life) for life, pid in older.items()],
         )
 
@@ -157,41 +171,84 @@ class Surveyor:
         start = self._starts.get(known.life)
         if start is None:
             start = Offset(0) if known.created else await self._start(known)
-        entries = known.entries
-        complete = await self._complete_segment(known, _lowest_cut(entries))
-        entries = [e for e in entries if not isinstance(e, Append) or e.segment > complete]
-        entries = await self._without_lost(known, entries)
+        known.entries = without_passed(known.entries)
+        unknown = await self._forget_unknown(known)
+        entries = await self._without_lost(known, await self._without_complete(known))
         first = next((entry for entry in entries if not isinstance(entry, Trim)), None)
-        plan = await self._plan_files(known, start) if first is None else _plan_before(known, start, first)
+        if first is None:
+            self._segments += [(known.path, base) for base in unknown]
+            plan = await self._plan_files(known, start)
+        else:
+            plan = _plan_before(known, start, first)
         for entry in entries:
             _replay(plan, entry)
         plan.shape.prune()
         if first is not None:
             await self._check_solid(plan)
+            await self._check_replayed(known, plan, entries)
         return plan
 
+    async def _without_complete(self, known: _Life) -> list[Entry]:
+        """The entries without those for complete segments, and without truncations that came before them."""
+        histories = read_histories(known.entries)
+        for history in reversed(histories) if len(histories) > 1 else ():
+            complete = await self._proved_segment(known, history)
+            if complete < 0:
+                complete = history.compacted_segment()
+            if complete >= 0:
+                await self._find_stale(known, history, complete)
+                return history.entries_behind(complete)
+        complete = await self._complete_segment(known, histories[-1])
+        return histories[0].entries_behind(complete)
+
+    async def _forget_unknown(self, known: _Life) -> list[int]:
+        """Leave out segments and snapshots that do not follow on the last append of the run; the segments.
+
+        A recovery that lost loose batches was removing them when it was killed.
+        """
+        appends = [entry for entry in known.entries if isinstance(entry, Append)]
+        if not appends or lowest_cut(known.entries) != OFFSET_MAX:
+            return []
+        end = appends[-1].batch.next_offset
+        unknown = [base for base in known.bases if base > end]
+        last = max((base for base in known.bases if base <= end), default=None)
+        if not unknown or last is None or await self._leads_to(known, last, unknown[0]):
+            return []
+        known.bases = [base for base in known.bases if base <= end]
+        known.snapshots = [offset for offset in known.snapshots if offset <= end]
+        return unknown
+
+    async def _find_stale(self, known: _Life, history: History, complete: int) -> None:
+        """Note index files of what truncations cut off: recovery replaces none beside complete segments."""
+        cuts = [entry.segment for entry in history.entries[: history.begin] if isinstance(entry, Truncate)]
+        for base in known.bases:
+            if (
+                min(cuts, default=OFFSET_MAX) <= base <= complete
+                and await self.sealed_index(known.path, base, whole=True) is None
+            ):
+                self._stale.append(f"{known.path}/{numbered(base, '')}")
+
     async def _without_lost(self, known: _Life, entries: list[Entry]) -> list[Entry]:
-        """The entries without loose batches at their beginning that do not follow on what the files hold.
+        """The entries without those at their beginning that do not follow on what the files hold.
 
         A recovery ended the log before them, because loose batches before them were lost.
         """
         first = next((entry for entry in entries if not isinstance(entry, Trim)), None)
-        if not isinstance(first, Append) or first.position or not first.flags & LOOSE:
+        loose = [entry for entry in known.entries if isinstance(entry, Append) and entry.flags & LOOSE]
+        if not isinstance(first, Append | Truncate) or not loose:
             return entries
-        before = max((base for base in known.bases if base < first.segment), default=None)
-        if before is None or await self._leads_to(known, before, first.segment):
+        place = first.segment, first.position
+        before = max((base for base in known.bases if (base, 0) < place), default=None)
+        if before is None or (not first.position and await self._leads_to(known, before, first.segment)):
             return entries
         file = await self._open(known.segment(before))
-        chain = await walk_chain(file, base=before, length=file.size(), advance=self._advance)
+        size = file.size()
+        chain = await walk_chain(file, base=before, length=size, advance=_ignore)
         file.close()
-        left = list(entries)
-        while (
-            (append := next((entry for entry in left if isinstance(entry, Append)), None)) is not None
-            and append.flags & LOOSE
-            and append.batch.base_offset > chain.next_offset
-        ):
-            left.remove(append)
-        return left
+        if before == first.segment and chain.end < size:
+            return entries  # damaged
+        lost = list(takewhile(lambda entry: _was_lost(entry, chain.next_offset), entries))
+        return [entry for entry in lost if isinstance(entry, Trim)] + entries[len(lost) :]
 
     async def _list(self, known: _Life) -> None:
         try:
@@ -290,29 +347,67 @@ class Surveyor:
                 hint=CHECKPOINT_TOO,
             )
 
-    async def _complete_segment(self, known: _Life, lowest_cut: int) -> int:
-        """The newest complete segment that nothing was cut out of, if entries for it or older ones are there.
+    async def _complete_segment(self, known: _Life, history: History) -> int:
+        """The newest complete segment below every truncation, if entries for it or older ones are there.
 
         Else -1.
         """
-        places: dict[int, dict[int, int]] = {}
-        for entry in known.entries:
-            if isinstance(entry, Append):
-                places.setdefault(entry.segment, {})[int(entry.batch.base_offset)] = entry.position
-        for base, following in reversed(list(pairwise(known.bases))):
-            if base < min(places, default=base + 1):
-                break
+        floor = lowest_cut(known.entries)
+        reached = max(known.snapshots, default=0) if floor == OFFSET_MAX else 0  # the log is synced up to it
+        for base, following in _touched(known):
             sealed = await self.sealed_index(known.path, base)
             if sealed is not None:
                 following = sealed.following or following
-            elif not await self._has_moved(known, base, places.get(base, {})):
+            elif following > reached and not (await self._compare(known, base, history))[0].moved:
                 continue
-            if following <= lowest_cut:
+            if following <= floor:
                 return base
         return -1
 
-    async def sealed_index(self, path: str, base: int) -> SpanIndex | None:
-        """The sealed index beside a segment, if it is of what the segment holds now."""
+    async def _proved_segment(self, known: _Life, history: History) -> int:
+        """The newest segment that is complete and holds what only this history has, or -1.
+
+        A sealed index is written, and a segment compacted, after everything that it holds is synced. So the
+        truncation before the history had been carried out, and the files hold the history to the end of it.
+        """
+        for base, _ in _touched(known):
+            compared, is_whole = await self._compare(known, base, history)
+            if not compared.is_own or compared.is_foreign or not is_whole:
+                continue
+            if compared.moved or await self.sealed_index(known.path, base, whole=True) is not None:
+                return base
+        return -1
+
+    async def _compare(self, known: _Life, base: int, history: History) -> tuple[Comparison, bool]:
+        """A segment file compared with a history, and whether the file holds nothing but batches."""
+        compared = Comparison(base, history)
+        file = await self._open(known.segment(base))
+        size = file.size()
+        chain = await walk_chain(file, base=base, length=size, advance=_ignore, see=compared.see)
+        file.close()
+        is_whole = chain.end == size
+        compared.moved |= is_whole and compared.lacks_synced()
+        return compared, is_whole
+
+    async def _check_replayed(self, known: _Life, plan: Plan, replayed: Sequence[Entry]) -> None:
+        """Refuse a partition where entries would be written over a segment that was compacted since."""
+        for base in {append.segment for append in plan.surviving()} & set(known.bases):
+            found = Disagreement(base, known.entries, replayed)
+            file = await self._open(known.segment(base))
+            await walk_chain(file, base=base, length=file.size(), advance=_ignore, see=found.see)
+            file.close()
+            if found.found:
+                raise damage(
+                    known.segment(base),
+                    "it and the journal disagree: damaged, or compacted since",
+                    hint=CHECKPOINT_TOO,
+                )
+
+    async def sealed_index(self, path: str, base: int, *, whole: bool = False) -> SpanIndex | None:
+        """The sealed index beside a segment, if it is of what the segment holds now.
+
+        That is tried with the last span, or with all of them.
+        """
         stem = f"{path}/{numbered(base, '')}"
         places = await read_file(self._disk, stem + "index", fresh=True)
         times = await read_file(self._disk, stem + "timeindex", fresh=True)
@@ -323,21 +418,16 @@ class Surveyor:
         if index is None:
             return None
         file = await self._open(f"{path}/{numbered(base, 'log')}")
-        last = max(len(index) - 1, 0)
-        data = memoryview(bytearray(index.end - index.positions[last]))
-        done = await file.read(index.positions[last], data)
-        is_of_it = index.end <= file.size() and done == len(data)
+        first = 0 if whole else max(len(index) - 1, 0)
+        is_of_it = index.end <= file.size()
+        while is_of_it and first < len(index):
+            last = max(bisect_right(index.positions, index.positions[first] + _PIECE_BYTES) - 1, first + 1)
+            data = memoryview(bytearray(index.positions[last] - index.positions[first]))
+            done = await file.read(index.positions[first], data)
+            is_of_it = done == len(data) and index.check(first, last, data) is None
+            first = last
         file.close()
-        is_of_it = is_of_it and (not len(index) or index.check(last, last + 1, data) is None)
         return index if is_of_it else None
-
-    async def _has_moved(self, known: _Life, base: int, places: Mapping[int, int]) -> bool:
-        if not places:
-            return False
-        file = await self._open(known.segment(base))
-        chain = await walk_chain(file, base=base, length=file.size(), advance=self._advance, places=places)
-        file.close()
-        return chain.moved
 
     async def _open(self, path: str) -> File:
         try:
@@ -374,6 +464,10 @@ async def save_starts(disk: Disk, survey: Survey) -> None:
     await disk.sync_directory("")
 
 
+def _ignore(_: int) -> None:
+    """Bytes that were not announced."""
+
+
 def _plan_at(known: _Life, start: Offset, *, place: tuple[int, int], offset: int) -> Plan:
     shape = Shape(start, Offset(offset), {place[0]: place[1]})
     return Plan(known.life, known.partition_id, None, shape, place, offset)
@@ -386,27 +480,22 @@ def _plan_before(known: _Life, start: Offset, first: Entry) -> Plan:
     return _plan_at(known, start, place=(first.segment, first.position), offset=offset)
 
 
-def _lowest_cut(entries: Sequence[Entry]) -> int:
-    """The lowest offset from which entries undo others: by truncations, or recoveries that lost batches."""
-    lowest, end = OFFSET_MAX, Offset(0)
-    for entry in entries:
-        if isinstance(entry, Truncate):
-            lowest = min(lowest, entry.offset)
-        elif isinstance(entry, Append):
-            if entry.batch.base_offset < end:
-                lowest = min(lowest, entry.batch.base_offset)
-            end = entry.batch.next_offset
-    return lowest
+def _was_lost(entry: Entry, end: int) -> bool:
+    """Whether a recovery that ended the log at `end` undid an entry, or may have left it without effect."""
+    if isinstance(entry, Append):
+        return bool(entry.flags & LOOSE) and entry.batch.base_offset > end
+    return not isinstance(entry, Truncate) or entry.offset > end
+
+
+def _touched(known: _Life) -> list[tuple[int, int]]:
+    """The segments from the oldest one that entries are for, newest first, each with the one behind it."""
+    first = min((entry.segment for entry in known.entries if isinstance(entry, Append)), default=OFFSET_MAX)
+    return [pair for pair in reversed(list(pairwise(known.bases))) if pair[0] >= first]
 
 
 def _replay(plan: Plan, entry: Entry) -> None:
     if isinstance(entry, Trim) and entry.segment <= plan.shape.last()[0]:
         entry = Trim(entry.life, entry.offset)  # it rolled to a segment that the files have passed
-    if isinstance(entry, Append) and entry.batch.base_offset < plan.shape.end:
-        offset = entry.batch.base_offset
-        undone = next((each for each in plan.appends if each.batch.base_offset >= offset), entry)
-        place = min((undone.segment, undone.position), (entry.segment, entry.position))
-        plan.add(Truncate(plan.life, offset, *place))
     plan.add(entry)
 
 

@@ -102,8 +102,9 @@ class Oracle:
         self._lives: dict[int, PartitionId] = {}
         self._newest: dict[int, dict[bytes | None, int]] = {}  # by life: the greatest offset of every key
 
-        # Without a checkpoint the start of a log may be lost: of a compacted one it may rise to the first
-        # record, of one that was truncated below every snapshot it may fall to the base of its first segment.
+        # Whether the next recovery is the first one after a rebuild. Without a checkpoint the start of a log
+        # may be lost: of a compacted one it may rise to the first record, of one that was truncated below
+        # every snapshot it may fall to the base of its first segment.
         self.is_rebuilt = False
         self._truncated: set[PartitionId] = set()
 

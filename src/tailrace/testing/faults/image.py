@@ -18,7 +18,13 @@ from tailrace.records import iter_batches
 from tailrace.storage import LogConfig
 from tailrace.storage.segment import DirectoryConfig, SegmentLog, SegmentStorage
 from tailrace.storage.segment.checkpoint import read_checkpoint
-from tailrace.storage.segment.journal import read_header, read_rounds
+from tailrace.storage.segment.journal import (
+    SECTOR,
+    JournalHeader,
+    read_header,
+    read_rounds,
+    write_header,
+)
 from tailrace.storage.segment.names import CHECKPOINT, journal_file
 from tailrace.testing.faults.disk import DirectDisk
 from tailrace.testing.faults.ledger import Held, State, held, read_state
@@ -80,6 +86,16 @@ class Image:
         shutil.rmtree(path, ignore_errors=True)
         shutil.copytree(self.path, path)
         return path
+
+    @staticmethod
+    def forget_rounds(path: Path, *, before: RoundPlace) -> None:
+        """Make the journal file that holds `before` begin with that round, as if it had been used anew."""
+        file = path / before.path
+        data = memoryview(file.read_bytes())
+        header = read_header(data)
+        assert header is not None
+        new = write_header(JournalHeader(header.journal_id, before.lsn, header.size)).ljust(SECTOR, b"\0")
+        file.write_bytes((new + data[before.begin :]).ljust(len(data), b"\0"))
 
     def files(self, suffix: str) -> list[str]:
         """Relative paths of all files of a kind, sorted."""

@@ -28,6 +28,7 @@ from tailrace.records import Batch, build_batch, iter_batches, read_batch
 from tailrace.storage import LogConfig, ProducerStates
 from tailrace.storage.segment import DirectoryConfig, SegmentLog, SegmentStorage
 from tailrace.storage.segment.checkpoint import Checkpoint, read_checkpoint
+from tailrace.storage.segment.housekeeping import Housekeeper
 from tailrace.storage.segment.journal import read_header
 from tailrace.storage.segment.names import read_journal_file
 from tailrace.storage.segment.plan import read_journal
@@ -883,6 +884,36 @@ def test_the_logs_with_the_most_producers_forget_the_oldest_first() -> None:
         await storage.close()
 
     play(later, disk=disk)
+
+
+def test_the_housekeeper_bounds_the_producers_of_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Housekeeper.bound_producers, "__defaults__", (100,))
+
+    async def scenario(storage: SegmentStorage) -> None:
+        log = await storage.create(partition(0), LOG)
+        for producer in range(300):
+            log.append(batch_by(producer), leader_epoch=Epoch(0))
+        await log.wait_durable(log.end_offset)
+        await asyncio.sleep(3)  # of virtual time; the housekeeper has a turn every second
+        assert len(log.producers) == 100
+        await storage.close()
+
+    play(scenario)
+
+
+def test_a_producer_is_not_forgotten_while_its_batch_is_not_durable() -> None:
+    async def scenario(storage: SegmentStorage) -> None:
+        log = await storage.create(partition(0), LOG)
+        for producer in range(300):
+            log.append(batch_by(producer), leader_epoch=Epoch(0))
+        await storage._housekeeper.bound_producers(100)
+        assert len(log.producers) == 300, "none of the batches is durable yet"
+        await log.wait_durable(log.end_offset)
+        await storage._housekeeper.bound_producers(100)
+        assert len(log.producers) == 100
+        await storage.close()
+
+    play(scenario)
 
 
 def test_others_get_turns_while_a_checkpoint_packs_producers(monkeypatch: pytest.MonkeyPatch) -> None:
