@@ -7,7 +7,8 @@ passed. Those that are gone from the log are messages that are never delivered: 
 A batch that cannot be decoded, which a producer can send with a correct checksum, counts among the second: it
 must not hold up the rest. Every skip says why (`Skip.fault`), and is logged once by each feed.
 
-One call passes over a bounded number of such batches. Then the loop has its turn, and `wake` is called.
+One call passes over a bounded number of such batches. Then the loop has its turn, and `wake` is called. A
+large batch is opened beside everything else (`storage.opening`), like one that is loaded.
 
 A feed ends at the last stable offset, or at `limit` if it has one.
 """
@@ -16,14 +17,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from tailrace.broker.partition import Partition
 from tailrace.broker.visible_records import Portion, read, read_nowait
 from tailrace.model import BrokerError, OffsetOutOfRange, StorageError
-from tailrace.records import NO_END, BadSpan, BatchError, Record, Visible
+from tailrace.records import COMPRESSION_MASK, NO_END, BadSpan, BatchError, Record, Visible
 from tailrace.runtime import Supervisor
+from tailrace.storage.opening import find_from, open_nowait, open_records
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +120,7 @@ class Feed:
     def take_nowait(self) -> Record | None:
         """The next record; None if there is none, or none yet: then `wake` is called once there may be."""
         passes = 0
-        while self._rest is None:
+        while self._rest is None and self._loading is None:
             try:
                 if self._records is not None:
                     for record in self._records:
@@ -126,34 +129,45 @@ class Feed:
                     self._records = None
                 for batch in self._batches:
                     self._batch = batch
-                    self._records = batch.records()
+                    found = batch.batch
+                    if found.attributes & COMPRESSION_MASK or batch.first > found.base_offset:
+                        self._open(batch)
+                    else:  # most are plain and read from their first record on
+                        self._records = batch.records()
                     break
                 else:
                     if self.position < self._next_portion_at:
                         self.position = self._next_portion_at
-                    if self._loading is not None or not self._open_portion():
+                    if not self._open_portion():
                         return None
             except BatchError as error:
                 self._pass_batch(error)
                 passes += 1
                 if passes >= _PASSES_MAX:
-                    self._rest = asyncio.get_running_loop().call_soon(self._go_on)
+                    self.rest()
         return None
+
+    def rest(self) -> None:
+        """Give nothing more in this turn of the loop; `wake` is called in the next one."""
+        if self._rest is None:
+            self._rest = asyncio.get_running_loop().call_soon(self._go_on)
 
     async def fetch(self, offset: int) -> Record | None:
         """The record at one offset, for delivering it again; None if it is gone, BrokerError if not.
 
         Who fetches many in ascending order has each batch decoded once. `end_fetching` lets go of the last.
         """
+        records, start, end = self._fetched, self._fetch_from, self._fetch_end
+        self.end_fetching()  # two may fetch at a time: what one of them reads from is its own
         try:
-            if not self._fetch_from <= offset < self._fetch_end:
-                await self._open_batch(offset)
-            for record in self._fetched:
-                if record.offset >= offset:
-                    self._fetch_from = record.offset + 1
-                    return record if record.offset == offset else None
+            if not start <= offset < end:
+                records, end = await self._open_batch(offset)
+            record = await find_from(records, offset)
+            if record is not None:
+                self._fetched, self._fetch_from, self._fetch_end = records, record.offset + 1, end
+                return record if record.offset == offset else None
         except (OffsetOutOfRange, BatchError):
-            self.end_fetching()
+            pass
         except (BrokerError, StorageError):
             if self._partition.log is not None or self._partition.withheld:
                 raise
@@ -164,13 +178,13 @@ class Feed:
         """Keep nothing of what was fetched."""
         self._fetched, self._fetch_end = iter(()), 0
 
-    async def _open_batch(self, offset: int) -> None:
+    async def _open_batch(self, offset: int) -> tuple[Iterator[Record], int]:
+        """The records from an offset on of the batch that holds it, and where they end."""
         portion = await read(self._partition, offset, bytes_max=1)
-        self.end_fetching()  # nothing waits between here and whoever takes the record
         for batch in portion.batches():
-            self._fetched = batch.records()
-            self._fetch_from, self._fetch_end = batch.first, batch.end
-            return
+            opened = open_nowait(batch) or await open_records(batch)
+            return opened.records, batch.end
+        return iter(()), 0
 
     def skip(self, offset: int, count: int, fault: str = "") -> None:
         """Note messages that are never delivered."""
@@ -227,8 +241,11 @@ class Feed:
             return False
         if portion is not None:
             return self._begin(portion)
-        self._loading = self._tasks.start(f"read {self._partition.name}", self._load())
+        self._start_loading(self._load())
         return False
+
+    def _start_loading(self, load: Coroutine[Any, Any, None]) -> None:
+        self._loading = self._tasks.start(f"read {self._partition.name}", load)
 
     def _skip_to(self, start: int) -> bool:
         if start <= self.position:
@@ -241,6 +258,21 @@ class Feed:
         self._batches = portion.batches(on_damage=self._pass_span)
         self._next_portion_at = portion.next_offset
         return portion.next_offset > self.position
+
+    def _open(self, batch: Visible) -> None:
+        opened = open_nowait(batch)
+        if opened is None:
+            self._start_loading(self._open_large(batch))
+        else:
+            self._records = opened.records
+
+    async def _open_large(self, batch: Visible) -> None:
+        try:
+            self._records = (await open_records(batch)).records
+        except BatchError as error:
+            self._pass_batch(error)
+        self._loading = None
+        self._wake()
 
     async def _load(self) -> None:
         try:

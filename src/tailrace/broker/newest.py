@@ -87,9 +87,7 @@ class _Tail:
                 return False
 
             with suppress(BatchError):  # those before the fault count
-                await visit_records(
-                    visible.batch, visit, records_of=lambda batch: visible._replace(batch=batch).records()
-                )
+                await visit_records(visible.batch, visit, first=visible.first, end=visible.end)
         self._edge = self._base
         self.is_open = True
 

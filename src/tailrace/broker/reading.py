@@ -12,7 +12,9 @@ the end one goes on, has nothing twice and misses nothing.
   while it was read.
 - A page over FREE_BYTES needs a permit, if its reader asks for one: many large pages at once would take more
   memory than a node has. While it waits for the permit it holds no bytes of partitions.
-- The loop is given to others every thousand records.
+- The loop is given to others every thousand records. A large batch is opened beside everything else
+  (`storage.opening`), and two pages at a time hold such batches open: a page that waits for its turn holds no
+  bytes.
 """
 
 from __future__ import annotations
@@ -22,15 +24,17 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from tailrace.broker.partition import Partition
 from tailrace.broker.unreadable import Unreadable
 from tailrace.broker.visible_records import read
 from tailrace.model import LogDamaged, OffsetOutOfRange
 from tailrace.records import Batch, BatchError, Record, Visible
-from tailrace.storage.opening import inflate
+from tailrace.storage.opening import Opened, open_nowait, open_records
 
 FREE_BYTES = 64 * 1024
+_LARGE_PAGES_MAX = 2
 _BREATH_RECORDS = 1000
 _PIECE_BYTES_MAX = 256 * 1024
 _PIECE_BYTES_MIN = 4 * 1024
@@ -76,6 +80,8 @@ class Page:
 Accept = Callable[[Record], bool]
 Permit = Callable[[], Awaitable[None]]
 
+_places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
 
 class Cursor:
     """Where one partition is being read."""
@@ -83,6 +89,7 @@ class Cursor:
     __slots__ = (
         "_batch",
         "_batches",
+        "_large",
         "_piece_bytes",
         "_piece_end",
         "_records",
@@ -106,15 +113,29 @@ class Cursor:
         self._batches: Iterator[Visible] = iter(())
         self._batch: Batch | None = None  # the one that is open
         self._records: Iterator[Record] = iter(())
+        self._large: Visible | None = None  # comes next, and takes longer to open than a turn
 
     def __repr__(self) -> str:
         return f"<Cursor {self.partition.name} at {self.position}>"
 
-    async def look(self, *, piece_bytes: int) -> bool:
-        """Whether there is a record at the front; False at the end, and where nothing can be read."""
+    @property
+    def needs_place(self) -> bool:
+        """Whether a large batch comes next."""
+        return self._large is not None
+
+    async def look(self, *, piece_bytes: int, may_open_large: bool) -> bool:
+        """Whether there is a record at the front; False at the end, and where nothing can be read.
+
+        False too before a large batch that it may not open: then `needs_place`.
+        """
         while not self.look_nowait():
             if self.failure is not None:
                 return False
+            if self._large is not None:
+                if not may_open_large:
+                    return False
+                await self._open_large(self._large)
+                continue
             self.position = max(self.position, self._piece_end)
             if not await self._load(piece_bytes):
                 return False
@@ -124,7 +145,7 @@ class Cursor:
         """The same among the bytes that are here."""
         if self.head is not None:
             return True
-        if self.failure is not None:
+        if self.failure is not None or self._large is not None:
             return False
         try:
             while True:
@@ -161,7 +182,7 @@ class Cursor:
 
     def drop(self) -> None:
         """Forget the bytes; the next `look` reads them again."""
-        self.head, self._batch = None, None
+        self.head = self._batch = self._large = None
         self._records, self._batches = iter(()), iter(())
         self._piece_end = self.position
         self._piece_bytes = self.held_bytes = 0
@@ -189,11 +210,25 @@ class Cursor:
         self._batch = None
         for visible in self._batches:
             self._batch = visible.batch
-            opened = inflate(visible.batch)
-            self.held_bytes = self._piece_bytes + (0 if opened is visible.batch else opened.size)
-            self._records = visible._replace(batch=opened).records()
+            opened = open_nowait(visible)
+            if opened is None:
+                self._large = visible
+                return False
+            self._hold(opened)
             return True
         return False
+
+    async def _open_large(self, visible: Visible) -> None:
+        self._records = iter(())  # of the batch before, which may be as large
+        try:
+            self._hold(await open_records(visible))
+        except BatchError as error:
+            self._fail(error)
+        self._large = None
+
+    def _hold(self, opened: Opened) -> None:
+        self.held_bytes = self._piece_bytes + opened.size
+        self._records = opened.records
 
     def _fail(self, cause: Exception) -> None:
         batch = self._batch
@@ -217,12 +252,14 @@ async def read_page(
     """
     merge = _Merge(cursors, limits)
     page = Page()
-    await merge.start()
     try:
+        await merge.start()
         await _fill(page, merge, limits, accept, permit)
     except OffsetOutOfRange:  # deleted meanwhile, which is told to whoever goes on from there
         if not page.scanned:
             raise
+    finally:
+        merge.close()
     if merge.is_empty and not page.records:
         _check_readable(cursors)
     return page
@@ -263,7 +300,7 @@ def _check_readable(cursors: Sequence[Cursor]) -> None:
 class _Merge:
     """Cursors by the time of the record at their front, and what they hold together."""
 
-    __slots__ = ("_cursors", "_heap", "_held_bytes", "_limits", "_piece_bytes", "_steps", "_taken")
+    __slots__ = ("_cursors", "_heap", "_held_bytes", "_limits", "_piece_bytes", "_place", "_steps", "_taken")
 
     def __init__(self, cursors: Sequence[Cursor], limits: PageLimits) -> None:
         self._cursors = cursors
@@ -273,6 +310,7 @@ class _Merge:
         self._heap: list[tuple[int, int, Cursor]] = []  # time, partition, cursor
         self._held_bytes = 0
         self._steps = 0  # since others had the loop
+        self._place: asyncio.Semaphore | None = None  # where it has one of the places for large batches
         self._taken: Cursor | None = None  # whose front was given out, and may be gone by now
 
     @property
@@ -332,6 +370,12 @@ class _Merge:
             cursor.drop()
         self._held_bytes = 0
         self._taken = None
+        self._leave_place()
+
+    def close(self) -> None:
+        """The page is done: its cursors keep no large batch open."""
+        if self._place is not None:
+            self.let_go()
 
     async def _look(self, cursor: Cursor) -> bool:
         self._steps += 1
@@ -341,9 +385,31 @@ class _Merge:
         if cursor.head is not None:
             return True
         before = cursor.held_bytes
-        found = cursor.look_nowait() or await cursor.look(piece_bytes=self._piece_bytes)
+        found = cursor.look_nowait() or await self._read(cursor)
         self._held_bytes += cursor.held_bytes - before
+        if not found and cursor.needs_place:
+            await self._take_place()
+            found = await self._read(cursor)
+            self._held_bytes += cursor.held_bytes
         return found
+
+    async def _read(self, cursor: Cursor) -> bool:
+        return await cursor.look(piece_bytes=self._piece_bytes, may_open_large=self._place is not None)
+
+    async def _take_place(self) -> None:
+        """Wait until the page may hold large batches open; meanwhile it holds no bytes."""
+        self.let_go()
+        loop = asyncio.get_running_loop()
+        places = _places.get(loop)
+        if places is None:
+            places = _places[loop] = asyncio.Semaphore(_LARGE_PAGES_MAX)
+        await places.acquire()
+        self._place = places
+
+    def _leave_place(self) -> None:
+        if self._place is not None:
+            self._place.release()
+            self._place = None
 
     def _bound(self, cursor: Cursor) -> None:
         """Let go of what a cursor holds if all of them hold too much."""

@@ -18,6 +18,7 @@ from tailrace.broker.partition import Partition
 from tailrace.model import Offset
 from tailrace.records import NO_END, BatchError, OnDamage, Record, Visible, Walk, refuse, span_of
 from tailrace.storage.api import Slice
+from tailrace.storage.opening import Visit, visit_records
 
 
 class Portion:
@@ -48,6 +49,29 @@ class Portion:
             shows_control=shows_control,
             on_damage=on_damage,
         )
+
+    async def visit(self, visit: Visit, *, on_damage: OnDamage = refuse) -> None:
+        """Show the visible records to `visit`, as `records` gives them, until it returns True.
+
+        Others have turns meanwhile: a portion may hold a million records (`storage.opening`).
+        """
+        following, is_over = 0, False
+
+        def visit_counted(record: Record) -> bool:
+            nonlocal following, is_over
+            following = record.offset + 1
+            is_over = visit(record)
+            return is_over
+
+        for visible in self.batches(on_damage=on_damage):
+            following = visible.first
+            try:
+                await visit_records(visible.batch, visit_counted, first=visible.first, end=visible.end)
+            except BatchError as error:
+                span = span_of(visible.batch, visible.position, error)
+                is_over = not on_damage(replace(span, first_offset=following))
+            if is_over:
+                return
 
     def records(self, *, on_damage: OnDamage = refuse) -> Iterator[Record]:
         """The visible records, decoded one at a time.

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.turns import counted_turns
 
 from tailrace.broker.feed import Feed
 from tailrace.broker.partition import Partition
@@ -501,5 +502,100 @@ def test_trouble_of_the_storage_is_told_and_the_feed_does_not_wait_for_it(
         assert ["on fire" in str(each) for each in fed.failures] == [True]
         assert repr(fed.feed).endswith("at 0>") and fed.drain() == []
         await rig.wait_until(lambda: len(fed.failures) == 2)  # it was read again, and is not waited for
+
+    play(scenario)
+
+
+# ---- large batches
+
+
+LARGE_BYTES = (64 << 20) - 1024
+
+
+def large_batch(compression: Compression) -> bytearray:
+    """A batch that decompresses to almost as much as any batch may."""
+    return build_batch([(NOW_MS, None, bytes(LARGE_BYTES), ())], compression=compression)
+
+
+@pytest.mark.parametrize("compression", [Compression.ZSTD, Compression.GZIP])
+def test_the_loop_keeps_turning_while_a_large_batch_is_opened(compression: Compression) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic(max_message_bytes="10000000")
+        partition = rig.partition()
+        partition.append(read_batch(large_batch(compression)))
+        await rig.publish(b"next")
+        fed = Fed(partition)
+        async with counted_turns() as turns:
+            assert fed.drain() == [] and fed.feed.is_loading
+            assert fed.feed.position == 0
+            assert fed.drain() == [], "the next batch does not come first"
+            await rig.wait_until(lambda: fed.calls)
+        assert len(turns) > 10
+        found = fed.feed.take_nowait()
+        assert found is not None and len(found.value or b"") == LARGE_BYTES
+        assert fed.drain() == [1] and fed.skipped == 0 and not fed.failures
+
+    play(scenario)
+
+
+def test_the_loop_keeps_turning_on_the_way_to_the_middle_of_a_batch() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        await rig.publish(*[b""] * 20_000)
+        fed = Fed(rig.partition(), 19_998)
+        async with counted_turns() as turns:
+            assert fed.drain() == [] and fed.feed.is_loading
+            await rig.wait_until(lambda: fed.calls)
+        assert len(turns) >= 19_998 // 500
+        assert fed.drain() == [19_998, 19_999]
+        async with counted_turns() as turns:
+            assert (found := await fed.feed.fetch(19_000)) is not None and found.offset == 19_000
+        assert len(turns) >= 19_000 // 500
+
+    play(scenario)
+
+
+def test_the_loop_keeps_turning_between_two_fetches_from_one_large_batch() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        await rig.publish(*[b""] * 20_000)
+        fed = Fed(rig.partition())
+        assert await fed.feed.fetch(0) is not None
+        async with counted_turns() as turns:
+            first, second = await asyncio.gather(fed.feed.fetch(19_000), fed.feed.fetch(10_000))
+        assert first is not None and first.offset == 19_000
+        assert second is not None and second.offset == 10_000
+        assert len(turns) >= 19_000 // 500
+
+    play(scenario)
+
+
+def test_a_large_batch_that_cannot_be_decoded_is_skipped() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic(max_message_bytes="10000000")
+        data = large_batch(Compression.GZIP)
+        data[-8:] = bytes(8)  # the checksum and the length at the end of gzip
+        data[17:21] = crc32c(data[21:]).to_bytes(4, "big")
+        rig.partition().append(read_batch(data))
+        await rig.publish(b"next")
+        fed = Fed(rig.partition())
+        assert await fed.drain_cold(rig, 2) == [1]
+        (skip,) = fed.feed.skips
+        assert (skip.offset, skip.count) == (0, 1) and "gzip" in skip.fault
+
+    play(scenario)
+
+
+def test_a_feed_that_moves_while_a_large_batch_is_opened_forgets_it() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic(max_message_bytes="10000000")
+        rig.partition().append(read_batch(large_batch(Compression.GZIP)))
+        await rig.publish(b"next")
+        fed = Fed(rig.partition())
+        assert fed.drain() == []
+        fed.feed.move_to(1)
+        assert fed.drain() == [1] and fed.feed.position == 2
+        await rig.turns()
+        assert fed.drain() == [] and not fed.failures
 
     play(scenario)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.turns import counted_turns
 
 from tailrace.broker import NewTopic, Partition
 from tailrace.broker.reading import (
@@ -21,7 +22,7 @@ from tailrace.broker.reading import (
 )
 from tailrace.broker.unreadable import Unreadable
 from tailrace.model import LogDamaged, Offset, OffsetOutOfRange
-from tailrace.records import BatchFields, Compression, NewRecord, build_batch, crc32c, read_batch
+from tailrace.records import BatchFields, Compression, NewRecord, Record, build_batch, crc32c, read_batch
 from tailrace.storage.api import Slice
 from tailrace.storage.opening import inflate
 
@@ -388,5 +389,108 @@ def test_what_a_permit_raises_ends_the_page(play: Play) -> None:
 
         with pytest.raises(TimeoutError):
             await read_page([Cursor(partition, 0)], limits(), permit=refuse)
+
+    play(scenario)
+
+
+# ---- large batches
+
+
+def put_large(partition: Partition, *, size: int = (64 << 20) - 1024) -> None:
+    """A batch that decompresses to almost as much as any batch may, and a small one."""
+    log = partition.log
+    assert log is not None
+    for value in (bytes(size), b"next"):
+        given: BatchFields = {
+            "base_offset": partition.end_offset,
+            "leader_epoch": 0,
+            "compression": Compression.GZIP,
+        }
+        records: list[NewRecord] = [(5, b"k", value, ())]
+        log.append(read_batch(build_batch(records, **given)))
+
+
+def test_the_loop_keeps_turning_while_a_large_batch_is_opened(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        (partition,) = await partitions_of(rig)
+        put_large(partition)
+        cursor = Cursor(partition, 0)
+        async with counted_turns() as turns:
+            page = await read_page([cursor], limits())
+        assert places(page.records) == [(0, 0), (0, 1)]
+        assert page.bytes > 60 << 20
+        assert len(turns) > 10
+
+    play(scenario)
+
+
+def test_the_loop_keeps_turning_on_the_way_to_the_middle_of_a_batch(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        (partition,) = await partitions_of(rig)
+        put(partition, range(20_000))
+        cursor = Cursor(partition, 19_998)
+        async with counted_turns() as turns:
+            page = await read_page([cursor], limits())
+        assert places(page.records) == [(0, 19_998), (0, 19_999)]
+        assert len(turns) >= 19_998 // 500
+
+    play(scenario)
+
+
+def test_pages_of_large_batches_are_read_two_at_a_time(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        partitions = await partitions_of(rig, 2)
+        for partition in partitions:
+            put_large(partition, size=1 << 20)
+        pages = [[Cursor(each, 0) for each in partitions] for _ in range(8)]
+        most = 0
+
+        def accept(_: Record) -> bool:
+            nonlocal most
+            most = max(most, sum(any(each.held_bytes > 1 << 20 for each in page) for page in pages))
+            return True
+
+        found = await asyncio.gather(*(read_page(page, limits(held=1), accept=accept) for page in pages))
+        for page in found:
+            assert sorted(places(page.records)) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+        assert 0 < most <= 2
+        assert not any(each.held_bytes > 1 << 20 for page in pages for each in page)
+
+    play(scenario)
+
+
+def test_a_page_of_large_batches_waits_for_its_permit_without_a_place(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        (partition,) = await partitions_of(rig)
+        put_large(partition, size=1 << 20)
+        asked = asyncio.Event()
+        go_on = asyncio.Event()
+
+        async def permit() -> None:
+            asked.set()
+            await go_on.wait()
+
+        waiting = [
+            asyncio.create_task(read_page([Cursor(partition, 0)], limits(), permit=permit)) for _ in range(3)
+        ]
+        await asked.wait()
+        assert len((await read_page([Cursor(partition, 0)], limits())).records) == 2
+        go_on.set()
+        assert [len((await each).records) for each in waiting] == [2, 2, 2]
+
+    play(scenario)
+
+
+def test_a_read_that_is_given_up_leaves_its_place(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        (partition,) = await partitions_of(rig)
+        put_large(partition, size=1 << 20)
+        for _ in range(3):
+            reading = asyncio.create_task(read_page([Cursor(partition, 0)], limits()))
+            for _ in range(10):
+                await asyncio.sleep(0)
+            reading.cancel()
+            await asyncio.wait([reading])
+        assert len((await read_page([Cursor(partition, 0)], limits())).records) == 2
 
     play(scenario)

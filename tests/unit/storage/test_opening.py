@@ -5,10 +5,20 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.turns import counted_turns
 
 from tailrace.model import Offset
-from tailrace.records import Batch, BatchError, Compression, Record, UndecodableBatch, build_batch, read_batch
-from tailrace.storage.opening import find_record_at, is_costly, visit_records
+from tailrace.records import (
+    Batch,
+    BatchError,
+    Compression,
+    Record,
+    UndecodableBatch,
+    Visible,
+    build_batch,
+    read_batch,
+)
+from tailrace.storage.opening import find_record_at, is_costly, open_nowait, open_records, visit_records
 
 MANY = 200_000
 
@@ -62,40 +72,70 @@ def test_every_record_is_visited_whatever_the_codec(compression: Compression) ->
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZSTD, Compression.GZIP])
 def test_others_get_turns_while_a_large_batch_is_looked_through(compression: Compression) -> None:
     async def main() -> None:
-        turns = 0
-
-        async def count_turns() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
-
-        counting = asyncio.create_task(count_turns())
-        await visit_records(many(20_000, compression=compression), lambda _: False)
-        counting.cancel()
-        assert turns >= 20_000 // 500
+        batch = many(20_000, compression=compression)
+        async with counted_turns() as turns:
+            await visit_records(batch, lambda _: False)
+        assert len(turns) >= 20_000 // 500
 
     asyncio.run(main())
 
 
-def test_only_a_few_batches_are_open_decompressed_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    is_open = most = 0
-    batch = many(2_000, compression=Compression.ZSTD)
+def test_only_a_few_large_batches_are_open_decompressed_at_a_time() -> None:
+    count, is_open, most = 60_000, 0, 0
+    batch = many(count, compression=Compression.ZSTD)
 
-    def records_of(opened: Batch) -> object:
+    def visit(record: Record) -> bool:
         nonlocal is_open, most
-        is_open += 1
+        is_open += (record.offset == 0) - (record.offset == count - 1)
         most = max(most, is_open)
-        yield from opened.records()
-        is_open -= 1
+        return False
 
     async def main() -> None:
-        await asyncio.gather(
-            *(visit_records(batch, lambda _: False, records_of=records_of) for _ in range(8))  # type: ignore[arg-type]
-        )
+        await asyncio.gather(*(visit_records(batch, visit) for _ in range(8)))
 
     asyncio.run(main())
-    assert most <= 2 and is_open == 0
+    assert most == 2 and is_open == 0
+
+
+def shown(batch: Batch, first: int, end: int) -> Visible:
+    return Visible(batch, first, end, 0)
+
+
+@pytest.mark.parametrize("compression", list(Compression))
+@pytest.mark.parametrize(("first", "end"), [(0, 2_000), (3, 9), (1_700, 1_702)])
+def test_the_visible_records_are_opened_at_once_or_beside(
+    compression: Compression, first: int, end: int
+) -> None:
+    visible = shown(many(2_000, compression=compression), first, end)
+    opened = asyncio.run(open_records(visible))
+    assert [record.offset for record in opened.records] == list(range(first, end))
+    assert (opened.size > 0) == (compression is not Compression.NONE)
+    at_once = open_nowait(visible)
+    assert (at_once is None) == (first == 1_700), "those before the first are decoded too"
+    if at_once is not None:
+        assert at_once.size == opened.size
+        assert [record.offset for record in at_once.records] == list(range(first, end))
+
+
+@pytest.mark.parametrize("compression", [each for each in Compression if each is not Compression.NONE])
+def test_a_batch_that_decompresses_to_much_is_not_opened_at_once(compression: Compression) -> None:
+    batch = read_batch(build_batch([(0, b"k", bytes(4 << 20), ())], compression=compression))
+    visible = shown(batch, 0, 1)
+    assert open_nowait(visible) is None
+    opened = asyncio.run(open_records(visible))
+    assert opened.size > 4 << 20
+    assert [len(record.value or b"") for record in opened.records] == [4 << 20]
+
+
+def test_others_get_turns_until_the_first_record_of_a_large_batch_is_there() -> None:
+    async def main() -> None:
+        batch = many(20_000)
+        async with counted_turns() as turns:
+            opened = await open_records(shown(batch, 19_999, 20_000))
+        assert len(turns) >= 19_999 // 500
+        assert [record.offset for record in opened.records] == [19_999]
+
+    asyncio.run(main())
 
 
 def test_a_batch_that_makes_no_sense_is_told_apart() -> None:

@@ -99,11 +99,15 @@ async def find_delayed_ids(
     """Those of `ids` that records of the partition from `start` up to `end` carry in a header."""
     wanted = {each.encode() for each in ids}
     found: set[str] = set()
-    async for portion in _portions(partition, max(start, partition.start_offset), end):
+
+    def visit(record: Record) -> bool:
         found.update(
             value.decode()
-            for record in portion.records(on_damage=pass_over)  # a broken batch is a client's, not ours
             for name, value in record.headers
             if name == header and value in wanted and value is not None
         )
+        return False
+
+    async for portion in _portions(partition, max(start, partition.start_offset), end):
+        await portion.visit(visit, on_damage=pass_over)  # a broken batch is a client's, not ours
     return found

@@ -17,7 +17,7 @@ from tailrace.broker.topic import Topic
 from tailrace.broker.visible_records import read, read_nowait
 from tailrace.http.live.entry import Entry, Filter, record_entry
 from tailrace.model import OffsetOutOfRange
-from tailrace.records import BadSpan, refuse
+from tailrace.records import BadSpan, Record, refuse
 
 
 class Round(NamedTuple):
@@ -83,16 +83,22 @@ class History:
             return []
         entries: list[Entry] = []
         size = 0
-        for record in portion.records(on_damage=self._pass_over):
+        following = portion.next_offset
+
+        def visit(record: Record) -> bool:
+            nonlocal size, following
             self._scanned += 1
             if not self._filter.admits(record):
-                continue
+                return False
             entries.append(record_entry(partition.topic, index, record))
             size += entries[-1].size
-            if size >= bytes_max:
-                self.positions[index] = record.offset + 1
-                return entries
-        self.positions[index] = portion.next_offset
+            if size < bytes_max:
+                return False
+            following = record.offset + 1
+            return True
+
+        await portion.visit(visit, on_damage=self._pass_over)
+        self.positions[index] = following
         return entries
 
     def _pass_over(self, span: BadSpan) -> bool:

@@ -40,9 +40,19 @@ _HELD_PAGES = 1  # and as many bytes are held at most while partitions are merge
 _ANSWER_FACTOR = 2  # what a page takes with the JSON that is made of it
 
 _Partition = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
-_Offset = Annotated[str, msgspec.Meta(pattern=f"^(earliest|latest|-?[0-9]{{1,19}}){TEXT_END}")]
+_Offset = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=f"^(earliest|latest|-?[0-9]{{1,19}}){TEXT_END}",
+        description="an offset, earliest, latest, or -10 for the last 10 records",
+    ),
+]
 _Offsets = Annotated[
-    str, msgspec.Meta(pattern=f"^[0-9]{{1,10}}:[0-9]{{1,19}}(,[0-9]{{1,10}}:[0-9]{{1,19}})*{TEXT_END}")
+    str,
+    msgspec.Meta(
+        pattern=f"^[0-9]{{1,10}}:[0-9]{{1,19}}(,[0-9]{{1,10}}:[0-9]{{1,19}})*{TEXT_END}",
+        description="an offset for each partition, as in 0:120,1:98",
+    ),
 ]
 _Moment = Annotated[str, msgspec.Meta(min_length=1, max_length=40)]
 

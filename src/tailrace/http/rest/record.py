@@ -39,7 +39,9 @@ class DeleteQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which records shall be gone."""
 
     partition: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
-    before: Annotated[str, msgspec.Meta(pattern=f"^(latest|[0-9]{{1,19}}){TEXT_END}")]
+    before: Annotated[
+        str, msgspec.Meta(pattern=f"^(latest|[0-9]{{1,19}}){TEXT_END}", description="an offset, or latest")
+    ]
 
 
 class StartView(msgspec.Struct, frozen=True):
