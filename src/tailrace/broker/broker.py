@@ -17,6 +17,7 @@ from tailrace.broker.counters import Counters
 from tailrace.broker.cuts import Cuts
 from tailrace.broker.delayed import Delayed
 from tailrace.broker.gate import Gate
+from tailrace.broker.group_settings import GroupSettings
 from tailrace.broker.groups import OFFSETS_TOPIC, GroupCoordinator
 from tailrace.broker.internal.topic import InternalTopic
 from tailrace.broker.ports import MetadataStore
@@ -70,6 +71,7 @@ class Broker:
             config=config.groups,
             on_failure=self._fail,
         )
+        self.group_settings = GroupSettings(metadata, on_failure=self._fail)
         self.publisher = Publisher(clock=clock)
         self.subscriptions = Subscriptions(
             InternalTopic(self.topics, name=CURSORS_TOPIC, partitions=_CURSORS_PARTITIONS),
@@ -102,6 +104,7 @@ class Broker:
         image = await self._metadata.begin(self.cluster.node_id, check=self.topics.check_image)
         self.cluster.cluster_id = image.cluster_id
         await self.topics.load(image)
+        self.group_settings.load(image.settings)
         await self.groups.start(topics={topic.name for topic in self.topics})
         self.subscriptions.start()
         await self.delayed.start()
@@ -117,6 +120,7 @@ class Broker:
         await self.delayed.close()
         await self.subscriptions.close()
         await self.groups.close()
+        await self.group_settings.close()
         await self.topics.close()
         await self._tasks.stop()
         for topic in self.topics:

@@ -21,6 +21,7 @@ from uuid import UUID
 from tailrace.broker.cluster_view import ClusterView, Node
 from tailrace.broker.configs import ConfigSource, NodeSettings
 from tailrace.broker.cuts import Cuts
+from tailrace.broker.group_settings import check_named
 from tailrace.broker.groups.api import GroupListing
 from tailrace.broker.groups.handle import GroupHandle
 from tailrace.broker.groups.topic import OFFSETS_TOPIC
@@ -107,6 +108,7 @@ class Access:
         "_cuts",
         "_delayed",
         "_delete_topic",
+        "_group_settings",
         "_groups",
         "_next_producer_id",
         "_read_subscriptions",
@@ -124,6 +126,7 @@ class Access:
         self._authorize = authorize
         self._topics = broker.topics
         self._groups = broker.groups
+        self._group_settings = broker.group_settings
         self._subscriptions = broker.subscriptions
         self._delayed = broker.delayed
         self._cluster = broker.cluster
@@ -363,6 +366,33 @@ class Access:
             for group in self._groups.list_groups(states=states)
             if self.allows(operation, Resource(ResourceKind.GROUP, group.group_id))
         ]
+
+    def group_settings(self, group_id: str) -> Mapping[str, str]:
+        """The settings that clients gave a group, whether or not it exists."""
+        self._check(Operation.DESCRIBE_CONFIGS, Resource(ResourceKind.GROUP, group_id))
+        check_named(group_id)
+        return self._group_settings.get(group_id, {})
+
+    def groups_with_settings(self) -> list[str]:
+        """The groups that clients gave settings, by name, those that this session may describe."""
+        self._check(Operation.DESCRIBE_CONFIGS, CLUSTER)
+        return [
+            group_id
+            for group_id in self._group_settings
+            if self.allows(Operation.DESCRIBE, Resource(ResourceKind.GROUP, group_id))
+        ]
+
+    async def alter_group(
+        self,
+        group_id: str,
+        plan: Callable[[Mapping[str, str]], Mapping[str, str]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Give a group the settings that `plan` makes of its present ones."""
+        self._check(Operation.ALTER_CONFIGS, Resource(ResourceKind.GROUP, group_id))
+        check_named(group_id)
+        await self._group_settings.alter(group_id, plan, validate_only=validate_only)
 
     async def group_coordinator(self, group_id: str) -> Node:
         """The node that coordinates a group; COORDINATOR_NOT_AVAILABLE while no node does."""

@@ -68,7 +68,7 @@ class MetadataStore(Protocol):
         """Replace the settings of a topic."""
 
     async def set_settings(self, owner: str, settings: Mapping[str, str]) -> None:
-        """Replace the settings of what is no topic, such as the node of a number; none are forgotten."""
+        """Replace the settings of what is no topic, such as a node or a group; none are forgotten."""
 
     async def mark_deleted(self, topic_id: UUID) -> None:
         """The topic is gone for everybody; its logs are not yet."""

@@ -9,6 +9,7 @@ Everything that the nodes of a cluster agree on is kept under such keys; `metada
     deleted/<id>             {"name": ...}: the topic is gone, its logs are being removed
     ids/producer             {"next": ...}
     settings/broker/<node>   {<name>: <text>}: what clients changed of a node, or of all nodes (no number)
+    settings/group/<name>    {<name>: <text>}: what clients set for a consumer group
 
 A store has one revision, which grows by one with every commit. The version of a key is the revision of the
 commit that wrote it last, and ABSENT for a key that does not exist. A key that was deleted and written again

@@ -1,7 +1,7 @@
-"""What administrative requests name: topics and nodes, with their settings, and what is wrong with a request.
+"""What administrative requests name: topics, nodes and groups, their settings, and what is wrong with it.
 
-A resource with settings is a topic (type 2) or a node (type 4) by its number. A node with an empty name
-stands for all nodes.
+A resource with settings is a topic (type 2), a node (type 4) by its number, or a group (type 32). A node
+with an empty name stands for all nodes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,13 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from tailrace.broker.cluster_view import ClusterView
-from tailrace.broker.configs import ConfigChange, ConfigSource, plan_node_configs, plan_topic_configs
+from tailrace.broker.configs import (
+    ConfigChange,
+    ConfigSource,
+    plan_group_configs,
+    plan_node_configs,
+    plan_topic_configs,
+)
 from tailrace.broker.gate import Access
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
@@ -125,6 +131,12 @@ async def _alter(
         await access.alter_node(
             ConfigSource.DYNAMIC_DEFAULT_BROKER if everybody else ConfigSource.DYNAMIC_BROKER,
             lambda current: plan_node_configs({} if replace else current, changes, settings=cluster.settings),
+            validate_only=validate_only,
+        )
+    elif resource.type == GROUP:
+        await access.alter_group(
+            resource.name,
+            lambda current: plan_group_configs({} if replace else current, changes),
             validate_only=validate_only,
         )
     else:

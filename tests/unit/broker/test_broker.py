@@ -252,6 +252,37 @@ def test_a_kept_setting_that_is_not_accepted_any_more_is_left_out(tmp_path: Path
     run(scenario)
 
 
+def test_settings_of_groups_outlive_a_restart_and_the_group(tmp_path: Path) -> None:
+    given = {"consumer.session.timeout.ms": "50000", "consumer.heartbeat.interval.ms": "6000"}
+
+    async def scenario() -> None:
+        async with running(tmp_path) as broker:
+            await broker.group_settings.alter("billing", lambda _: given)
+            await broker.group_settings.alter("a/b", lambda _: given)
+        async with running(tmp_path) as broker:
+            assert dict(broker.group_settings) == {"a/b": given, "billing": given}
+            await broker.group_settings.alter("a/b", lambda _: {})
+        async with running(tmp_path) as broker:
+            assert dict(broker.group_settings) == {"billing": given}
+
+    run(scenario)
+
+
+def test_a_kept_setting_of_a_group_that_is_not_accepted_any_more_is_left_out(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path):
+            pass
+        metadata = StoredMetadata(SqliteStore(tmp_path / "metadata.sqlite"))
+        good = {"consumer.session.timeout.ms": "50000"}
+        await metadata.set_settings("group/billing", {"of.a.later.version": "1", **good})
+        await metadata.set_settings("group/audit", {"consumer.heartbeat.interval.ms": "soon"})
+        await metadata.close()
+        async with running(tmp_path) as broker:
+            assert dict(broker.group_settings) == {"billing": good}
+
+    run(scenario)
+
+
 def test_logs_are_looked_at_for_compaction_as_often_as_by_kafka() -> None:
     assert cleaner_backoff_ms({}) == 15_000
     assert cleaner_backoff_ms({"log.cleaner.backoff.ms": "20"}) == 20

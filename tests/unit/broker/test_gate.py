@@ -240,6 +240,14 @@ USES: list[tuple[str, Use, Operation, ResourceKind]] = [
     ("alter", lambda a: a.alter_topic("orders", dict), Operation.ALTER_CONFIGS, ResourceKind.TOPIC),
     ("id", lambda a: a.next_producer_id(), Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER),
     ("group", lambda a: a.group("g", Operation.READ), Operation.READ, ResourceKind.GROUP),
+    (
+        "group settings",
+        lambda a: a.group_settings("g"),
+        Operation.DESCRIBE_CONFIGS,
+        ResourceKind.GROUP,
+    ),
+    ("all settings", lambda a: a.groups_with_settings(), Operation.DESCRIBE_CONFIGS, ResourceKind.CLUSTER),
+    ("alter group", lambda a: a.alter_group("g", dict), Operation.ALTER_CONFIGS, ResourceKind.GROUP),
     ("coordinator", lambda a: a.group_coordinator("g"), Operation.DESCRIBE, ResourceKind.GROUP),
     ("sub", lambda a: a.subscription("s", Operation.READ), Operation.READ, ResourceKind.SUBSCRIPTION),
     (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tailrace.broker.configs import BROKER_CONFIGS
+from tailrace.broker.configs import BROKER_CONFIGS, GROUP_CONFIGS
 from tailrace.broker.configs.without_effect import WITHOUT_EFFECT
 from tailrace.kafka.dispatch import served_apis
 
@@ -34,3 +34,13 @@ def test_every_setting_that_may_change_is_documented() -> None:
     paragraph = section("Settings of nodes").strip().split("\n\n")[1]
     changeable = [name for name, key in BROKER_CONFIGS.items() if not key.read_only]
     assert re.findall(r"`([\w.]+)`", paragraph) == changeable
+
+
+def test_every_setting_of_a_group_is_documented() -> None:
+    rows = re.findall(
+        r"^\| `([\w.]+)` \| ([\d,]+) \| ([\d,]+) to ([\d,]+) \|$", section("Settings of groups"), re.MULTILINE
+    )
+    documented = [(name, *(int(each.replace(",", "")) for each in numbers)) for name, *numbers in rows]
+    assert documented == [
+        (name, int(key.default), key.at_least, key.at_most) for name, key in GROUP_CONFIGS.items()
+    ]

@@ -10,6 +10,7 @@ import enum
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from tailrace.broker.configs.group import GROUP_CONFIGS
 from tailrace.broker.configs.key import ConfigKey, ConfigType, find_key, split_list
 from tailrace.broker.configs.node import BROKER_CONFIGS, check_changeable
 from tailrace.broker.configs.topic import TOPIC_CONFIGS
@@ -55,6 +56,15 @@ def plan_node_configs(
     for change in changes:
         check_changeable(change.name)
     return _plan(current, changes, BROKER_CONFIGS, kind="broker", in_force=in_force)
+
+
+def plan_group_configs(current: Mapping[str, str], changes: Sequence[ConfigChange]) -> dict[str, str]:
+    """The same for the settings that clients gave a group."""
+
+    def in_force(key: ConfigKey) -> str:
+        return current.get(key.name, key.default)
+
+    return _plan(current, changes, GROUP_CONFIGS, kind="group", in_force=in_force)
 
 
 def _plan(

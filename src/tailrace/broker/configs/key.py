@@ -34,13 +34,14 @@ class ConfigType(enum.IntEnum):
 
 
 class ConfigSource(enum.IntEnum):
-    """Where a value comes from, by Kafka's numbers; a lower number wins over a higher one."""
+    """Where a value comes from, by Kafka's numbers."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 Layers = Mapping[ConfigSource, Mapping[str, str]]

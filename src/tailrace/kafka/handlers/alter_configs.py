@@ -1,4 +1,6 @@
-"""AlterConfigs: the whole new set of a topic's overrides; what is not named goes back to its default.
+"""AlterConfigs: the whole new set of overrides of a topic or group.
+
+What is not named goes back to its default.
 
 Versions differ in nothing but their encoding. Of a node those settings can be
 changed that it need not read at its start; they are kept.

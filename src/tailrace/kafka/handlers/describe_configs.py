@@ -1,4 +1,4 @@
-"""DescribeConfigs: every setting of topics and of this node, with its value and where that comes from.
+"""DescribeConfigs: every setting of topics, groups and this node, with its value and where that comes from.
 
 v1  sources and, if asked for, all the places that a value could come from
 v3  types and, if asked for, descriptions (KIP-569)
@@ -9,10 +9,16 @@ settings are told that clients gave them.
 
 from __future__ import annotations
 
-from tailrace.broker.configs import ConfigEntry, describe_all_brokers, describe_broker, describe_topic
+from tailrace.broker.configs import (
+    ConfigEntry,
+    describe_all_brokers,
+    describe_broker,
+    describe_group,
+    describe_topic,
+)
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
-from tailrace.kafka.resources import ALL_BROKERS, BROKER, TOPIC, check_node, invalid_request
+from tailrace.kafka.resources import ALL_BROKERS, BROKER, GROUP, TOPIC, check_node, invalid_request
 from tailrace.model.operation import Operation
 from tailrace.wire.kafka.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -54,6 +60,8 @@ def _entries(call: Call, resource: DescribeConfigsResource) -> list[ConfigEntry]
         if resource.resource_name == ALL_BROKERS:
             return describe_all_brokers(cluster.settings)
         return describe_broker(cluster.settings)
+    if resource.resource_type == GROUP:
+        return describe_group(access.group_settings(resource.resource_name))
     raise invalid_request(f"resources of type {resource.resource_type} have no settings here")
 
 

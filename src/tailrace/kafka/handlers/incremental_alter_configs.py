@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: settings of a topic are set, deleted, appended to, subtracted from (KIP-339).
+"""IncrementalAlterConfigs: settings of topics, groups and nodes are changed one by one (KIP-339).
 
 Versions differ in nothing but their encoding. Of a node those settings can be
 changed that it need not read at its start; they are kept.

@@ -4,7 +4,7 @@ v0  client metrics (type 16), of which there are none
 v1  topics (2), nodes (4), loggers of nodes (8), client metrics and groups (32); no type means all of them
 
 A type that does not exist is UNSUPPORTED_VERSION. Loggers and client metrics have no settings here. Of topics
-only those are told that the client may describe.
+and groups only those are told that the client may describe, and of groups only those with settings.
 """
 
 from __future__ import annotations
@@ -35,4 +35,6 @@ def handle(call: Call, request: ListConfigResourcesRequest) -> ListConfigResourc
         found += [ConfigResource(topic.name, TOPIC) for topic in call.access.topics(Operation.DESCRIBE)]
     if BROKER in types:
         found += [ConfigResource(str(node), BROKER) for node in sorted(cluster.nodes)]
+    if GROUP in types:
+        found += [ConfigResource(name, GROUP) for name in call.access.groups_with_settings()]
     return ListConfigResourcesResponse(config_resources=found)

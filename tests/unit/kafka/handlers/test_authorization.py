@@ -89,7 +89,7 @@ from .stage import SESSION, Stage, play
 
 TOPIC, GROUP, CLUSTER = ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.CLUSTER
 Op = Operation
-NODE, TOPIC_CONFIG = 4, 2
+NODE, TOPIC_CONFIG, GROUP_CONFIG = 4, 2, 32
 
 COMMIT = OffsetCommitRequest(
     group_id="g",
@@ -171,6 +171,14 @@ RULES: list[tuple[Message, Operation, ResourceKind]] = [
         ),
         Op.ALTER_CONFIGS,
         TOPIC,
+    ),
+    (described(GROUP_CONFIG, "billing"), Op.DESCRIBE_CONFIGS, GROUP),
+    (
+        IncrementalAlterConfigsRequest(
+            resources=[IncrementalResource(resource_type=GROUP_CONFIG, resource_name="billing")]
+        ),
+        Op.ALTER_CONFIGS,
+        GROUP,
     ),
     (InitProducerIdRequest(transactional_id=None), Op.IDEMPOTENT_WRITE, CLUSTER),
     (DescribeClusterRequest(), Op.DESCRIBE, CLUSTER),
@@ -311,6 +319,16 @@ def test_topics_that_the_client_may_not_see_are_in_no_list_of_topics() -> None:
         described = await stage.ask(DescribeTopicPartitionsRequest(), DescribeTopicPartitionsResponse)
         assert described.topics == []
         listed = await stage.ask(ListConfigResourcesRequest([TOPIC_CONFIG]), ListConfigResourcesResponse)
+        assert listed.config_resources == []
+
+    play(scenario)
+
+
+def test_groups_that_the_client_may_not_see_are_in_no_list_of_settings() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.access.alter_group("billing", lambda _: {"consumer.session.timeout.ms": "50000"})
+        refuse(stage, (Op.DESCRIBE, GROUP))
+        listed = await stage.ask(ListConfigResourcesRequest([GROUP_CONFIG]), ListConfigResourcesResponse)
         assert listed.config_resources == []
 
     play(scenario)

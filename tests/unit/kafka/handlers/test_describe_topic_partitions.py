@@ -109,18 +109,19 @@ def test_a_cursor_at_what_has_gone_goes_on_with_what_follows() -> None:
 @pytest.mark.parametrize(
     ("types", "found"),
     [
-        ([], [("orders", 2), ("1", 4)]),
+        ([], [("orders", 2), ("1", 4), ("billing", 32)]),
         ([2], [("orders", 2)]),
         ([4], [("1", 4)]),
         ([8], []),
         ([16], []),
-        ([32], []),
+        ([32], [("billing", 32)]),
         ([4, 2], [("orders", 2), ("1", 4)]),
     ],
 )
 def test_what_has_settings_is_listed_by_type(types: list[int], found: list[tuple[str, int]]) -> None:
     async def scenario(stage: Stage) -> None:
         await stage.topic("orders")
+        await stage.access.alter_group("billing", lambda _: {"consumer.session.timeout.ms": "50000"})
         response = await stage.ask(ListConfigResourcesRequest(types), ListConfigResourcesResponse)
         assert response.error_code == 0
         assert [(each.resource_name, each.resource_type) for each in response.config_resources] == found
