@@ -2,7 +2,9 @@
 
 `Truth` says in the plainest terms what must be so. The test plays the part of the broker between the machine
 and the dispatch, as simply as that can be done, and compares after every step. A crash throws the machine
-away and makes another from the changes that were taken, as the broker does from its journal.
+away and makes another from the changes that were taken, as the broker does from its journal. When the last
+member leaves, the dispatch forgets its messages and the machine parks what is ready; the next member to come
+has that read again.
 """
 
 from __future__ import annotations
@@ -153,6 +155,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
         self.log: list[Message | None] = []  # None: no record at that offset
         self.now_ms = 1_000
         self.next_member_id = 0
+        self.keeps_content = True
         self.journal, self.durable, self.truth = Journal(), Truth(), Truth()
         self._boot()
         self.join(2)
@@ -171,6 +174,9 @@ class SubscriptionMachine(RuleBasedStateMachine):
         self.dispatch: Dispatch[Member, Message] = make_dispatch(self.config)
         self.members: dict[int, Member] = {}
         self.queued: list[Message] = []
+        self.given: set[int] = set()  # the dispatch gave them out, or got them again, and they are not done
+        self.to_read: list[int] = []  # ready, and their content is not here
+        self.reads_first = False  # nothing new is fed before all of `to_read` is read
         self.fed = journal.position
 
     # ---- the broker's part
@@ -191,6 +197,38 @@ class SubscriptionMachine(RuleBasedStateMachine):
         assert message is not None
         self.queued.append(message)
         self.dispatch.put(message, again=again)
+        if again:
+            self.given.add(offset)
+
+    def _deliver_again(self, offset: int) -> None:
+        if self.keeps_content:
+            self._put(offset, again=True)
+        else:
+            self.to_read.append(offset)
+
+    def _rest(self) -> None:
+        """The last member has left: no message is kept, and what is ready is parked."""
+        assert sorted(each.offset for each in self.dispatch.forget()) == sorted(
+            each.offset for each in self.queued
+        )
+        new = [each.offset for each in self.queued if self.truth.state_of(each.offset) is not State.READY]
+        self.fed = min([self.fed, *new])
+        self.queued.clear()
+        self.to_read.clear()
+        with self._step("park"):
+            parked = self.machine.park()
+        assert parked == sorted(self.truth.ready)
+        for offset in parked:
+            self._settle_key(offset)
+
+    def _take_up(self) -> None:
+        """The first member comes: what is ready is read again, before anything new."""
+        with self._step("unpark"):
+            ready = self.machine.unpark()
+        assert ready == sorted(self.truth.ready)
+        for offset in ready:
+            self._deliver_again(offset)
+        self.reads_first = self.keyed
 
     def _free(self, member_id: int | None) -> None:
         if member_id is not None:
@@ -204,18 +242,24 @@ class SubscriptionMachine(RuleBasedStateMachine):
         assert message is not None
         if self.keyed and message.key is not None and message in self.queued:
             self.queued.remove(message)
-        self.dispatch.settle(message.key)
+        self._settle_key(offset)
         self._free(member_id)
 
+    def _settle_key(self, offset: int) -> None:
+        """The next of its key may go, unless this is a message that the dispatch never gave out.
+
+        It gave out nothing that was dead before a crash. Then the message that is out is another of that key.
+        """
+        message = self.log[offset]
+        assert message is not None
+        if offset in self.given:
+            self.given.remove(offset)
+            self.dispatch.settle(message.key)
+
     def _under_way(self, key: bytes) -> bool:
-        """Whether a message of this key is with somebody, or on its way back."""
-        return any(
-            message is not None
-            and message.key == key
-            and message not in self.queued
-            and self.truth.state_of(message.offset) not in (State.DONE, State.AVAILABLE)
-            for message in self.log
-        )
+        """Whether a message of this key is with a member, or on its way back."""
+        out = [each for each in self.log if each is not None and each.offset in self.given]
+        return any(each.key == key and each not in self.queued for each in out)
 
     # ---- messages
 
@@ -226,6 +270,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
             self.publish(key, priority=len(self.log) % 10, count=1)
         if not self.members:
             self.join(3)
+        self.read_again(0, most)
         self.feed(most)
         self.assign(most)
 
@@ -242,6 +287,8 @@ class SubscriptionMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 6))
     def feed(self, count: int) -> None:
+        if not self._may_feed():
+            return
         end = min(self.fed + count, len(self.log))
         for offset in range(self.fed, end):
             if self.log[offset] is None:
@@ -252,6 +299,24 @@ class SubscriptionMachine(RuleBasedStateMachine):
             elif not self.machine.is_known(offset):
                 self._put(offset, again=False)
         self.fed = max(self.fed, end)
+
+    def _may_feed(self) -> bool:
+        self.reads_first = self.reads_first and bool(self.to_read)
+        return bool(self.members) and not self.reads_first
+
+    @rule(keeps=st.booleans())
+    def keep_content(self, keeps: bool) -> None:
+        """There is memory for the messages that members hold, or there is not."""
+        self.keeps_content = keeps
+
+    @precondition(lambda self: self.to_read)
+    @rule(which=st.integers(0, 99), count=st.integers(1, 6))
+    def read_again(self, which: int, count: int) -> None:
+        """In any order: one that cannot be read is tried again later."""
+        for _ in range(min(count, len(self.to_read))):
+            offset = self.to_read.pop(which % len(self.to_read))
+            if self.truth.state_of(offset) is State.READY:
+                self._put(offset, again=True)
 
     @rule(most=st.integers(1, 6))
     def assign(self, most: int) -> None:
@@ -282,6 +347,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
         truth.forget(offset)
         truth.holder[offset] = member.id
         truth.lock_ms[offset] = self.now_ms + ACK_TIMEOUT_MS
+        self.given.add(offset)
         member.held += 1
 
     def _check_nobody_could_take_any(self) -> None:
@@ -298,6 +364,8 @@ class SubscriptionMachine(RuleBasedStateMachine):
         if len(self.members) < 5:
             member = Member(self.next_member_id, credit)
             self.next_member_id += 1
+            if not self.members:
+                self._take_up()
             self.members[member.id] = member
             self.dispatch.add(member)
 
@@ -325,8 +393,35 @@ class SubscriptionMachine(RuleBasedStateMachine):
                 self.truth.forget(offset)
         assert released == ([offset for offset in held if offset not in dead], dead)
         self.truth.ready.update(released.ready)
+        if not self.members:
+            self._rest()
+            return
         for offset in released.ready:
-            self._put(offset, again=True)
+            self._deliver_again(offset)
+
+    @rule(failed=st.booleans())
+    def leave_all(self, failed: bool) -> None:
+        while self.members:
+            self.leave(0, failed)
+
+    @rule(
+        failed=st.booleans(),
+        late=st.just([]) | RANGES,
+        passed_ms=st.sampled_from([0, BACKOFF_MS, BACKOFF_MS_MAX]),
+        credit=st.integers(0, 2),
+        most=st.integers(0, 6),
+    )
+    def change_shifts(
+        self, failed: bool, late: list[tuple[int, int]], passed_ms: int, credit: int, most: int
+    ) -> None:
+        """All members leave, some acknowledge late, and another comes that may not take all it could have."""
+        self.leave_all(failed)
+        self.time_passes(passed_ms)
+        if late:
+            self.ack(late, old=False)
+        self.join(credit)
+        self.read_again(0, most)
+        self.assign(most)
 
     @precondition(lambda self: self.truth.holder)
     @rule(which=st.integers(0, 99), old=st.booleans() | st.just(False))
@@ -340,7 +435,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
             self.truth.forget(offset)
             self.truth.ready.add(offset)
             self._free(member_id)
-            self._put(offset, again=True)
+            self._deliver_again(offset)
 
     def _member(self, which: int) -> Member:
         members = list(self.members.values())
@@ -466,7 +561,8 @@ class SubscriptionMachine(RuleBasedStateMachine):
         for offset in due:
             truth.forget(offset)
             truth.ready.add(offset)
-            self._put(offset, again=True)
+            if self.members:
+                self._deliver_again(offset)
 
     # ---- the dead, the lost and the skipped
 
@@ -494,6 +590,8 @@ class SubscriptionMachine(RuleBasedStateMachine):
     @rule(offset=OFFSETS)
     def lose(self, offset: int) -> None:
         state = self.truth.state_of(offset)
+        if state is State.READY and not self.members:
+            return  # nothing of it is read
         with self._step("lost"):
             lost = self.machine.lost(offset)
         assert lost == (state in (State.WAITING, State.READY, State.DEAD))
@@ -504,7 +602,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, 4) | st.just(1 << 40), chance=RARELY)
     def skip(self, count: int, chance: int) -> None:
         """What was not fed yet is gone: the log begins later now."""
-        if chance:
+        if chance or not self._may_feed():
             return
         end = min(self.fed + count, len(self.log))
         with self._step("pass_over"):
@@ -529,6 +627,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
             self._settled(each.offset, each.member)
         assert self.dispatch.discard(lambda message: True) == len(self.queued)
         self.queued.clear()
+        self.to_read.clear()
         self.fed = offset
 
     @rule()
@@ -567,7 +666,8 @@ class SubscriptionMachine(RuleBasedStateMachine):
             machine, truth = self.machine, self.truth
             for offset in range(MESSAGES_MAX + 2):
                 assert machine.state_of(offset) is truth.state_of(offset)
-                assert machine.is_known(offset) == (truth.state_of(offset) is not State.AVAILABLE)
+                if self.members:  # a feed asks, and only then is there one
+                    assert machine.is_known(offset) == (truth.state_of(offset) is not State.AVAILABLE)
 
     @invariant()
     def the_cursor_stops_at_the_first_that_is_not_done(self) -> None:
@@ -605,6 +705,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
             self.dispatch.ready(member)
         self.join(MESSAGES_MAX)
         for _ in range(3 * MESSAGES_MAX):
+            self.read_again(0, MESSAGES_MAX)
             self.feed(MESSAGES_MAX)
             self.assign(2 * MESSAGES_MAX)
             self.ack([(0, 1 << 60)], old=False)
@@ -644,6 +745,19 @@ EVERY_KIND = pytest.mark.parametrize("kind", [SubscriptionMachine, Prioritised, 
 @EVERY_KIND
 def test_no_message_is_lost_or_with_two(kind: type[SubscriptionMachine]) -> None:
     run_state_machine_as_test(kind, settings=DEFAULT)
+
+
+def test_a_key_waits_for_the_message_that_is_out_when_one_from_before_a_crash_is_buried() -> None:
+    model = KeyShared()
+    model.begin(max_deliveries=1, keys=[b"a", b"a", b"a"])
+    model.fail_all("refuse", again=False)
+    model.sync()
+    model.crash(chance=0)
+    model.work([], most=3)
+    model.bury(0)
+    model.assign(3)
+    assert list(model.truth.holder) == [1]
+    model.teardown()
 
 
 @pytest.mark.heavy

@@ -27,7 +27,8 @@ class DataWriter:
 
     def write(self, delivery: Delivery, *, pull: int | None = None) -> bytes:
         """The frame of one delivery."""
-        source, record, epoch = delivery.source, delivery.record, delivery.epoch
+        source, epoch = delivery.source, delivery.epoch
+        offset, timestamp, key, value, headers = delivery.record
         known = self._prefixes.get(source)
         if known is None or known[0] != epoch:
             prefix = write_data_prefix(
@@ -36,13 +37,13 @@ class DataWriter:
             known = self._prefixes[source] = epoch, prefix
         return write_data(
             known[1],
-            offset=record.offset,
-            timestamp=record.timestamp,
+            offset=offset,
+            timestamp=timestamp,
             count=delivery.count,
             id_prefix=source.id_prefix,
-            key=record.key,
-            value=record.value,
-            headers=record.headers,
+            key=key,
+            value=value,
+            headers=headers,
             pull=pull,
         )
 
@@ -50,7 +51,7 @@ class DataWriter:
 class Receiver:
     """A client as a member that is pushed messages (`broker.subscriptions.Recipient`)."""
 
-    __slots__ = ("_protocol", "_version", "_writer", "member", "subscription")
+    __slots__ = ("_protocol", "_version", "_writer", "is_open", "member", "subscription")
 
     member: Member
 
@@ -58,15 +59,13 @@ class Receiver:
         self._protocol = protocol
         self._version = protocol.access.version  # of the gate, when the right to read was last asked for
         self._writer = DataWriter(subscription.config.name)
+        self.is_open = protocol.outlet.is_open  # asked for each message: not by way of a method of our own
         self.subscription = subscription
         self.member = subscription.join(self, credit=credit)
 
     @property
     def name(self) -> str:
         return self._protocol.name
-
-    def is_open(self) -> bool:
-        return self._protocol.outlet.is_open()
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Everything that was chosen for this client in one turn leaves in one piece."""

@@ -63,13 +63,18 @@ async def list_dead_letters(
     """The oldest dead letters that were not redriven yet: at most `count`, and what fits into one answer."""
     shown: list[dict[str, Any]] = []
     bytes_left = _LISTED_BYTES_MAX
+
+    def visit(record: Record) -> bool:
+        nonlocal bytes_left
+        if is_letter_of(record, subscription.config.name):
+            shown.append(_show_letter(record))
+            bytes_left -= size_of(record)
+        return len(shown) >= count or bytes_left <= 0
+
     offset: int = max(partition.start_offset, subscription.redriven_to)
     while offset < partition.last_stable_offset and len(shown) < count and bytes_left > 0:
         portion = await read(partition, offset, bytes_max=_READ_BYTES)
-        for record in portion.records(on_damage=pass_over):  # any client may write to a topic
-            if is_letter_of(record, subscription.config.name) and len(shown) < count and bytes_left > 0:
-                shown.append(_show_letter(record))
-                bytes_left -= size_of(record)
+        await portion.visit(visit, on_damage=pass_over)  # any client may write to a topic
         offset = portion.next_offset
     return shown
 

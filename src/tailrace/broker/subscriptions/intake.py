@@ -46,14 +46,13 @@ class Intake:
             self._turn = (self._turn + 1) % total
             partition = self._partitions[self._turn]
             dry += 1
-            for place in range(min(share, count)):
-                record = partition.take_new(now_ms)
-                if record is None:
-                    break
-                count -= 1
-                if place + 1 == share:
-                    dry = 0
+            wanted = left = min(share, count)
+            while left and (record := partition.take_new(now_ms)) is not None:
+                left -= 1
                 yield partition, record
+            count -= wanted - left
+            if not left and wanted == share:
+                dry = 0
 
     def _take_oldest(self, count: int, now_ms: int) -> Iterator[New]:
         """Of the next records of all partitions the one with the smallest timestamp, again and again."""

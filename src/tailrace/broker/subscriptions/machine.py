@@ -24,7 +24,8 @@
   acknowledgement of it that was on its way when that life ended counts all the same.
 - An event that names another epoch changes nothing.
 - While a subscription has no members, what is ready is parked: kept as ranges, which cost less than a place
-  for each message. A parked message is ready all the same.
+  for each message. A parked message is ready all the same; `unpark` comes before any message is delivered,
+  looked up as new or lost.
 - A count is kept of deliveries that failed, and it is what survives a restart: a delivery that was under way
   when the broker died is nobody's failure. So messages that go well leave no trace but the cursor's.
 """
@@ -99,6 +100,7 @@ _STATES: Final = {_WAITING: State.WAITING, _READY: State.READY, _DEAD: State.DEA
 
 _DOUBLINGS_MAX: Final = 62  # beyond it any back-off is above any bound
 _STALE_MIN: Final = 64  # fewer stale timers than this are not worth a clean-up
+_new_tuple = tuple.__new__
 
 
 class Verdict(enum.Enum):
@@ -234,13 +236,16 @@ class PartitionMachine:
 
     def is_known(self, offset: int) -> bool:
         """Whether it is done or tracked; what is neither is offered as new."""
-        return offset in self._where or self.cursor.is_done(offset)
+        cursor = self.cursor
+        if offset in self._where or offset < cursor.position:
+            return True
+        return cursor.beyond.count > 0 and offset in cursor.beyond
 
     def can_deliver(self, offset: int) -> bool:
         """Whether it may go to a member now: not if it was settled while it waited for one."""
         where, cursor = self._where.get(offset), self.cursor
         if where is None:
-            return offset >= cursor.position and not (cursor.beyond and offset in cursor.beyond)
+            return offset >= cursor.position and not (cursor.beyond.count and offset in cursor.beyond)
         return where == _READY
 
     def is_dead(self, offset: int) -> bool:
@@ -292,12 +297,18 @@ class PartitionMachine:
             return settled
         ranges = tuple(ranges)
         start = end = -1  # the run of offsets that is done and not yet marked so
+        tracked, held, lock_times = self._where, self._held, self._locks.times
         for offset in self._tracked_in(ranges):
-            where = self._where.get(offset, _DEAD)  # one that is named twice is gone the second time
+            where = tracked.get(offset, _DEAD)  # one that is named twice is gone the second time
             if where == _DEAD:
                 continue
-            self._forget(offset, where)
-            settled.append(Settled(offset, where if where >= 0 else None))
+            if where >= 0 and not self.failures:  # the common case, as `_forget` does it
+                del tracked[offset], lock_times[offset]
+                held[where].remove(offset)
+                settled.append(_new_tuple(Settled, (offset, where)))
+            else:
+                self._forget(offset, where)
+                settled.append(Settled(offset, where if where >= 0 else None))
             if offset != end:
                 self._finish(start, end)
                 start = offset
@@ -414,13 +425,13 @@ class PartitionMachine:
 
     def seek(self, offset: int) -> list[Settled]:
         """Begin again at `offset` in a new epoch; everything that was tracked."""
+        self._track_parked()
         forgotten = [
             Settled(known, where if where >= 0 else None) for known, where in sorted(self._where.items())
         ]
         self.epoch += 1
         self.cursor.move_to(offset)
         self._where.clear()
-        self._parked.clear()
         self._held.clear()
         self.failures.clear()
         self._changed.clear()
@@ -549,49 +560,69 @@ class PartitionMachine:
 class _Timers:
     """When something ends, for many offsets; one time each.
 
-    The heap may hold entries whose time was changed or cancelled: they are passed over when they come up, and
-    swept out when there are more of them than of the others.
+    Offsets that were given the same time share a list: a turn of a subscription locks many at once. A list
+    may hold offsets whose time was changed or cancelled: they are passed over when they come up, and swept
+    out when there are more of them than of the others.
     """
 
-    __slots__ = ("_heap", "_times")
+    __slots__ = ("_entries", "_heap", "_offsets", "times")
 
     def __init__(self) -> None:
-        self._times: dict[int, int] = {}  # offset -> time, what holds
-        self._heap: list[tuple[int, int]] = []  # (time, offset)
+        self.times: dict[int, int] = {}  # offset -> time, what holds
+        self._offsets: dict[int, list[int]] = {}  # time -> offsets that were given it
+        self._heap: list[int] = []  # the times that have a list
+        self._entries = 0  # of all lists
 
     def __len__(self) -> int:
-        return len(self._times)
+        return len(self.times)
 
     def time_of(self, offset: int) -> int:
-        return self._times[offset]
+        return self.times[offset]
 
     def set(self, offset: int, time_ms: int) -> None:
-        self._times[offset] = time_ms
-        heappush(self._heap, (time_ms, offset))
-        if len(self._heap) > 2 * len(self._times) + _STALE_MIN:
+        self.times[offset] = time_ms
+        offsets = self._offsets.get(time_ms)
+        if offsets is None:
+            self._offsets[time_ms] = [offset]
+            heappush(self._heap, time_ms)
+        else:
+            offsets.append(offset)
+        self._entries += 1
+        if self._entries > 2 * len(self.times) + _STALE_MIN:
             self._sweep()
 
     def cancel(self, offset: int) -> None:
-        self._times.pop(offset, None)
+        self.times.pop(offset, None)
 
     def next_ms(self) -> int | None:
-        heap, times = self._heap, self._times
+        heap, times = self._heap, self.times
         while heap:
-            time_ms, offset = heap[0]
-            if times.get(offset) == time_ms:
-                return time_ms
-            heappop(heap)
+            time_ms = heap[0]
+            offsets = self._offsets[time_ms]
+            while offsets:
+                if times.get(offsets[-1]) == time_ms:
+                    return time_ms
+                offsets.pop()
+                self._entries -= 1
+            del self._offsets[heappop(heap)]
         return None
 
     def due(self, now_ms: int) -> list[int]:
         """Take out the offsets whose time has come, earliest first."""
-        due = []
+        due: list[int] = []
         while (time_ms := self.next_ms()) is not None and time_ms <= now_ms:
-            _, offset = heappop(self._heap)
-            del self._times[offset]  # the heap may hold the same time twice
-            due.append(offset)
+            offsets = self._offsets.pop(heappop(self._heap))
+            self._entries -= len(offsets)
+            for offset in sorted(offsets):
+                if self.times.get(offset) == time_ms:  # else it was changed, or is named twice
+                    del self.times[offset]
+                    due.append(offset)
         return due
 
     def _sweep(self) -> None:
-        self._heap = [(time_ms, offset) for offset, time_ms in self._times.items()]
+        self._offsets = {}
+        for offset, time_ms in self.times.items():
+            self._offsets.setdefault(time_ms, []).append(offset)
+        self._heap = list(self._offsets)
         heapify(self._heap)
+        self._entries = len(self.times)

@@ -8,6 +8,8 @@ subscriptions of the node keep in all (`message_memory`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tailrace.records import Record
 
 RECORD_BYTES = 250  # what the objects of a record take beside its bytes
@@ -55,6 +57,14 @@ class Retained:
         if kept is not None:
             self.bytes -= kept[1]
 
+    def drop_settled(self, place: int, settled: Iterable[tuple[int, object]]) -> None:
+        """Forget the records of one partition whose offsets come first in these pairs."""
+        pop = self._records.pop
+        for offset, _ in settled:
+            kept = pop((place, offset), None)
+            if kept is not None:
+                self.bytes -= kept[1]
+
     def drop_all(self, place: int) -> None:
         """Forget every record of one partition."""
         for key in [key for key in self._records if key[0] == place]:
@@ -68,7 +78,12 @@ class Retained:
 
 def size_of(record: Record) -> int:
     """About what a record takes in memory."""
-    size = RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
-    for name, value in record.headers:
-        size += _HEADER_BYTES + len(name) + len(value or b"")
+    _, _, key, value, headers = record
+    size = RECORD_BYTES
+    if value is not None:
+        size += len(value)
+    if key is not None:
+        size += len(key)
+    for name, content in headers:
+        size += _HEADER_BYTES + len(name) + len(content or b"")
     return size

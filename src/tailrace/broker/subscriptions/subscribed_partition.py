@@ -11,6 +11,7 @@ from tailrace.broker.subscriptions.machine import PartitionMachine
 from tailrace.broker.subscriptions.stored import CursorDelta, CursorSnapshot
 from tailrace.model import BrokerError
 from tailrace.records import NewRecord, Record
+from tailrace.storage.opening import SLICE_RECORDS
 
 TTL = "ttl_ms"
 PRIORITY = "priority"
@@ -103,24 +104,30 @@ class SubscribedPartition:
     def take_new(self, now_ms: int) -> Record | None:
         """The next record that nobody had yet; what is done, missing or expired is passed over."""
         machine, feed = self.machine, self.feed
+        passed = 0
         while True:
+            if passed == SLICE_RECORDS:
+                feed.rest()
+            passed += 1
             before = feed.position
             record = feed.take_nowait()
-            reached = feed.position if record is None else record.offset
-            if reached > before:
-                machine.pass_over(before, reached)
             if record is None:
+                if feed.position > before:
+                    machine.pass_over(before, feed.position)
                 return None
-            if machine.is_known(record.offset):
-                undone = machine.cursor.beyond.first_gap(record.offset)
-                if undone - record.offset > _LEAP_MIN:  # after a start, behind a message that is stuck
+            offset = record.offset
+            if offset > before:
+                machine.pass_over(before, offset)
+            if machine.is_known(offset):
+                undone = machine.cursor.beyond.first_gap(offset)
+                if undone - offset > _LEAP_MIN:  # after a start, behind a message that is stuck
                     feed.move_to(undone)
                 continue
             if self._letters_of is not None and not is_letter_of(record, self._letters_of):
-                machine.pass_over(record.offset, record.offset + 1)
+                machine.pass_over(offset, offset + 1)
                 continue
             if record.headers and is_expired(record, now_ms):
-                machine.pass_over(record.offset, record.offset + 1)
+                machine.pass_over(offset, offset + 1)
                 self.expired += 1
                 continue
             return record

@@ -97,7 +97,9 @@ class Subscription:
         self._next_member_id = 1
         self._dispatch = make_dispatch(config)
         self._looks_ahead = config.priority or config.mode is Mode.KEY_SHARED
-        self._keys: dict[tuple[int, int], bytes | None] = {}  # of what is under way; key_shared only
+        self._keys: dict[
+            tuple[int, int], bytes | None
+        ] = {}  # of what the dispatch counts as out; key_shared only
         self._ahead_bytes = 0  # of messages in the dispatch that nobody had yet
         self._ahead_bytes_max = SUBSCRIPTION_BYTES_MAX
         self._keeps_order = False  # nothing new is taken until everything was read that comes again
@@ -105,6 +107,7 @@ class Subscription:
         self._loop = asyncio.get_running_loop()
         self._planned = False
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0  # of the steady clock, for which it is set
         self._closed = False
         self._deleted = False
         self._redelivery = Redelivery(
@@ -273,8 +276,6 @@ class Subscription:
     def ack(self, topic: str, partition: int, epoch: int, ranges: OffsetRanges, waiter: Waiter) -> int:
         self._check_open()
         subscribed = self._find(topic, partition)
-        if not self._members:
-            subscribed.machine.unpark()  # a client that lost its connection may be done with what it held
         settled = subscribed.machine.ack(ranges, epoch=epoch)
         self._settle_all(subscribed, settled)
         self._stopwatch.settled(subscribed.source, ranges)
@@ -479,14 +480,14 @@ class Subscription:
         at_once = self.config.delivery is Guarantee.AT_MOST_ONCE
         keeps_keys = self.config.mode is Mode.KEY_SHARED
         expiry_ms = self._expiry_ms()
-        counters, taken, sent_bytes = self.counters, 0, 0
-        delivered = counters.delivered
-        while taken < _TURN_MESSAGES and (pair := self._dispatch.next()) is not None:
+        taken = delivered = sent_bytes = 0
+        choose, retain = self._dispatch.next, self._retained.put
+        while taken < _TURN_MESSAGES and (pair := choose()) is not None:
             member, pending = pair
             taken += 1
-            partition, record = pending.partition, pending.record
+            partition, record, size = pending.partition, pending.record, pending.size
             if not pending.again:
-                self._ahead_bytes -= pending.size
+                self._ahead_bytes -= size
             machine, offset = partition.machine, record.offset
             if record.headers and is_expired(record, expiry_ms) and machine.can_deliver(offset):
                 self._pass_expired(partition, record)
@@ -496,20 +497,23 @@ class Subscription:
                 self._dispatch.settle(record.key)
                 continue
             member.outbox.append(Delivery(partition.source, record, count=count, epoch=machine.epoch))
-            member.wanted -= member.wanted > 0
-            counters.delivered += 1
-            sent_bytes += pending.size
-            counters.redelivered += count > 1
             member.held += 1
+            if member.wanted > 0:
+                member.wanted -= 1
+            delivered += 1
+            sent_bytes += size
+            if count > 1:
+                self.counters.redelivered += 1
             if at_once:
                 machine.ack(((offset, offset + 1),), epoch=machine.epoch)
                 self._dispatch.settle(record.key)
                 continue
-            self._retained.put(partition.place, record, pending.size)
+            retain(partition.place, record, size)
             if keeps_keys:
                 self._keys[partition.place, offset] = record.key
-        if count := counters.delivered - delivered:
-            self._count_out(count, sent_bytes)
+        if delivered:
+            self.counters.delivered += delivered
+            self._count_out(delivered, sent_bytes)
         return taken
 
     def _count_out(self, count: int, size: int) -> None:
@@ -542,23 +546,38 @@ class Subscription:
         self.has_room(member)
 
     def _set_timer(self, now_ms: int) -> None:
+        """Have a turn when the next lock, back-off or wait for a burial ends.
+
+        A timer that is set for an earlier time stays: it costs one turn for nothing, and a busy subscription
+        would set it anew in every turn.
+        """
         times = [at for each in self.partitions if (at := each.machine.next_time_ms()) is not None]
+        next_ms = min(times, default=None)
         if self._timer is not None:
+            if next_ms is not None and self._timer_ms <= next_ms:
+                return
             self._timer.cancel()
             self._timer = None
-        if times:
-            self._timer = self._loop.call_later(max(min(times) - now_ms, 1) / 1000, self.wake)
+        if next_ms is not None:
+            self._timer_ms = next_ms
+            self._timer = self._loop.call_later(max(next_ms - now_ms, 1) / 1000, self._time_has_come)
+
+    def _time_has_come(self) -> None:
+        self._timer = None
+        self.wake()
 
     # ---- what becomes of messages
 
     def _settle_all(self, partition: SubscribedPartition, settled: Sequence[Settled]) -> None:
         """Messages are done with; each member who had some is looked at once."""
-        place, drop, keys = partition.place, self._retained.drop, self._keys
+        place, keys = partition.place, self._keys
+        self._retained.drop_settled(place, settled)
+        if keys:
+            for offset, _ in settled:
+                if (key := keys.pop((place, offset), None)) is not None:
+                    self._dispatch.settle(key)
         freed: dict[int, int] = {}
-        for offset, member_id in settled:
-            drop(place, offset)
-            if keys and (key := keys.pop((place, offset), None)) is not None:
-                self._dispatch.settle(key)
+        for _, member_id in settled:
             if member_id is not None:
                 freed[member_id] = freed.get(member_id, 0) + 1
         for member_id, count in freed.items():
@@ -586,6 +605,8 @@ class Subscription:
         priority = priority_of(record) if self.config.priority else PRIORITY_DEFAULT
         pending = Pending(partition, record, again=True, priority=priority, size=size_of(record))
         self._dispatch.put(pending, again=True)
+        if self.config.mode is Mode.KEY_SHARED:
+            self._keys[partition.place, record.offset] = record.key  # `_rest` may have dropped it
         self.wake()
 
     def _settled(self, partition: SubscribedPartition, offset: int) -> None:

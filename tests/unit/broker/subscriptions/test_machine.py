@@ -389,6 +389,14 @@ def test_a_seek_forgets_everything_and_begins_an_epoch() -> None:
     assert made.deliver(1, member=ANN, now_ms=0) == 1
 
 
+def test_a_seek_forgets_what_is_parked() -> None:
+    made = with_one(2)
+    made.release(ANN)
+    assert made.park() == [2]
+    assert made.seek(0) == [Settled(2, None)]
+    assert (made.unacked, made.unpark(), made.state_of(2)) == (0, [], State.AVAILABLE)
+
+
 def test_whatever_names_an_old_epoch_changes_nothing() -> None:
     made = with_one()
     made.seek(0)

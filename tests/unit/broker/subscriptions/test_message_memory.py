@@ -91,6 +91,30 @@ def test_a_key_keeps_its_order_when_all_members_leave_and_one_comes(tmp_path: Pa
     play_lives(tmp_path, life)
 
 
+@pytest.mark.parametrize("members", [1, 2, 3])
+def test_a_key_goes_on_after_the_acknowledgement_of_what_several_members_left(
+    members: int, tmp_path: Path
+) -> None:
+    async def life(rig: Rig) -> None:
+        await rig.topic()
+        await rig.publish_keys((b"a", b"0"), (b"a", b"1"))
+        work = await rig.subscribe(mode="key_shared")
+        ann = rig.join(work)
+        await rig.wait_until(lambda: ann.has(1))
+        ann.joined().leave()
+        for _ in range(members - 1):
+            idle = rig.join(work, "idle", credit=0)  # for it the message is read again
+            await rig.wait_until(lambda: rig.broker.subscriptions.memory.bytes)
+            idle.joined().leave()
+            await rig.turns()
+        assert await ann.ack(0) == 1
+        bob = rig.join(work, "bob")
+        await rig.wait_until(lambda: bob.has(1))
+        assert bob.offsets == [1]
+
+    play_lives(tmp_path, life)
+
+
 def test_what_waits_for_its_backoff_comes_to_the_next_member(tmp_path: Path) -> None:
     async def life(rig: Rig) -> None:
         await rig.topic()
@@ -105,6 +129,31 @@ def test_what_waits_for_its_backoff_comes_to_the_next_member(tmp_path: Path) -> 
         bob = rig.join(work, "bob")
         await rig.wait_until(lambda: bob.has(2))
         assert sorted(bob.offsets) == [0, 1]
+
+    play_lives(tmp_path, life)
+
+
+def test_a_key_waits_for_its_message_whose_backoff_goes_on_without_members(tmp_path: Path) -> None:
+    async def life(rig: Rig) -> None:
+        await rig.topic()
+        await rig.publish_keys((b"a", b"0"), (b"a", b"1"), (b"b", b"2"))
+        work = await rig.subscribe(mode="key_shared", backoff_ms=1_000, backoff_ms_max=1_000)
+        ann = rig.join(work)
+        await rig.wait_until(lambda: ann.has(2))
+        ann.nack(0)
+        ann.joined().leave()
+        await rig.turns()
+        bob = rig.join(work, "bob")
+        await rig.wait_until(lambda: bob.got)
+        await rig.turns()
+        assert bob.offsets == [2]
+        rig.clock.advance(1_000)
+        work.wake()
+        await rig.wait_until(lambda: bob.has(2))
+        assert bob.offsets == [2, 0]
+        await bob.ack(0)
+        await rig.wait_until(lambda: bob.has(3))
+        assert bob.offsets == [2, 0, 1]
 
     play_lives(tmp_path, life)
 

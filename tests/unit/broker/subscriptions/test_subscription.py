@@ -355,6 +355,20 @@ def test_locks_and_back_offs_end_by_themselves() -> None:
     play(scenario)
 
 
+def test_a_back_off_that_ends_before_the_locks_ends_by_itself() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        ann = rig.join(await rig.subscribe(ack_timeout_ms=300_000))
+        await rig.publish(b"a", b"b")
+        await rig.turns()  # the timer is set for the locks
+        assert ann.nack(1, delay_ms=20) == 1
+        await rig.turns()
+        rig.clock.advance(20)
+        await rig.wait_until(lambda: ann.has(3))  # only the timer wakes it
+
+    play(scenario)
+
+
 def test_a_lock_that_is_extended_holds_longer() -> None:
     async def scenario(rig: Rig) -> None:
         await rig.topic()

@@ -120,6 +120,37 @@ def test_a_message_that_was_dead_is_buried_after_a_restart(tmp_path: Path) -> No
     play_lives(tmp_path, first, second, third)
 
 
+def test_a_key_keeps_its_order_when_its_dead_message_is_buried_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.broker.subscriptions.burial._RETRY_S", 0.01)
+
+    async def first(rig: Rig) -> None:
+        await rig.topic()
+        await rig.topic("work.dlq", max_message_bytes="1")  # takes no letter
+        work = await rig.subscribe(mode="key_shared", max_deliveries=1)
+        ann = rig.join(work)
+        await rig.publish_keys((b"a", b"0"), (b"a", b"1"), (b"a", b"2"))
+        await rig.wait_until(lambda: ann.has(1))
+        ann.nack(0)
+        await rig.turns()
+        assert work.dead == 0
+
+    async def second(rig: Rig) -> None:
+        work = rig.broker.subscriptions.known("work")
+        bob = rig.join(work, "bob")
+        await rig.wait_until(lambda: bob.has(1))
+        await rig.broker.topics.delete("work.dlq")
+        await rig.wait_until(lambda: work.partitions[0].machine.cursor.position == 1)
+        await rig.turns()
+        assert bob.offsets == [1], "the message that is out is not the one that was buried"
+        await bob.ack(1)
+        await rig.wait_until(lambda: bob.has(2))
+        assert bob.offsets == [1, 2]
+
+    play_lives(tmp_path, first, second)
+
+
 def test_how_far_letters_were_redriven_outlives_a_restart(tmp_path: Path) -> None:
     async def first(rig: Rig) -> None:
         await rig.topic()
