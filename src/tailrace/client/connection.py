@@ -30,7 +30,7 @@ from tailrace.client.error import (
     TimedOut,
     UnsupportedApi,
 )
-from tailrace.model import ErrorCode, ProtocolError
+from tailrace.model import BrokerError, ErrorCode, ProtocolError
 from tailrace.model.address import Address
 from tailrace.records import BytesLike
 from tailrace.wire.kafka import (
@@ -43,6 +43,7 @@ from tailrace.wire.kafka import (
     write_request_head,
 )
 from tailrace.wire.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tailrace.wire.native import MessageType, read_error, read_frame
 
 REPLY_BYTES_MAX = 128 * 1024 * 1024
 IN_FLIGHT_MAX = 64
@@ -269,9 +270,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             correlation_id, body = read_response_head(pending.key, pending.version, frame)
             if correlation_id != pending.correlation_id:
-                raise ProtocolError(
-                    f"{self.address} answered request {correlation_id} when {pending.correlation_id} was due"
-                )
+                raise self._refuse_reply(frame, correlation_id, pending.correlation_id)
         except ProtocolError as error:
             self._give_up(pending, error)
             raise
@@ -281,6 +280,16 @@ class Connection(asyncio.BufferedProtocol):
     def _give_up(self, pending: _Pending, error: ProtocolError) -> None:
         if not pending.future.done():
             pending.future.set_exception(error)
+
+    def _refuse_reply(self, frame: memoryview, answered: int, due: int) -> ProtocolError:
+        if answered == MessageType.ERROR:  # a native frame has its type where a reply has its correlation id
+            try:
+                refusal = read_error(read_frame(frame)).message
+            except (ProtocolError, BrokerError):
+                pass
+            else:
+                return ProtocolError(f"{self.address} is no Kafka port: {refusal}")
+        return ProtocolError(f"{self.address} answered request {answered} when {due} was due")
 
     def _refuse_size(self, size: int) -> ProtocolError:
         if _SIZE.pack(size) == b"HTTP":

@@ -20,6 +20,7 @@ from tailrace.model import ProtocolError
 from tailrace.model.session import Session
 from tailrace.net import FrameSplitter
 from tailrace.net.framed import BUSY, CLOSING, FIRST_OWN_HOLD, UNANSWERED, WRITE, FramedConnection
+from tailrace.net.stranger import SpeaksHttp, http_refusal
 from tailrace.net.unread import WATERMARK_BYTES
 from tailrace.wire.kafka import APIS
 
@@ -261,6 +262,8 @@ class Connection(FramedConnection):
             self.service.counters.protocol_errors += 1
             logger.debug("connection closed: %s: %s", self.facts, error)
             self._holds |= CLOSING
+            if isinstance(error, SpeaksHttp) and self._outbox.idle:
+                self._transport.write(http_refusal(self.facts, self.service.neighbours))
             self._go_on()
         except Exception as error:
             self.failed(error)

@@ -23,6 +23,7 @@ from tailrace.model import ErrorCode, ProtocolError
 from tailrace.native.config import INTERVALS_TO_DEATH
 from tailrace.native.protocol import NativeProtocol
 from tailrace.net.framed import BUSY, CLOSING, UNANSWERED, WRITE, FramedConnection
+from tailrace.net.stranger import SpeaksHttp, http_refusal, kafka_refusal
 from tailrace.net.unread import WATERMARK_BYTES
 from tailrace.wire.native import read_frame, write_error
 
@@ -56,6 +57,7 @@ class Connection(FramedConnection):
         "_out",
         "_out_bytes",
         "_sent",
+        "_spoke",
         "protocol",
     )
 
@@ -84,6 +86,7 @@ class Connection(FramedConnection):
         self._is_over = False  # nothing can be sent any more
         self._last_word = b""  # before the connection is closed
         self._heard = self._sent = True  # since the last sweep
+        self._spoke = False  # whether the client ever sent a whole frame
         self._heard_at = service.loop.time()
 
     def __repr__(self) -> str:
@@ -235,7 +238,10 @@ class Connection(FramedConnection):
         """The client broke the protocol: answer what it asked before, then tell it why, and close."""
         self.service.counters.protocol_errors += 1
         logger.debug("protocol broken: %s: %s", self.client, error)
-        self._last_word = write_error(0, code=ErrorCode.INVALID_REQUEST, message=str(error))
+        if isinstance(error, SpeaksHttp) and not self._spoke:
+            self._last_word = http_refusal(self.facts, self.service.neighbours)
+        else:
+            self._last_word = write_error(0, code=ErrorCode.INVALID_REQUEST, message=str(error))
         self._holds |= CLOSING
         self.protocol.finish(failed=True)
 
@@ -261,14 +267,15 @@ class Connection(FramedConnection):
                     self._end_turn()
         finally:
             self.service.counters.requests += taken
+            self._spoke = self._spoke or taken > 0
 
     def _take(self, view: memoryview) -> None:
         size = len(view)
         try:
             frame = read_frame(view)
-        except ProtocolError:
+        except ProtocolError as error:
             self.give(size)
-            raise
+            raise kafka_refusal(view, self.service.neighbours) or error from None
         self.protocol.take(frame, size)
 
     def _steer_reading(self) -> None:

@@ -9,6 +9,7 @@
 `unread`      the node's bound on what clients do not read
 `frames`      size-prefixed frames out of a byte stream, without I/O
 `peer`        the two ends of a connection
+`stranger`    clients of another protocol, and what they are told
 `occupant`    who listens on a port that we wanted
 `tally`       what became of the requests of one API
 """
@@ -21,7 +22,7 @@ from tailrace.net.peer import ConnectionFacts, facts_of
 from tailrace.net.service import RequestListener, RequestService
 from tailrace.net.tally import Tally, Trace
 from tailrace.net.transport import Listening, Transport, half_close, has_unread, listen
-from tailrace.net.unread import UnreadBytes
+from tailrace.net.unread import ListenerUnread, UnreadBytes
 
 __all__ = [
     "Acceptor",
@@ -31,6 +32,7 @@ __all__ = [
     "FrameSplitter",
     "Holding",
     "ListenerCounters",
+    "ListenerUnread",
     "Listening",
     "NodeBudget",
     "RequestBudget",

@@ -20,6 +20,7 @@ from collections.abc import Callable
 
 from tailrace.model import ProtocolError
 from tailrace.net.budget import SMALL_REQUEST_BYTES, Arrival, RequestBudget
+from tailrace.net.stranger import size_refused
 
 _SIZE = struct.Struct(">i")
 _read_size = _SIZE.unpack_from
@@ -146,7 +147,7 @@ class FrameSplitter:
             return None
         size: int = _read_size(view, begin)[0]
         if not 0 < size <= self._frame_bytes_max:
-            raise ProtocolError(f"a frame of {size} bytes is not between 1 and {self._frame_bytes_max}")
+            raise size_refused(size, self._frame_bytes_max)
         if size > self._small_bytes_max:
             if end - begin < _SIZE_AND_KEY_BYTES:
                 return None

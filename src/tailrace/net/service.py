@@ -15,6 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from tailrace.model.address import Address
 from tailrace.net.acceptor import Accepted, Acceptor, AcceptorConfig, ListenerCounters
 from tailrace.net.budget import RequestBudget
+from tailrace.net.stranger import Neighbours
 
 _RECEIVE_BYTES = 64 * 1024
 
@@ -32,6 +33,7 @@ class RequestService:
     def __init__(self, budget: RequestBudget) -> None:
         self.budget = budget
         self.counters = ListenerCounters()
+        self.neighbours = Neighbours()  # told once all listeners are open
         self.loop = asyncio.get_running_loop()
         self.receive_buffer = memoryview(bytearray(_RECEIVE_BYTES))
         self._tasks: set[asyncio.Task[None]] = set()

@@ -116,7 +116,7 @@ def test_a_large_request_is_stored_as_it_was_sent(uv: bool) -> None:
         struct.pack(">i", 0),
         struct.pack(">i", 2**31 - 1),
         struct.pack(">i", 100 * 1024 * 1024 + 1),
-        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GOT / HTTP/1.1\r\nHost: x\r\n\r\n",
         struct.pack(">i", 3) + b"abc",
         struct.pack(">ihhi", 8, 999, 0, 1),  # no such API
         struct.pack(">ihhih", 10, PRODUCE, 2, 1, -1),  # advertised, not served
@@ -458,6 +458,8 @@ def test_a_client_that_does_not_read_is_not_read_either(uv: bool) -> None:
         await rig.wait_until(lambda: connection.is_stalled)
         await asyncio.sleep(0.05)
         assert connection.buffered_bytes <= 8 << 20
+        unread = rig.listener.budget.unread
+        assert unread.bytes == unread.node.bytes > 0, "it counts towards the bound of the node"
         assert await is_alive(feeder)
         client.go_on_reading()
         for _ in range(10):

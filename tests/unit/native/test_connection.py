@@ -396,7 +396,7 @@ def test_clients_that_do_not_read_share_the_bound_of_the_node(uv: bool) -> None:
     async def scenario(rig: Rig) -> None:
         await rig.create_topic()
         unread = rig.listener.budget.unread
-        unread.bytes_max = 2_000_000
+        unread.node.bytes_max = 2_000_000
         for number in range(6):
             slow = await rig.connect(receive_bytes=16 * KIB)
             await slow.ask(SUBSCRIBE, _subscription=f"of-{number}", _topic=TOPIC, _credit=10_000)
@@ -406,9 +406,9 @@ def test_clients_that_do_not_read_share_the_bound_of_the_node(uv: bool) -> None:
         for _ in range(150):
             await quick.publish(b"x" * 50_000)
             await quick.ack(await quick.data())
-        await rig.wait_until(lambda: unread.closed > 0 and unread.bytes <= unread.bytes_max)
+        await rig.wait_until(lambda: unread.node.closed > 0 and unread.bytes <= unread.node.bytes_max)
         buffered = sum(each.buffered_bytes for each in rig.listener.connections)
-        assert buffered <= unread.bytes_max + 7 * 64 * KIB
+        assert buffered <= unread.node.bytes_max + 7 * 64 * KIB
         assert rig.connection_of(quick).is_open()
 
     play(scenario, uv=uv)
