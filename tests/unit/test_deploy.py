@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tailrace.server.setting import ENVIRONMENT_PREFIX, settings
+from tailrace.server.setting import settings
+from tailrace.server.variable import PREFIX
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
@@ -66,9 +67,7 @@ def test_what_the_example_sets_is_what_holds_without_it() -> None:
 def test_the_example_says_the_defaults_of_the_program() -> None:
     known = by_variable()
     for name, text in example().items():
-        if (
-            name.startswith(ENVIRONMENT_PREFIX) and name != "TAILRACE_LOG__FORMAT"
-        ):  # machines read containers' logs
+        if name.startswith(PREFIX) and name != "TAILRACE_LOG__FORMAT":  # machines read containers' logs
             setting = known[name]
             assert setting.kind.read(text) == setting.kind.read(str(setting.default)), name
 

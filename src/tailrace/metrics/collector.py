@@ -150,6 +150,11 @@ class NodeCollector(Collector):
             (({"listener": listener}, budget.bytes_max) for listener, budget in budgets),
         )
         yield from gauge(
+            "tailrace_unread_bytes",
+            "Bytes that clients have not read: of connections that have more than 64 KiB of them.",
+            (({"listener": listener}, budget.unread.bytes) for listener, budget in budgets),
+        )
+        yield from gauge(
             "tailrace_streams",
             "Live streams that are open: tails and WebSockets.",
             one(self._observed.streams),
@@ -238,6 +243,17 @@ class NodeCollector(Collector):
             "tailrace_subscription_retry_buffer_bytes",
             "What messages take that are kept to be delivered again.",
             ((labels, each.retained_bytes) for labels, each in shown),
+        )
+        memory = self._observed.broker.subscriptions.memory
+        yield from gauge(
+            "tailrace_subscriptions_memory_bytes",
+            "What all subscriptions keep of messages: held by members, waiting for one, or read again.",
+            one(memory.bytes),
+        )
+        yield from gauge(
+            "tailrace_subscriptions_memory_limit_bytes",
+            "The most that all subscriptions keep of messages; at it the least recently used forget theirs.",
+            one(memory.bytes_max),
         )
         yield from gauge(
             "tailrace_subscription_members",

@@ -44,7 +44,7 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Final, Protocol
 
-from tailrace.net.unread import UnreadBytes
+from tailrace.net.unread import ListenerUnread, UnreadBytes
 
 LISTENERS: Final = ("kafka", "native", "http")
 REQUEST_BYTES_MAX: Final = 192 << 20
@@ -213,9 +213,9 @@ class RequestBudget:
         reserve_bytes: int = 0,
         small_bytes: int = 0,
         shared: SharedBytes | None = None,
-        unread: UnreadBytes | None = None,
+        unread: ListenerUnread | None = None,
     ) -> None:
-        self.unread = unread or UnreadBytes()  # what clients have not read, of all listeners of the node
+        self.unread = unread or ListenerUnread(UnreadBytes())  # what clients of the listener have not read
         self._kept_bytes = kept_bytes
         self._easy_bytes = kept_bytes  # _NEVER while a claim waits or the reserve is in use
         self._reserve_bytes = reserve_bytes  # on top of it, for requests of up to small_bytes
@@ -610,7 +610,7 @@ class NodeBudget:
                 reserve_bytes=reserve,
                 small_bytes=SMALL_REQUEST_BYTES,
                 shared=shared,
-                unread=self.unread,
+                unread=ListenerUnread(self.unread),
             )
             for name in LISTENERS
         }

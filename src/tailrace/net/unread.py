@@ -6,6 +6,7 @@ client can be made to read. So a connection with more than WATERMARK_BYTES unrea
 `bytes_max` the connection that has not read anything for longest is closed, until the rest is within it.
 
 A client that reads, however slowly, comes before those that do not, and one that keeps up is not known here.
+Each listener notes its own connections (`ListenerUnread`), so that its bytes can be shown.
 """
 
 from __future__ import annotations
@@ -32,45 +33,73 @@ class Reader(Protocol):
         """Close now: the client does not read, and the node has no room for what waits for it."""
 
 
+class ListenerUnread:
+    """What the clients of one listener have not read; part of the node's."""
+
+    __slots__ = ("bytes", "node")
+
+    def __init__(self, node: UnreadBytes) -> None:
+        self.node = node
+        self.bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<ListenerUnread {self.bytes} bytes of {self.node}>"
+
+    def note(self, reader: Reader, size: int) -> None:
+        """`size` bytes wait for this client now; less than before means that it has read some."""
+        self.node.note(reader, size, self)
+
+    def forget(self, reader: Reader) -> None:
+        """The client has read what waited for it, or is gone."""
+        self.node.forget(reader)
+
+
 class UnreadBytes:
     """The connections of a node that have much unread, and how much that is in all."""
 
-    __slots__ = ("_sizes", "bytes", "bytes_max", "closed")
+    __slots__ = ("_known", "bytes", "bytes_max", "closed")
 
     def __init__(self, bytes_max: int = UNREAD_BYTES_MAX) -> None:
         self.bytes_max = bytes_max
         self.bytes = 0
         self.closed = 0  # connections that were closed for it
-        self._sizes: dict[Reader, int] = {}  # the one that has read nothing for longest comes first
+        self._known: dict[Reader, tuple[int, ListenerUnread]] = {}  # who has read nothing for longest first
 
     def __repr__(self) -> str:
-        return f"<UnreadBytes {self.bytes} of {self.bytes_max} bytes, {len(self._sizes)} connections>"
+        return f"<UnreadBytes {self.bytes} of {self.bytes_max} bytes, {len(self._known)} connections>"
 
-    def note(self, reader: Reader, size: int) -> None:
-        """`size` bytes wait for this client now; less than before means that it has read some."""
-        before = self._sizes.get(reader)
-        if before is not None and size < before:
-            del self._sizes[reader]
+    def note(self, reader: Reader, size: int, listener: ListenerUnread) -> None:
+        """`size` bytes wait for a client of this listener now."""
+        before, _ = self._known.get(reader, (0, listener))
+        if size < before:
+            del self._known[reader]
         if size:
-            self._sizes[reader] = size
-        self.bytes += size - (before or 0)
+            self._known[reader] = size, listener
+        self._add(size - before, listener)
         if self.bytes > self.bytes_max:
             self._shed()
 
     def forget(self, reader: Reader) -> None:
         """The client has read what waited for it, or is gone."""
-        self.bytes -= self._sizes.pop(reader, 0)
+        known = self._known.pop(reader, None)
+        if known is not None:
+            size, listener = known
+            self._add(-size, listener)
+
+    def _add(self, size: int, listener: ListenerUnread) -> None:
+        self.bytes += size
+        listener.bytes += size
 
     def _shed(self) -> None:
         """Close connections, the one that has read nothing for longest first."""
-        for reader in list(self._sizes):
+        for reader, (known, listener) in list(self._known.items()):
             if self.bytes <= self.bytes_max:
                 return
-            known, now = self._sizes[reader], reader.buffered_bytes
+            now = reader.buffered_bytes
             self.forget(reader)
             if now < known:  # it has read meanwhile, and comes after those that have not
-                self._sizes[reader] = now
-                self.bytes += now
+                self._known[reader] = now, listener
+                self._add(now, listener)
                 continue
             self.closed += 1
             logger.info("connection closed: the client does not read, and the node has no room: %s", reader)

@@ -160,15 +160,15 @@ def test_answers_that_are_not_read_are_bounded_for_the_node(run: Run) -> None:
     async def scenario() -> None:
         async with listening(HttpConfig()) as (listener, stage), AsyncExitStack() as stack:
             unread = listener.service.budget.unread
-            unread.bytes_max = 64 << 20
+            unread.node.bytes_max = 64 << 20
             stage.answer_bytes = 32 << 20
             for _ in range(8):
                 wire = await stack.enter_async_context(Wire.to(listener))
                 await wire.send(get("/large"))
             await wait_until(lambda: len(stage.began) == 8 and len(listener.connections) <= 4)
-            assert unread.bytes <= unread.bytes_max and unread.closed >= 4
+            assert unread.bytes <= unread.node.bytes_max and unread.node.closed >= 4
             await wait_until(
-                lambda: sum(each.buffered_bytes for each in listener.connections) <= unread.bytes_max
+                lambda: sum(each.buffered_bytes for each in listener.connections) <= unread.node.bytes_max
             )
             last = await wire.answer()  # which stalled last
             assert len(last[2]) == stage.answer_bytes

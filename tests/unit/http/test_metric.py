@@ -342,6 +342,46 @@ def test_request_bytes_are_shown_by_listener(run: Run, node: Node, client: httpx
     run(scenario())
 
 
+def test_unread_bytes_are_shown_by_listener(run: Run, node: Node, client: httpx.AsyncClient) -> None:
+    class Silent:
+        buffered_bytes = 70_000
+
+        def close_unread(self) -> None:
+            raise AssertionError("there is room")
+
+    async def scenario() -> None:
+        silent, unread = Silent(), node.budget.share("kafka").unread
+        unread.note(silent, 90_000)
+        unread.note(silent, 70_000)
+        found = await scrape(client)
+        shown = {each["listener"]: value for each, value in found.find("tailrace_unread_bytes")}
+        assert shown == {"kafka": 70_000, "native": 0, "http": 0}
+        assert node.budget.unread.bytes == 70_000
+        unread.forget(silent)
+        assert (await scrape(client)).value("tailrace_unread_bytes", listener="kafka") == 0
+
+    run(scenario())
+
+
+def test_the_memory_of_subscriptions_is_shown(run: Run, node: Node, client: httpx.AsyncClient) -> None:
+    async def scenario() -> None:
+        found = await scrape(client)
+        assert found.value("tailrace_subscriptions_memory_bytes") == 0
+        assert found.value("tailrace_subscriptions_memory_limit_bytes") == 128 << 20
+        async with AsyncClient(port=node.native_port) as native:
+            await native.create_topic("kept")
+            await native.create_subscription("work", "kept", start="earliest")
+            await native.publish("kept", bytes(50_000))
+            (message,) = await native.pull("work", 1)
+            memory = node.broker.subscriptions.memory
+            assert memory.bytes >= 50_000
+            found = await scrape(client)
+            assert found.value("tailrace_subscriptions_memory_bytes") == memory.bytes
+            await message.ack()
+
+    run(scenario())
+
+
 def test_partitions_are_shown_in_full_when_asked_for(run: Run, node: Node, client: httpx.AsyncClient) -> None:
     async def main() -> None:
         await node.broker.topics.create(NewTopic(name="wide", partitions=50))

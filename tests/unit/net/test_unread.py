@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from tailrace.net import NodeBudget, UnreadBytes
+from tailrace.net import ListenerUnread, NodeBudget, UnreadBytes
 
 
 class Reader:
@@ -21,7 +21,7 @@ class Reader:
 
     def wait_for(self, size: int, unread: UnreadBytes) -> None:
         self.buffered_bytes = size
-        unread.note(self, size)
+        unread.note(self, size, ListenerUnread(unread))
 
 
 def play(scenario: Callable[[], None]) -> None:
@@ -93,4 +93,4 @@ def test_what_is_read_counts_no_more() -> None:
 
 def test_the_listeners_of_a_node_share_one_bound() -> None:
     node = NodeBudget()
-    assert {id(share.unread) for share in node.shares.values()} == {id(node.unread)}
+    assert {id(share.unread.node) for share in node.shares.values()} == {id(node.unread)}
