@@ -3,7 +3,7 @@
 The native listener has subscriptions with acknowledgements: `BrokerClient` for plain threads, `AsyncClient`
 for asyncio. Of the Kafka protocol, Tailrace's and Apache Kafka's alike, there are `KafkaClient`, `Producer`
 and `Consumer` for asyncio; for plain threads `MessageProducer` and `MessageConsumer`, which take Kafka's
-property names.
+property names, and `AdminClient`. `tailrace.errors` has what they raise.
 
     broker_client.py   the native client; async_client.py is its twin, native/ has their parts
 
@@ -11,7 +11,7 @@ property names.
     connection.py      one connection; pool.py keeps them and opens them again
     producer.py        batches in accumulator.py, partitions chosen by wire/kafka/partitioner.py
     consumer.py        fetcher.py gets batches, reading.py takes records out, membership.py keeps the group
-    admin.py           topics, configs, groups
+    admin.py           topics, configs, groups; admin_client.py is `AdminClient`, the same without asyncio
     message_producer.py, message_consumer.py   the same without asyncio
 
 Names are imported when they are first used.
@@ -24,6 +24,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tailrace.client.accumulator import RecordMetadata
+    from tailrace.client.admin_client import (
+        AdminClient,
+        GroupDescription,
+        PartitionDescription,
+        TopicDescription,
+    )
     from tailrace.client.async_client import AsyncClient
     from tailrace.client.broker_client import BrokerClient
     from tailrace.client.consumer import Consumer, ConsumerConfig
@@ -41,6 +47,7 @@ if TYPE_CHECKING:
     from tailrace.model import TopicPartition
 
 _HOMES = {
+    "AdminClient": "tailrace.client.admin_client",
     "AsyncClient": "tailrace.client.async_client",
     "AsyncMessage": "tailrace.client.native.message",
     "AsyncSubscription": "tailrace.client.native.subscription",
@@ -49,11 +56,13 @@ _HOMES = {
     "ConsumerConfig": "tailrace.client.consumer",
     "ConsumerRecord": "tailrace.client.message_consumer",
     "ConsumerRecords": "tailrace.client.message_consumer",
+    "GroupDescription": "tailrace.client.admin_client",
     "KafkaClient": "tailrace.client.kafka",
     "Message": "tailrace.client.native.blocking",
     "MessageConsumer": "tailrace.client.message_consumer",
     "MessageProducer": "tailrace.client.message_producer",
     "Notice": "tailrace.client.native.subscriptions",
+    "PartitionDescription": "tailrace.client.admin_client",
     "Producer": "tailrace.client.producer",
     "ProducerConfig": "tailrace.client.producer",
     "ProducerRecord": "tailrace.client.message_producer",
@@ -62,10 +71,12 @@ _HOMES = {
     "RecordMetadata": "tailrace.client.accumulator",
     "Status": "tailrace.client.native.status",
     "Subscription": "tailrace.client.native.blocking",
+    "TopicDescription": "tailrace.client.admin_client",
     "TopicPartition": "tailrace.model",
 }
 
 __all__ = [
+    "AdminClient",
     "AsyncClient",
     "AsyncMessage",
     "AsyncSubscription",
@@ -74,11 +85,13 @@ __all__ = [
     "ConsumerConfig",
     "ConsumerRecord",
     "ConsumerRecords",
+    "GroupDescription",
     "KafkaClient",
     "Message",
     "MessageConsumer",
     "MessageProducer",
     "Notice",
+    "PartitionDescription",
     "Producer",
     "ProducerConfig",
     "ProducerRecord",
@@ -87,6 +100,7 @@ __all__ = [
     "RecordMetadata",
     "Status",
     "Subscription",
+    "TopicDescription",
     "TopicPartition",
 ]
 
@@ -96,3 +110,7 @@ def __getattr__(name: str) -> Any:
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -42,7 +42,7 @@ from tailrace.client.native.outgoing import (
 from tailrace.client.native.parts import ClientConfig, Parts
 from tailrace.client.native.published import Published
 from tailrace.client.native.reconnect import Reconnect
-from tailrace.client.native.request import making_properties, setting_properties, start_of
+from tailrace.client.native.request import config_properties, making_properties, start_of
 from tailrace.client.native.status import Status
 from tailrace.client.native.subscription import PREFETCH, AsyncHandler, AsyncSubscription, JoinConfig
 from tailrace.client.native.subscriptions import Notice
@@ -60,9 +60,10 @@ class AsyncClient:
     """A connection to the native listener of one broker, which comes back when it is lost.
 
     `host` is a name or an address; `unix:/path` is a Unix socket on this machine, and has no port.
-    `reconnect` says how it comes back; None turns every loss into an error at once. `request_timeout_s`
-    bounds every request but publishing, which is bounded by `publish_timeout_s`. At most `in_flight_max`
-    messages and `in_flight_bytes_max` bytes are unanswered at a time; beyond that `publish` waits.
+    `reconnect` says how it comes back; None turns every loss into an error at once. The first connection is
+    tried once, or again and again until `connect_timeout_s`. `request_timeout_s` bounds every request but
+    publishing, which is bounded by `publish_timeout_s`. At most `in_flight_max` messages and
+    `in_flight_bytes_max` bytes are unanswered at a time; beyond that `publish` waits.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class AsyncClient:
         client_id: str | None = None,
         *,
         reconnect: Reconnect | None = Reconnect(),  # noqa: B008 (it is frozen)
+        connect_timeout_s: float | None = None,
         request_timeout_s: float = 30.0,
         publish_timeout_s: float = 120.0,
         heartbeat_interval_s: float = 30.0,
@@ -85,6 +87,7 @@ class AsyncClient:
             address=address_of(host, port),
             client_id=client_id or f"tailrace-{socket.gethostname()}-{os.getpid()}",
             reconnect=reconnect,
+            connect_timeout_s=connect_timeout_s,
             request_timeout_s=request_timeout_s,
             publish_timeout_s=publish_timeout_s,
             heartbeat_interval_s=heartbeat_interval_s,
@@ -114,7 +117,8 @@ class AsyncClient:
     async def connect(self) -> None:
         """Connect. A second call does nothing while the first one lasts.
 
-        A broker that is not there yet is tried again until `request_timeout_s`; with reconnect=None once.
+        A broker that cannot be reached is an error at once. With `connect_timeout_s` it is tried again until
+        then, unless reconnect=None.
         """
         while self._opened is not None:  # somebody else is at it, and may fail
             await self._opened.wait()
@@ -172,9 +176,10 @@ class AsyncClient:
     async def create_topic(self, name: str, partitions: int = 1, **configs: Text) -> None:
         """Make a topic. One that exists with the same settings is fine.
 
-        Settings have Kafka's names, which are not Python's: create_topic("t", **{"retention.ms": 60_000}).
+        Settings have Kafka's names, with underscores or dots: create_topic("t", retention_ms=60_000) and
+        create_topic("t", **{"retention.ms": 60_000}) are the same.
         """
-        properties = {"_topic": name, "_partitions": str(partitions), **setting_properties(configs)}
+        properties = {"_topic": name, "_partitions": str(partitions), **config_properties(configs)}
         frame, _ = await self._open.link.request(MessageType.CREATE_TOPIC, properties)
         self._open.catalog.partitions[name] = number_of(frame, "_partitions", partitions)
 

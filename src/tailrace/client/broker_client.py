@@ -68,6 +68,7 @@ class BrokerClient:
         client_id: str | None = None,
         reconnect: Reconnect | None = Reconnect(),  # noqa: B008 (it is frozen)
         *,
+        connect_timeout_s: float | None = None,
         request_timeout_s: float = 30.0,
         publish_timeout_s: float = 120.0,
         heartbeat_interval_s: float = 30.0,
@@ -81,6 +82,7 @@ class BrokerClient:
             port,
             client_id,
             reconnect=reconnect,
+            connect_timeout_s=connect_timeout_s,
             request_timeout_s=request_timeout_s,
             publish_timeout_s=publish_timeout_s,
             heartbeat_interval_s=heartbeat_interval_s,
@@ -103,7 +105,8 @@ class BrokerClient:
     def connect(self) -> None:
         """Connect. A second call does nothing while the first one lasts.
 
-        A broker that is not there yet is tried again until `request_timeout_s`; with reconnect=None once.
+        A broker that cannot be reached is an error at once. With `connect_timeout_s` it is tried again until
+        then, unless reconnect=None.
         """
         with self._lock:
             if self._thread is None:

@@ -162,6 +162,8 @@ class MessageProducer:
         self, record: ProducerRecord, callback: Callback | None = None
     ) -> concurrent.futures.Future[RecordMetadata]:
         """Send a record; the future, and the callback, tell where it went or why it did not."""
+        if not isinstance(record, ProducerRecord):
+            raise TypeError("send takes a record. Try: send(tailrace.client.ProducerRecord(topic, value))")
         key, value = self._key_serializer(record.key), self._value_serializer(record.value)
         size = record_bytes(key, value, record.headers)
         handed = _Handed(record, key, value, size, concurrent.futures.Future())

@@ -93,6 +93,10 @@ class Properties:
     """Properties whose names were checked, read one at a time with their types."""
 
     def __init__(self, given: Mapping[str, Any], *, known: frozenset[str]) -> None:
+        if not isinstance(given, Mapping):
+            raise TypeError(
+                f'properties are a mapping, such as {{"bootstrap.servers": "127.0.0.1:9092"}}, not {given!r}'
+            )
         self._given = dict(given)
         for name in self._given:
             if name not in known and name not in IGNORED:

@@ -211,7 +211,8 @@ class Connection(asyncio.Protocol):
             while (frame := reader.next_frame()) is not None:
                 self._take(frame)
         except ProtocolError as error:
-            self.fail(ProtocolError(f"{self.address} broke the protocol: {error}. Is this the native port?"))
+            what = "speaks HTTP" if data.startswith(b"HTTP/") else f"broke the protocol: {error}"
+            self.fail(ProtocolError(f"{self.address} {what}. Is this the native port?"))
 
     def _take(self, frame: Frame) -> None:
         kind = frame.type
@@ -291,7 +292,9 @@ async def open_connection(
     except TimeoutError as error:
         connection.fail(BrokerGone(f"{address} did not answer"))
         raise _UnreachableInTime(unanswered_by(address, timeout_s)) from error
-    except (BrokerGone, ProtocolError) as error:
+    except ProtocolError as error:  # it says what is wrong with the port
+        raise BrokerUnreachable(str(error)) from error
+    except BrokerGone as error:
         raise BrokerUnreachable(
             f"{address} took the connection and then ended it ({error}). Is this the native port?"
         ) from error

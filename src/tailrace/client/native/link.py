@@ -25,6 +25,7 @@ from tailrace.wire.native import Frame, MessageType, type_name, write_properties
 
 _log = logging.getLogger(__name__)
 
+_ATTEMPT_TIMEOUT_S = 10.0  # for a connection and its first answer; the Kafka client has the same
 _REFUSED_DELAY_S = 0.1  # before a request that was refused for now is made again
 
 OnStatus = Callable[[Status], None]
@@ -52,6 +53,7 @@ class Link:
         *,
         client_id: str,
         policy: Reconnect | None,
+        connect_timeout_s: float | None,
         request_timeout_s: float,
         heartbeat_interval_s: float,
         on_status: OnStatus | None = None,
@@ -67,6 +69,7 @@ class Link:
         self.on_delivery: Callable[[Frame], None] | None = None
         self.on_notice: Callable[[Frame], None] | None = None
         self.on_writable: Callable[[], None] | None = None
+        self._connect_timeout_s = connect_timeout_s
         self._client_id = client_id
         self._heartbeat_interval_s = heartbeat_interval_s
         self._tasks = Supervisor(self._task_failed)
@@ -80,13 +83,22 @@ class Link:
     def __repr__(self) -> str:
         return f"<Link {self.address} {self.status}>"
 
+    @property
+    def _attempt_timeout_s(self) -> float:
+        return min(_ATTEMPT_TIMEOUT_S, self.request_timeout_s)
+
     # ---- opening and closing
 
     async def open(self) -> None:
-        """Connect. With a policy this is tried until the request timeout, without one it is tried once."""
+        """Connect. This is tried once; with a policy and a connect timeout again until then.
+
+        A program that was given a wrong address hears of it at once, and one that is started beside its
+        broker says how long to wait for it.
+        """
         self._set_status(Status.CONNECTING)
-        until_s = asyncio.get_running_loop().time() + self.request_timeout_s
-        delays = self.policy.delays() if self.policy is not None else iter(())
+        seconds = self._connect_timeout_s
+        delays = iter(()) if self.policy is None or seconds is None else self.policy.delays()
+        until_s = asyncio.get_running_loop().time() + (seconds or self._attempt_timeout_s)
         try:
             while True:
                 try:
@@ -111,7 +123,7 @@ class Link:
         await self._tasks.stop()
 
     async def _connect(self, until_s: float | None = None) -> Connection:
-        timeout_s = self.request_timeout_s
+        timeout_s = self._attempt_timeout_s
         if until_s is not None:
             timeout_s = max(0.0, until_s - asyncio.get_running_loop().time())
         return await open_connection(

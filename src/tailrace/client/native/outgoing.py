@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from tailrace.client.native.error import InvalidMessage
+from tailrace.model.payload import wrong_payload
 from tailrace.wire.native import Header, properties_of_record, write_properties
 
 Body: TypeAlias = bytes | bytearray | memoryview | str | None
@@ -24,9 +25,15 @@ PRIORITY_MAX = 9
 
 def text_of(value: Text) -> str:
     """A property or a setting as text; booleans as the broker writes them."""
+    if isinstance(value, str):
+        return value
     if isinstance(value, bool):
         return "true" if value else "false"
-    return value if isinstance(value, str) else str(value)
+    if isinstance(value, int | float):
+        return str(value)
+    raise TypeError(
+        f"a property or a setting is text, a number or a boolean, not {type(value).__name__}. Try: json.dumps"
+    )
 
 
 def ms_of(moment: int | datetime) -> int:
@@ -38,12 +45,20 @@ def body_of(body: Body) -> bytes | None:
     """The body as bytes of our own, as it leaves later."""
     if body.__class__ is bytes or body is None:
         return body
-    return body.encode() if isinstance(body, str) else bytes(body)
+    if isinstance(body, str):
+        return body.encode()
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    raise wrong_payload("body", body, takes_text=True)
 
 
 def key_of(key: Key) -> bytes | None:
     """The key as bytes."""
-    return key.encode() if isinstance(key, str) else key
+    if key is None or isinstance(key, bytes):
+        return key
+    if isinstance(key, str):
+        return key.encode()
+    raise wrong_payload("key", key, takes_text=True)
 
 
 def meant_properties(

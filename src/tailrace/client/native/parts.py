@@ -25,6 +25,7 @@ class ClientConfig:
     address: Address
     client_id: str
     reconnect: Reconnect | None
+    connect_timeout_s: float | None  # None: one attempt
     request_timeout_s: float
     publish_timeout_s: float
     heartbeat_interval_s: float
@@ -35,14 +36,16 @@ class ClientConfig:
 
     def __post_init__(self) -> None:
         for name in (
+            "connect_timeout_s",
             "request_timeout_s",
             "publish_timeout_s",
             "heartbeat_interval_s",
             "in_flight_max",
             "in_flight_bytes_max",
         ):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} = {getattr(self, name)} must be above 0")
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ConfigError(f"{name} = {value} must be above 0")
 
 
 class Parts:
@@ -54,6 +57,7 @@ class Parts:
             config.address,
             client_id=config.client_id,
             policy=config.reconnect,
+            connect_timeout_s=config.connect_timeout_s,
             request_timeout_s=config.request_timeout_s,
             heartbeat_interval_s=config.heartbeat_interval_s,
             on_status=config.on_status,

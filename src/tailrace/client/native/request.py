@@ -37,6 +37,11 @@ def making_properties(
     return {"_topic": topic, "_start": start_of(start), **setting_properties(settings)}
 
 
+def config_properties(configs: Mapping[str, Text]) -> dict[str, str]:
+    """Topic settings as unreserved properties. Kafka's names have dots where Python's have underscores."""
+    return {name.replace("_", "."): value for name, value in setting_properties(configs).items()}
+
+
 def setting_properties(settings: Mapping[str, Text]) -> dict[str, str]:
     """Settings as unreserved properties."""
     for name in settings:

@@ -39,7 +39,9 @@ class Publishing:
 
     async def run(self) -> None:
         options = self._options
-        async with AsyncClient(port=options.port, client_id=options.name, reconnect=_RECONNECT) as client:
+        async with AsyncClient(
+            port=options.port, client_id=options.name, connect_timeout_s=30, reconnect=_RECONNECT
+        ) as client:
             lanes = [asyncio.create_task(self._publish(client)) for _ in range(options.at_once)]
             ended = asyncio.create_task(wait_told_to_end())
             await asyncio.wait([ended, *lanes], return_when=asyncio.FIRST_COMPLETED)

@@ -57,7 +57,11 @@ class Working:
     async def run(self) -> None:
         options = self._options
         async with AsyncClient(
-            port=options.port, client_id=options.name, reconnect=_RECONNECT, on_status=self._note_status
+            port=options.port,
+            client_id=options.name,
+            connect_timeout_s=30,
+            reconnect=_RECONNECT,
+            on_status=self._note_status,
         ) as client:
             if options.pull:
                 pulling = [asyncio.create_task(self._pull(client)) for _ in range(_HANDLERS)]

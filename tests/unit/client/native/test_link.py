@@ -70,21 +70,41 @@ def test_nobody_there_and_no_policy_names_the_address_and_the_way_out() -> None:
         unhurried.run(main(port))
 
 
-def test_nobody_there_is_tried_until_the_request_timeout() -> None:
+def test_nobody_there_is_an_error_at_once() -> None:
     async def main(port: int) -> None:
-        client = AsyncClient("127.0.0.1", port, reconnect=QUICK, request_timeout_s=0.1)
-        with pytest.raises(BrokerUnreachable):
-            await client.connect()
+        waits: list[Status] = []
+        client = AsyncClient("127.0.0.1", port, on_status=waits.append)
+        with pytest.raises(BrokerUnreachable, match="connection refused"):
+            async with asyncio.timeout(15):  # half of what a request may take
+                await client.connect()
+        assert waits == [Status.CONNECTING, Status.CLOSED]
 
     with refusing_port() as port:
         unhurried.run(main(port))
+
+
+def test_nobody_there_is_tried_until_the_connect_timeout() -> None:
+    async def main(port: int) -> None:
+        began = asyncio.get_running_loop().time()
+        client = AsyncClient("127.0.0.1", port, reconnect=QUICK, connect_timeout_s=0.2)
+        with pytest.raises(BrokerUnreachable):
+            await client.connect()
+        assert asyncio.get_running_loop().time() - began > 0.1
+
+    with refusing_port() as port:
+        unhurried.run(main(port))
+
+
+def test_a_connect_timeout_of_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match="connect_timeout_s = 0 must be above 0"):
+        AsyncClient(connect_timeout_s=0)
 
 
 def test_a_broker_that_comes_late_is_waited_for() -> None:
     async def main(port: int) -> None:
         listener = FakeListener()
         listener.port = port
-        client = listener.client()
+        client = listener.client(connect_timeout_s=30)
         connecting = asyncio.ensure_future(client.connect())
         await listener.open()
         await connecting
