@@ -338,7 +338,7 @@ def test_a_port_that_is_taken_is_named_with_its_owner() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(TailraceError, match=rf"port {port} is in use by pid {os.getpid()} \("):
-            tailrace.Broker(port=port).start()
+            tailrace.Broker(kafka_port=port).start()
 
 
 def test_a_failed_start_leaves_nothing_behind_and_may_be_tried_again(tmp_path: Path) -> None:
@@ -534,3 +534,16 @@ def test_what_cannot_be_decoded_is_told_with_its_place(broker: tailrace.Broker) 
     with pytest.raises(BrokerError, match=r"t-0 cannot be read at offset 1: .* Read on from offset 4"):
         next(reading)
     assert values(broker, "t", partition=0, offset=4) == [b"after"]
+
+
+def test_the_kafka_port_has_one_name_and_an_older_one() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for named in ({"kafka_port": port}, {"port": port}):
+        with tailrace.Broker(**named) as broker:
+            assert broker.bootstrap_servers == f"127.0.0.1:{port}"
+    with pytest.raises(ConfigError, match="two names of one thing"):
+        tailrace.Broker(kafka_port=1, port=1)
+    with pytest.raises(ConfigError, match="kafka_port = 70000 must be"):
+        tailrace.Broker(kafka_port=70_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from tailrace.cli.output import examples
         "tailrace up --demo --pipelines",
         "tailrace up --kafka-port 0 --native-port 0 --http-port 0 --data-dir /var/lib/tailrace",
         "tailrace up --engine memory",
-        "TAILRACE_SERVER__KAFKA_PORT=19092 tailrace up",
+        "TAILRACE_KAFKA_PORT=19092 tailrace up",
     ),
 )
 @click.option("--host", metavar="ADDRESS", show_default="127.0.0.1", help="The address to listen on.")
@@ -56,10 +57,16 @@ from tailrace.cli.output import examples
     show_default="commit",
     help="What an acknowledgement means: on the disk, or only written.",
 )
-@click.option("--demo", is_flag=True, help="Write and read demo topics: orders, payments and clicks.")
+@click.option(
+    "--demo",
+    is_flag=True,
+    envvar="TAILRACE_DEMO",
+    help="Write and read demo topics: orders, payments and clicks.",
+)
 @click.option(
     "--pipelines",
     is_flag=True,
+    envvar="TAILRACE_PIPELINES",
     help="Run the pipelines of the configuration file on this broker; with --demo and without any, archive "
     "the demo topics into DATA-DIR/lake. Needs Spark: pip install 'tailrace[spark]', and Java.",
 )
@@ -79,11 +86,9 @@ def command(
     """Run a broker in the foreground.
 
     It prints `ready` when it serves, and stops cleanly on Ctrl-C. Flags win over TAILRACE_* variables, those
-    over the configuration file, and that over the defaults: see `tailrace config show`.
+    over the configuration file, and that over the defaults: see `tailrace config show`. A flag's variable has
+    its name: `--kafka-port` is TAILRACE_KAFKA_PORT.
     """
-    from tailrace.server.configuration import DEFAULT, read_config
-    from tailrace.server.run import run_server
-
     flags = {
         "server.host": host,
         "server.kafka_port": kafka_port,
@@ -93,6 +98,18 @@ def command(
         "storage.engine": engine,
         "storage.fsync": fsync,
     }
+    try:
+        _serve(flags, demo=demo, pipelines=pipelines, config_file=config_file)
+    except (
+        KeyboardInterrupt
+    ):  # before the node heeds signals; Ctrl-C is how this command ends, and no failure
+        click.echo("stopped before it served", err=True)
+
+
+def _serve(flags: Mapping[str, object], *, demo: bool, pipelines: bool, config_file: Path | None) -> None:
+    from tailrace.server.configuration import DEFAULT, read_config
+    from tailrace.server.run import run_server
+
     configuration = read_config(flags=flags, environment=os.environ, file=config_file)
     config = configuration.server()
     if sys.stdout.isatty() and configuration.values["log.level"].source == DEFAULT:

@@ -17,9 +17,9 @@ from tailrace.server.config import ServerConfig
 from tailrace.server.kind import Value
 from tailrace.server.setting import read_advertised, settings
 from tailrace.server.source import Given, Source, read_environment, read_file, read_flags
+from tailrace.server.variable import CONFIG
 from tailrace.storage.api import Fsync
 
-FILE_VARIABLE = "TAILRACE_CONFIG"
 FILE_NAME = "tailrace.toml"
 DEFAULT = "default"
 
@@ -116,7 +116,7 @@ def check_file(path: Path) -> list[str]:
 def _find_file(file: Path | None, environment: Mapping[str, str], directory: Path) -> Path | None:
     if file is not None:
         return file
-    if named := environment.get(FILE_VARIABLE):
+    if named := environment.get(CONFIG):
         return Path(named)
     usual = directory / FILE_NAME
     return usual if usual.exists() else None

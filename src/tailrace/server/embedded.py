@@ -52,7 +52,8 @@ def embedded_config(
     *,
     data_dir: str | os.PathLike[str] | None,
     host: str,
-    port: int,
+    kafka_port: int,
+    port: int | None,
     native_port: int,
     http_port: int | None,
     fsync: str,
@@ -60,10 +61,13 @@ def embedded_config(
 ) -> ServerConfig:
     """The configuration of an embedded node; `configs` are broker and topic settings by Kafka's names."""
     broker, topic_defaults = _sorted_settings(configs)
-    _check_address(host, port=port, native_port=native_port, http_port=http_port)
+    if port is not None and kafka_port:
+        raise ConfigError("kafka_port and port are two names of one thing. Leave port out")
+    name, chosen = ("kafka_port", kafka_port) if port is None else ("port", port)
+    _check_address(host, **{name: chosen}, native_port=native_port, http_port=http_port)
     return ServerConfig(
         host=host,
-        kafka_port=port,
+        kafka_port=chosen,
         native_port=native_port,
         http_port=http_port,
         engine="memory" if data_dir is None else "segment",
@@ -97,9 +101,7 @@ def _sorted_settings(configs: Mapping[str, object]) -> tuple[dict[str, str], dic
         for name, given in configs.items():
             setting = settings().get(f"broker.{name}") or settings().get(f"topic_defaults.{name}")
             if setting is None:
-                raise ConfigError(
-                    f"{name} is neither a broker nor a topic setting. Try: tailrace config show"
-                )
+                raise ConfigError(f"{name} is neither a broker nor a topic setting. {_meant_by(name)}")
             try:
                 text = str(setting.kind.read(given))
             except Refused as error:
@@ -110,15 +112,29 @@ def _sorted_settings(configs: Mapping[str, object]) -> tuple[dict[str, str], dic
     return broker, topic_defaults
 
 
+def _meant_by(name: str) -> str:
+    import difflib
+
+    from tailrace.server.setting import settings
+
+    known = [key.partition(".")[2] for key in settings() if key.startswith(("broker.", "topic_defaults."))]
+    near = difflib.get_close_matches(name.replace("_", "."), known, n=1)
+    return f"Did you mean {near[0]}?" if near else "Try: tailrace config show"
+
+
 class AsyncBroker:
-    """A broker in the running event loop: `async with tailrace.AsyncBroker() as broker: ...`."""
+    """A broker in the running event loop: `async with tailrace.AsyncBroker() as broker: ...`.
+
+    Its settings are those of `Broker`.
+    """
 
     def __init__(
         self,
         *,
         data_dir: str | os.PathLike[str] | None = None,
         host: str = "127.0.0.1",
-        port: int = 0,
+        kafka_port: int = 0,
+        port: int | None = None,
         native_port: int = 0,
         http_port: int | None = None,
         fsync: str = "commit",
@@ -127,6 +143,7 @@ class AsyncBroker:
         self._config = embedded_config(
             data_dir=data_dir,
             host=host,
+            kafka_port=kafka_port,
             port=port,
             native_port=native_port,
             http_port=http_port,
@@ -279,14 +296,19 @@ class _InThread(AsyncBroker):
 
 
 class Broker:
-    """A broker for programs without an event loop: `with tailrace.Broker() as broker: ...`."""
+    """A broker for programs without an event loop: `with tailrace.Broker() as broker: ...`.
+
+    Without a `data_dir` it is in memory. A port of 0 is any free one; `port` is an older name of
+    `kafka_port`.
+    """
 
     def __init__(
         self,
         *,
         data_dir: str | os.PathLike[str] | None = None,
         host: str = "127.0.0.1",
-        port: int = 0,
+        kafka_port: int = 0,
+        port: int | None = None,
         native_port: int = 0,
         http_port: int | None = None,
         fsync: str = "commit",
@@ -295,6 +317,7 @@ class Broker:
         self._inner = _InThread(
             data_dir=data_dir,
             host=host,
+            kafka_port=kafka_port,
             port=port,
             native_port=native_port,
             http_port=http_port,

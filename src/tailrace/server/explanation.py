@@ -40,5 +40,5 @@ def explain(setting: Setting, configuration: Configuration) -> dict[str, object]
         "source": given.source,
         "flag": setting.flag or None,
         "environment": setting.environment,
-        "aliases": aliases_of(setting.key),
+        "aliases": [*filter(None, [setting.flag_environment]), *aliases_of(setting.key)],
     }

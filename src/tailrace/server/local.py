@@ -17,6 +17,7 @@ from tailrace.broker.unreadable import Unreadable
 from tailrace.broker.visible_records import Portion, read
 from tailrace.model import BrokerError, ErrorCode, TopicPartition
 from tailrace.model.operation import Operation
+from tailrace.model.payload import wrong_payload
 from tailrace.model.session import EMBEDDED
 from tailrace.records import BadSpan, BatchError
 
@@ -148,9 +149,7 @@ def records_in(portion: Portion, *, topic: str, span: Span) -> Iterator[Embedded
 def check_bytes(name: str, value: object) -> None:
     """Bytes or nothing: text has more than one encoding, and only its owner knows which."""
     if value is not None and not isinstance(value, bytes | bytearray | memoryview):
-        raise TypeError(
-            f"{name} must be bytes or None, not {type(value).__name__}. Encode text first: .encode()"
-        )
+        raise wrong_payload(name, value, takes_text=False)
 
 
 def check_timestamp(timestamp: object) -> None:

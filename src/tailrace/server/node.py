@@ -21,6 +21,7 @@ from tailrace.model import ConfigError, StorageError, TailraceError, day_of
 from tailrace.model.address import Address, unix_address
 from tailrace.native import NativeListener
 from tailrace.net import ListenerCounters, NodeBudget
+from tailrace.net.stranger import Neighbours
 from tailrace.runtime import SystemClock
 from tailrace.server import descriptors
 from tailrace.server.assembly import (
@@ -275,6 +276,8 @@ class Node:
             await self._native.start()
             if config.http_port is not None:
                 await self._open_http(config.http_port)
+            neighbours = Neighbours(kafka=self.kafka_port, http=self._http.port if self._http else None)
+            self._kafka.service.neighbours = self._native.service.neighbours = neighbours
         except ConfigError as error:
             raise CannotListen(str(error)) from error
 

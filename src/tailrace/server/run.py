@@ -30,6 +30,7 @@ from tailrace.server.loop import loop_factory
 from tailrace.server.node import Node, cannot_use, wait_failed_or
 from tailrace.server.pipelines import PipelinePlan, PipelineProcess
 from tailrace.server.ports import remove_ports, write_ports
+from tailrace.server.program import program_name
 from tailrace.server.screen import Facts, Screen, live_text, shown_path
 from tailrace.server.stats import Observer
 
@@ -88,7 +89,8 @@ async def _serve(
         try:
             write_ports(config.data_dir, node.ports)
             demo_traffic = Demo(node.kafka_address) if demo else None
-            screen.show_ready(_facts(node, demo_traffic, pipelines, ready_s=time.monotonic() - began))
+            facts = _facts(node, demo_traffic, pipelines, ready_s=time.monotonic() - began)
+            screen.show_ready(facts)
             logger.info(
                 "serving Kafka on %s, native on %s, HTTP on %s, data in %s",
                 node.kafka_address,
@@ -112,6 +114,7 @@ async def _serve(
         logger.info("stopped")
     if failure is not None:
         raise failure
+    screen.show_stopped(facts)
 
 
 def _collect_seldom() -> None:
@@ -171,6 +174,7 @@ def _facts(node: Node, demo: Demo | None, pipelines: PipelinePlan | None, *, rea
         pipelines=pipelines.summary if pipelines else "",
         clock_held=node.clock_held,
         first_topic=demo.topics[0] if demo else "TOPIC",
+        program=program_name(),
     )
 
 

@@ -25,10 +25,11 @@ from pathlib import Path
 from typing import TextIO
 
 from tailrace import __version__
-from tailrace.broker.health import short_bytes, short_number
+from tailrace.broker.health import short_number, short_rate
 from tailrace.model import escape
 from tailrace.server.stats import Stats, sparkline
 
+_USUAL_ADDRESS = "127.0.0.1:9092"
 _BOLD, _DIM, _GREEN, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[0m"
 
 
@@ -48,6 +49,7 @@ class Facts:
     pipelines: str = ""  # those that run beside it, in words
     clock_held: str = ""  # the time by which records expire, where the machine's is not believed
     first_topic: str = "TOPIC"  # for the line that says how to go on
+    program: str = "tailrace"  # how commands are called from here
 
 
 def screen_lines(facts: Facts) -> Iterator[str]:
@@ -64,17 +66,27 @@ def screen_lines(facts: Facts) -> Iterator[str]:
     yield f"  ready in {facts.ready_s:.1f} s{demo}{pipelines}"
     if facts.clock_held:
         yield f"  clock    not believed: nothing expires past {facts.clock_held}"
-        yield "           if it is right: stop, then tailrace storage confirm-clock DIR"
+        yield f"           if it is right: stop, then {facts.program} storage confirm-clock DIR"
     if facts.demo and not facts.pipelines:
-        yield "  Spark    off: make up SPARK=1, or tailrace up --demo --pipelines, adds a lake"
-    yield f"  Next:  tailrace tail {facts.first_topic}     tailrace bench     tailrace --help"
+        yield f"  Spark    off: make up SPARK=1, or {facts.program} up --demo --pipelines, adds a lake"
+    # Commands look for a broker on the usual port.
+    place = "" if facts.kafka == _USUAL_ADDRESS else f" -b {facts.kafka}"
+    tail, bench = f"tail {facts.first_topic}{place}", f"bench{place}"
+    yield "  Next:  " + "     ".join(f"{facts.program} {each}" for each in (tail, bench, "--help"))
+
+
+def stopped_text(facts: Facts) -> str:
+    """The last line of a node that ended as it was told to: what became of the data."""
+    if facts.data_dir is None:
+        return "stopped. The records were in memory, and are gone"
+    return f"stopped. Everything is kept in {facts.data_dir}, and the next start goes on with it"
 
 
 def live_text(stats: Stats, history: Sequence[float], *, beside: str = "") -> str:
     """The live line; `beside` is what runs beside the node, in words."""
     p99 = "-" if stats.produce_p99_ms is None else f"{stats.produce_p99_ms:.1f} ms"
     parts = [
-        f"in {short_number(stats.records_in)} msg/s {sparkline(history)}  {short_bytes(stats.bytes_in)}/s",
+        f"in {short_number(stats.records_in)} msg/s {sparkline(history)}  {short_rate(stats.bytes_in)}",
         f"out {short_number(stats.records_out)} msg/s",
         f"lag {short_number(stats.lag)}",
         f"p99 {p99}",
@@ -106,6 +118,11 @@ class Screen:
             lines.append("ready")
         self._stream.write("\n".join(lines) + "\n")
         self._stream.flush()
+
+    def show_stopped(self, facts: Facts) -> None:
+        """What a person reads last; without a terminal the log says it."""
+        if self.live:
+            self._write(f"\r\x1b[K{escape(stopped_text(facts))}\n")
 
     def show_live(self, text: str) -> None:
         """Replace the live line, cut to the terminal's width so that it stays one line."""

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from tailrace.server.kind import Checked, Choice, Kafka, Kind, Names, Number, Text, Truth, Value
-
-ENVIRONMENT_PREFIX = "TAILRACE_"
+from tailrace.server.variable import PREFIX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +28,12 @@ class Setting:
     def environment(self) -> str:
         """`server.kafka_port` is TAILRACE_SERVER__KAFKA_PORT; further dots are single underscores."""
         table, _, name = self.key.partition(".")
-        return f"{ENVIRONMENT_PREFIX}{table}__{name.replace('.', '_').replace('-', '_')}".upper()
+        return f"{PREFIX}{table}__{name.replace('.', '_').replace('-', '_')}".upper()
+
+    @property
+    def flag_environment(self) -> str:
+        """`--kafka-port` is TAILRACE_KAFKA_PORT; "" without a flag."""
+        return f"{PREFIX}{self.flag.removeprefix('--').replace('-', '_')}".upper() if self.flag else ""
 
 
 def _check_fsync(text: str) -> None:

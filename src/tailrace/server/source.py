@@ -17,7 +17,8 @@ from pathlib import Path
 from tailrace.model import ConfigError
 from tailrace.server.alias import ENVIRONMENT_ALIASES, FILE_ALIASES, Alias
 from tailrace.server.kind import Refused, Value
-from tailrace.server.setting import ENVIRONMENT_PREFIX, Setting
+from tailrace.server.setting import Setting
+from tailrace.server.variable import PREFIX, is_service_link
 
 FILE_BYTES_MAX = 1 << 20
 PIPELINES_TABLE = "pipelines"
@@ -64,22 +65,25 @@ def read_flags(settings: Mapping[str, Setting], flags: Mapping[str, object]) -> 
 
 
 def read_environment(settings: Mapping[str, Setting], environment: Mapping[str, str]) -> Source:
-    """TAILRACE_<TABLE>__<NAME>, the same with _FILE for a value that lies in a file, and the older names."""
+    """TAILRACE_<TABLE>__<NAME>, else TAILRACE_<FLAG>, both also with _FILE for a value that lies in a file,
+    else the older names."""
     source = Source()
-    by_name = {setting.environment: setting for setting in settings.values()}
+    by_flag = {setting.flag_environment: setting for setting in settings.values() if setting.flag}
+    by_own = {setting.environment: setting for setting in settings.values()}
+    by_name = by_flag | by_own
     for name, alias in ENVIRONMENT_ALIASES.items():
         if name in environment:
             place = f"environment {name}"
             _take_alias(source, settings[alias.key], environment[name], alias=alias, place=place)
-    for name in sorted(environment):
-        if not name.startswith(ENVIRONMENT_PREFIX):
+    for name in sorted(environment, key=lambda name: ("__" in name, name)):  # the own name wins
+        if not name.startswith(PREFIX) or is_service_link(name, environment[name]):
             continue
         if name in by_name:
             place = f"environment {name}"
             source.take(by_name[name], environment[name], source=place, name=by_name[name].key)
         elif name.endswith(_FROM_FILE) and (setting := by_name.get(name.removesuffix(_FROM_FILE))):
             _take_file(source, setting, environment[name], name=name)
-        elif suggestion := _meant_in_environment(name, by_name):
+        elif suggestion := _meant_in_environment(name, by_own):
             source.problems.append(f"environment {name} is not a setting{suggestion}")
     return source
 
@@ -169,10 +173,7 @@ def _take_file(source: Source, setting: Setting, path: str, *, name: str) -> Non
 
 
 def _meant_in_environment(name: str, by_name: Mapping[str, Setting]) -> str:
-    """A suggestion for a name that was meant to be ours; "" for one that is somebody else's business.
-
-    TAILRACE_PURE, and whatever else has no table in it, may belong to other parts or other programs.
-    """
+    """A suggestion for a name that must be a setting's; "" for one that may be another program's."""
     flat = {known.replace("__", "_"): known for known in by_name}
     if meant := flat.get(name.replace("__", "_")):
         return f". Did you mean {meant}?"

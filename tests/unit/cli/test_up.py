@@ -23,6 +23,7 @@ import httpx
 import pytest
 
 import tailrace
+from tailrace.cli.main import main
 from tailrace.client.kafka import KafkaClient
 from tailrace.client.offsets import LATEST
 from tailrace.model import TopicPartition
@@ -30,6 +31,7 @@ from tailrace.records import build_batch, iter_batches
 
 DEADLINE_S = 60
 UP = [sys.executable, "-W", "error", "-m", "tailrace", "up"]
+PROGRAM = f"{sys.executable} -m tailrace"  # no PATH leads to it
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -153,7 +155,8 @@ def test_it_shows_the_listeners_says_ready_and_stops_cleanly(tmp_path: Path) -> 
             f"  native   127.0.0.1:{server.ports['native']}",
             f"  console  http://127.0.0.1:{server.ports['http']}   REST /api/v1   metrics /metrics",
             server.lines[4],
-            "  Next:  tailrace tail TOPIC     tailrace bench     tailrace --help",
+            f"  Next:  {PROGRAM} tail TOPIC -b {address}     {PROGRAM} bench -b {address}"
+            f"     {PROGRAM} --help",
             "ready",
         ]
         assert re.fullmatch(r"  ready in \d+\.\d s", server.lines[4])
@@ -350,15 +353,25 @@ def test_on_a_terminal_one_line_lives(tmp_path: Path) -> None:
     try:
         text = read_terminal(master, r"in [1-9]\d* msg/s [▁▂▃▄▅▆▇█]+ .* KB/s \| out [1-9]\S* msg/s \| lag \d")
         assert "demo: 3 topics, 2 groups, 500 msg/s" in text
-        assert "tailrace tail orders" in text
+        assert f"{PROGRAM} tail orders -b 127.0.0.1:" in text
         assert "ready\r\n" not in text.replace("\x1b[0m", "").splitlines(keepends=True)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=DEADLINE_S)
         assert process.returncode == 0, err.decode()
         assert b"ERROR" not in err, err.decode()
+        assert "The records were in memory, and are gone" in read_terminal(master, "gone")
     finally:
         end(process)
         os.close(master)
+
+
+def test_ctrl_c_before_it_serves_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_args: object, **_settings: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tailrace.server.run.run_server", interrupted)
+    assert main(["up", "--kafka-port", "0"]) == 0
 
 
 def test_the_demo_is_written_and_read_by_real_clients(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_too_little_space_is_a_problem(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: Usage(free=1 << 20))
     finding = by_check(config(tmp_path))["free space"]
     assert finding.status == "problem"
-    assert "67 MB" in finding.advice
+    assert "64 MiB" in finding.advice
 
 
 @pytest.mark.parametrize(

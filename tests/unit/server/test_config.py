@@ -234,6 +234,57 @@ def test_a_variable_of_somebody_else_is_left_alone(tmp_path: Path, name: str) ->
     read(tmp_path, environment={name: "1"})
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "key", "value"),
+    [
+        ("TAILRACE_HOST", "127.0.0.2", "server.host", "127.0.0.2"),
+        ("TAILRACE_KAFKA_PORT", "2", "server.kafka_port", 2),
+        ("TAILRACE_NATIVE_PORT", "2", "native.port", 2),
+        ("TAILRACE_HTTP_PORT", "2", "http.port", 2),
+        ("TAILRACE_DATA_DIR", "/data", "storage.data_dir", "/data"),
+        ("TAILRACE_ENGINE", "memory", "storage.engine", "memory"),
+        ("TAILRACE_FSYNC", "os", "storage.fsync", "os"),
+    ],
+)
+def test_a_flag_s_name_is_a_variable(tmp_path: Path, name: str, text: str, key: str, value: object) -> None:
+    given = read(tmp_path, environment={name: text}).values[key]
+    assert (given.value, given.source) == (value, f"environment {name}")
+
+
+def test_every_flag_has_a_variable_that_is_read(tmp_path: Path) -> None:
+    for setting in settings().values():
+        if setting.flag:
+            environment = {setting.flag_environment: str(setting.default)}
+            given = read(tmp_path, environment=environment).values[setting.key]
+            assert given.source == f"environment {setting.flag_environment}"
+
+
+def test_a_setting_s_own_variable_wins_over_that_of_its_flag(tmp_path: Path) -> None:
+    environment = {"TAILRACE_STORAGE__FSYNC": "os", "TAILRACE_FSYNC": "commit"}
+    assert read(tmp_path, environment=environment)["storage.fsync"] == "os"
+
+
+def test_a_flag_s_variable_wins_over_an_older_name(tmp_path: Path) -> None:
+    environment = {"QB_DATA_DIR": "/old", "TAILRACE_DATA_DIR": "/new"}
+    assert read(tmp_path, environment=environment)["storage.data_dir"] == "/new"
+
+
+def test_a_flag_s_variable_with_a_bad_value_is_refused(tmp_path: Path) -> None:
+    said = refusal(tmp_path, environment={"TAILRACE_KAFKA_PORT": "x"})
+    assert said.startswith("environment TAILRACE_KAFKA_PORT: server.kafka_port = 'x' must be a whole number")
+
+
+def test_a_flag_s_variable_may_name_a_file(tmp_path: Path) -> None:
+    (tmp_path / "value").write_text("os\n")
+    environment = {"TAILRACE_FSYNC_FILE": str(tmp_path / "value")}
+    assert read(tmp_path, environment=environment)["storage.fsync"] == "os"
+
+
+def test_what_kubernetes_sets_for_a_service_is_not_read(tmp_path: Path) -> None:
+    environment = {"TAILRACE_KAFKA_PORT": "tcp://10.0.0.7:9092"}
+    assert read(tmp_path, environment=environment).values["server.kafka_port"].source == "default"
+
+
 def test_a_wrong_value_names_its_variable(tmp_path: Path) -> None:
     said = refusal(tmp_path, environment={"TAILRACE_SERVER__KAFKA_PORT": "x"})
     assert said.startswith("environment TAILRACE_SERVER__KAFKA_PORT: server.kafka_port = 'x' must be a whole")

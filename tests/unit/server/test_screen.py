@@ -47,6 +47,25 @@ def test_the_screen_tells_the_listeners_that_exist() -> None:
     ]
 
 
+def test_the_next_commands_can_be_copied_whatever_the_port_and_the_path() -> None:
+    facts = replace(FACTS, kafka="127.0.0.1:19092", program=".venv/bin/tailrace", first_topic="orders")
+    assert list(screen_lines(facts))[-1] == (
+        "  Next:  .venv/bin/tailrace tail orders -b 127.0.0.1:19092     .venv/bin/tailrace bench -b"
+        " 127.0.0.1:19092     .venv/bin/tailrace --help"
+    )
+
+
+def test_a_terminal_is_told_what_became_of_the_data() -> None:
+    terminal, plain = Terminal(), io.StringIO()
+    Screen(terminal).show_stopped(FACTS)
+    Screen(terminal).show_stopped(replace(FACTS, data_dir=None))
+    Screen(plain).show_stopped(FACTS)
+    kept, gone = terminal.getvalue().replace("\r\x1b[K", "").splitlines()
+    assert kept == "stopped. Everything is kept in ./data, and the next start goes on with it"
+    assert gone == "stopped. The records were in memory, and are gone"
+    assert plain.getvalue() == ""
+
+
 def test_the_screen_tells_the_unix_socket_beside_the_port() -> None:
     lines = list(screen_lines(replace(FACTS, native_socket="unix:/run/tailrace.sock")))
     assert lines[2] == "  native   127.0.0.1:9999           unix:/run/tailrace.sock"
@@ -77,7 +96,7 @@ def test_the_demo_is_told() -> None:
     )
     lines = list(screen_lines(facts))
     assert "  ready in 0.3 s    demo: 3 topics, 2 groups, 500 msg/s" in lines
-    assert "  Next:  tailrace tail orders     tailrace bench     tailrace --help" in lines
+    assert "  Next:  tailrace tail orders -b h:1     tailrace bench -b h:1     tailrace --help" in lines
 
 
 SPARK_OFF = "  Spark    off: make up SPARK=1, or tailrace up --demo --pipelines, adds a lake"

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from tailrace.broker import Broker, TopicCounters
-from tailrace.broker.health import short_bytes, short_number
+from tailrace.broker.health import short_number, short_rate
 from tailrace.metrics.lag import count_lag
 from tailrace.model import BrokerError, ErrorCode, TopicPartition
 from tailrace.server.stats import Observer, percentile, sparkline
@@ -143,12 +143,12 @@ def test_short_numbers(value: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0 KB"), (100, "0.1 KB"), (9_900, "9.9 KB"), (61_000, "61 KB"), (1_200_000, "1.2 MB"),
-     (64e9, "64.0 GB")],
+    ("bytes_per_s", "text"),
+    [(0, "0 KB/s"), (100, "0.1 KB/s"), (9_900, "9.9 KB/s"), (61_000, "61 KB/s"), (1_200_000, "1.2 MB/s"),
+     (64e9, "64.0 GB/s")],
 )  # fmt: skip
-def test_short_bytes(value: float, text: str) -> None:
-    assert short_bytes(value) == text
+def test_short_rates(bytes_per_s: float, text: str) -> None:
+    assert short_rate(bytes_per_s) == text
 
 
 def test_sparkline_scales_to_its_highest() -> None:

@@ -30,9 +30,10 @@ class Event(NamedTuple):
 class Shop:
     """Where the events come from."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, *, orders: int = 0) -> None:
+        """`orders` were made before: the numbers go on behind them."""
         self._rng = rng
-        self._orders = 0
+        self._orders = orders
         self._unpaid: deque[tuple[str, str, str]] = deque(maxlen=_UNPAID_MAX)
 
     def events(self) -> Iterator[Event]:

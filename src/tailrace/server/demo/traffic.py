@@ -21,8 +21,9 @@ from tailrace.client.error import broker_error
 from tailrace.client.kafka import KafkaClient
 from tailrace.client.keys import CREATE_TOPICS
 from tailrace.client.membership import GroupConfig
+from tailrace.client.offsets import LATEST
 from tailrace.client.producer import Producer, ProducerConfig
-from tailrace.model import ErrorCode, TailraceError
+from tailrace.model import ErrorCode, TailraceError, TopicPartition
 from tailrace.server.demo.event import Shop
 from tailrace.wire.kafka.messages.create_topics import (
     CreatableTopic,
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-TOPICS = ("orders", "payments", "clicks")
+ORDERS = "orders"
+TOPICS = (ORDERS, "payments", "clicks")
 GROUPS = {"billing": 1, "analytics": 2}  # members of each
 RATE = 500
 
@@ -69,9 +71,9 @@ class Demo:
                 tasks.create_task(_for_ever(group, read), name=f"demo {group}")
 
     async def _write(self) -> None:
-        events = Shop(random.Random()).events()
         async with self._client("demo-shop") as client, _producer(client) as producer:
             await create_topics(client)
+            events = Shop(random.Random(), orders=await _count_orders(client)).events()
             async for count in _ticks():
                 for _ in range(count):
                     event = next(events)
@@ -108,6 +110,13 @@ async def create_topics(client: KafkaClient) -> None:
     for topic in reply.topics:
         if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             raise broker_error(topic.error_code, f"creating {topic.name}", topic.error_message)
+
+
+async def _count_orders(client: KafkaClient) -> int:
+    """Orders that were ever written, also those that retention has taken: each is one record."""
+    topic = await client.topic(ORDERS)
+    ends = await client.list_offsets({TopicPartition(ORDERS, each): LATEST for each in topic.partitions})
+    return sum(found.offset for found in ends.values())
 
 
 async def _for_ever(name: str, work: Callable[[], Awaitable[None]]) -> None:
