@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from html import escape
 
+from tailrace.model.text import size_of
+
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2024; --quiet: #60646c; --line: #d9d9e0; --paper: #fcfcfd;
   --met: #2b7f5c; --missed: #c4432b; --track: #e8e8ec; }
@@ -78,7 +80,7 @@ def _fact(key: str, value: object) -> str:
     if value is None:
         return '<span class="quiet">not there</span>'
     if key.endswith("_bytes") and isinstance(value, int):
-        return f"{value / (1 << 30):.1f} GiB"
+        return size_of(value)
     return escape(str(value))
 
 

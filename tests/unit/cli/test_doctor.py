@@ -16,7 +16,7 @@ from tailrace.server.config import ServerConfig
 
 FINE = Finding(check="uvloop", status="ok", found="0.21")
 SO_SO = Finding(check="fsync latency", status="warning", found="p50 25.00 ms", advice="Use a faster disk")
-BAD = Finding(check="free space", status="problem", found="1.0 MB", advice="Free some space")
+BAD = Finding(check="free space", status="problem", found="1 MiB", advice="Free some space")
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ Nothing here looks at a machine or a broker: who does hands over figures.
 from tailrace.broker.health.diagnosis import Diagnosis, Health, Limit, diagnose
 from tailrace.broker.health.figures import Figures
 from tailrace.broker.health.finding import Finding, Status, judge_descriptors, judge_free_space
-from tailrace.broker.health.words import long_duration, short_bytes, short_number
+from tailrace.broker.health.words import long_duration, short_number, short_rate
 
 __all__ = [
     "Diagnosis",
@@ -24,6 +24,6 @@ __all__ = [
     "judge_descriptors",
     "judge_free_space",
     "long_duration",
-    "short_bytes",
     "short_number",
+    "short_rate",
 ]

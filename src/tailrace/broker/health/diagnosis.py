@@ -22,7 +22,8 @@ from tailrace.broker.health.finding import (
     judge_share,
     room_s,
 )
-from tailrace.broker.health.words import counted, long_duration, short_bytes, short_number
+from tailrace.broker.health.words import counted, long_duration, short_number
+from tailrace.model.text import size_of
 
 Health = Literal["healthy", "degraded", "unhealthy"]
 Limit = Literal["disk", "cpu", "memory", "connections", "descriptors", "lag", "none"]
@@ -102,7 +103,7 @@ def _room_text(figures: Figures) -> str:
         free, least_bytes=figures.disk_free_bytes_min, growth_bytes_per_s=figures.disk_growth_bytes_per_s
     )
     if room is None:
-        return f"the disk has {short_bytes(free)} free"
+        return f"the disk has {size_of(free)} free"
     return f"the disk has room for {long_duration(room)} at this rate"
 
 
@@ -162,7 +163,7 @@ def _check_disk(figures: Figures) -> Iterator[_Check]:
             refusal=figures.write_refusal,
         )
         if finding.status == "problem":
-            sentence = f"the disk is full: writes are refused, {short_bytes(free)} are free"
+            sentence = f"the disk is full: writes are refused, {size_of(free)} are free"
         else:
             sentence = _room_text(figures)
         yield _Check(finding=finding, limit="disk", sentence=sentence)
@@ -188,7 +189,7 @@ def _check_memory(figures: Figures) -> Iterator[_Check]:
     if used is None:
         return
     status: Status = "ok" if not most else judge_share(used / most)
-    found = short_bytes(used) + (f" of {short_bytes(most)}" if most else "")
+    found = size_of(used) + (f" of {size_of(most)}" if most else "")
     advice = (
         "Give the process more, or keep less there: fewer connections, smaller topics if the log is in memory"
     )

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tailrace.broker.health.words import long_duration, short_bytes
+from tailrace.broker.health.words import long_duration
+from tailrace.model.text import size_of
 
 Status = Literal["ok", "warning", "problem"]
 
@@ -55,20 +56,20 @@ def judge_free_space(
         return Finding(
             check="free space",
             status="problem",
-            found=f"{short_bytes(free_bytes)}, and writes are refused",
+            found=f"{size_of(free_bytes)}, and writes are refused",
             advice=f"The log says: {refusal}",
         )
     if free_bytes < least_bytes:
         return Finding(
             check="free space",
             status="problem",
-            found=short_bytes(free_bytes),
-            advice=f"Writes are refused below {short_bytes(least_bytes)}: free some space",
+            found=size_of(free_bytes),
+            advice=f"Writes are refused below {size_of(least_bytes)}: free some space",
         )
     room = room_s(free_bytes, least_bytes=least_bytes, growth_bytes_per_s=growth_bytes_per_s)
     if room is None:
-        return Finding(check="free space", status="ok", found=short_bytes(free_bytes))
-    found = f"{short_bytes(free_bytes)}, room for {long_duration(room)} at this rate"
+        return Finding(check="free space", status="ok", found=size_of(free_bytes))
+    found = f"{size_of(free_bytes)}, room for {long_duration(room)} at this rate"
     if room >= _ROOM_S_MIN:
         return Finding(check="free space", status="ok", found=found)
     return Finding(

@@ -16,12 +16,13 @@ def short_number(value: float) -> str:
     return f"{value / 1e9:.1f}G"
 
 
-def short_bytes(value: float) -> str:
-    """61 KB, 1.2 MB; powers of 1000, as disks and networks are sold."""
-    for limit, divisor, unit in ((1e6, 1e3, "KB"), (1e9, 1e6, "MB")):
-        if value < limit * 0.9995:
-            return f"{value / divisor:.{0 if value >= 10 * divisor or not value else 1}f} {unit}"
-    return f"{value / 1e9:.1f} GB"
+def short_rate(bytes_per_s: float) -> str:
+    """61 KB/s, 1.2 MB/s; powers of 1000, as networks are sold. Sizes are powers of 1024 (`model.text`)."""
+    for limit, divisor, unit in ((1e6, 1e3, "KB/s"), (1e9, 1e6, "MB/s")):
+        if bytes_per_s < limit * 0.9995:
+            digits = 0 if bytes_per_s >= 10 * divisor or not bytes_per_s else 1
+            return f"{bytes_per_s / divisor:.{digits}f} {unit}"
+    return f"{bytes_per_s / 1e9:.1f} GB/s"
 
 
 def long_duration(seconds: float) -> str:

@@ -28,7 +28,7 @@ export function bytes(value) {
     size /= 1024;
     unit += 1;
   }
-  const digits = unit === 0 || size >= 100 ? 0 : 1;
+  const digits = unit === 0 || size >= 100 || Number.isInteger(size) ? 0 : 1;
   return `${value < 0 ? "-" : ""}${size.toFixed(digits)} ${SIZES[unit]}`;
 }
 
