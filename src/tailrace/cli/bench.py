@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
+from tailrace.cli.alias import BOOTSTRAP_ALIASES, AliasedOption
 from tailrace.cli.bench_output import page_option, show_verdicts, steps, write_page_file
 from tailrace.cli.bench_spark import bench_spark
 from tailrace.cli.connection import Cluster, connection_option, exit_code_of
@@ -101,6 +102,8 @@ def _parse_only(_context: click.Context, _parameter: click.Parameter, value: str
 )
 @click.option(
     "--partitions",
+    cls=AliasedOption,
+    aliases=("-p",),
     type=click.IntRange(1, 1000),
     default=1,
     show_default=True,
@@ -250,6 +253,8 @@ def _show_broker(report: BrokerReport, output: Output, hints: Sequence[str]) -> 
 @click.option(
     "-b",
     "--bootstrap",
+    cls=AliasedOption,
+    aliases=BOOTSTRAP_ALIASES,
     envvar="TAILRACE_BOOTSTRAP",
     show_envvar=True,
     show_default="port 9092 of the node",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import rich_click as click
 
+from tailrace.cli.alias import BOOTSTRAP_ALIASES, AliasedOption
 from tailrace.cli.exit import CommandFailed, ExitCode
 from tailrace.model import BrokerError, ErrorCode
 
@@ -92,6 +93,8 @@ def connection_option(command: Callable[..., Any]) -> Callable[..., Any]:
 bootstrap_option = click.option(
     "-b",
     "--bootstrap",
+    cls=AliasedOption,
+    aliases=BOOTSTRAP_ALIASES,
     envvar="TAILRACE_BOOTSTRAP",
     default=DEFAULT_BOOTSTRAP,
     show_default=True,

@@ -18,25 +18,32 @@ if TYPE_CHECKING:
 @click.command(
     name="consume",
     epilog=examples(
+        "tailrace consume test-queue",
+        "tailrace consume test-queue --count 10 -o jsonl",
         "tailrace consume --node localhost:9999 --destination test-queue",
-        "tailrace consume --destination test-queue --count 10 -o jsonl",
     ),
 )
-@click.option("--destination", required=True, metavar="NAME", help="The topic to read.")
+@click.argument("topic", required=False)
+@click.option("--destination", metavar="NAME", help="Another way to name the topic.")
 @count_option
 @node_option
 @output_option
-def command(destination: str, count: int | None, node: NativeNode, output: Output) -> int:
-    """Pull and acknowledge a destination's messages.
+def command(
+    topic: str | None, destination: str | None, count: int | None, node: NativeNode, output: Output
+) -> int:
+    """Pull and acknowledge a topic's messages.
 
-    All consumers of a destination share one subscription, `<destination>.default`: each message goes to one
-    of them, and is acknowledged once it was printed.
+    All consumers of a topic share one subscription, `<topic>.default`: each message goes to one of them, and
+    is acknowledged once it was printed.
     """
+    chosen = topic or destination
+    if chosen is None or (topic and destination):
+        raise click.UsageError("name one topic: tailrace consume TOPIC, or --destination NAME.")
     Membership(count=count).check(output)
-    name = f"{destination}.default"
+    name = f"{chosen}.default"
 
     async def work(client: AsyncClient, shown: Shown) -> None:
-        await ensure_subscription(client, name, destination, "earliest")
+        await ensure_subscription(client, name, chosen, "earliest")
         await show_pulled(client, name, shown, count=count)
 
     return watch(node, output, work)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from tailrace.cli.alias import AliasedOption
 from tailrace.cli.native import NativeNode, node_option
 from tailrace.cli.output import Output, examples, output_option
 from tailrace.model import escape
@@ -23,7 +24,14 @@ if TYPE_CHECKING:
 )
 @click.argument("name")
 @click.option(
-    "--partitions", type=click.IntRange(min=1), default=1, show_default=True, metavar="N", help="How many."
+    "--partitions",
+    cls=AliasedOption,
+    aliases=("-p",),
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="How many.",
 )
 @click.option(
     "-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A setting. May be repeated."

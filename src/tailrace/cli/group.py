@@ -211,10 +211,15 @@ def reset_group(
         shift_by=shift_by,
     )
     apply = yes and not dry_run
-    rows = cluster.run(lambda client: _reset(client, group, topics, goal, apply=apply))
+    rows, refusal = cluster.run(lambda client: _reset(client, group, topics, goal, apply=apply))
     output.rows([{"group": group, **row, "applied": apply} for row in rows], columns=_RESET_COLUMNS)
-    if output.format == "table" and not apply:
-        click.echo("nothing was changed. Add --yes to do it", err=True)
+    if output.format != "table":
+        return
+    if clamped := sum(row["clamped"] for row in rows):
+        place = "1 partition" if clamped == 1 else f"{clamped} partitions"
+        click.echo(f"in {place} the offset lies outside the log, and the nearer end is taken", err=True)
+    if not apply:
+        click.echo(f"nothing was changed. {refusal or 'Add --yes to do it'}", err=True)
 
 
 def _goal(
@@ -239,7 +244,8 @@ def _goal(
 
 async def _reset(
     client: KafkaClient, group: str, topics: Sequence[str], goal: Goal, *, apply: bool
-) -> list[dict[str, Any]]:
+) -> tuple[list[dict[str, Any]], str]:
+    """The moves, and why they cannot be made now if they were only to be shown."""
     from tailrace.client import admin
     from tailrace.model.offset_reset import Standing, plan_reset
 
@@ -259,10 +265,12 @@ async def _reset(
             for target in targets
         },
     )
+    refusal = await _refusal(client, group)
     if apply:
-        await _check_empty(client, group)
+        if refusal:
+            raise CommandFailed(refusal)
         await client.commit(group, {move.target: move.after for move in moves})
-    return [
+    rows = [
         {
             "topic": move.target.topic,
             "partition": move.target.partition,
@@ -270,9 +278,11 @@ async def _reset(
             "after": move.after,
             "end_offset": move.end,
             "lag": move.lag,
+            "clamped": move.is_clamped,
         }
         for move in moves
     ]
+    return rows, refusal
 
 
 async def _offsets_at(
@@ -285,7 +295,8 @@ async def _offsets_at(
     return {target: each.offset for target, each in found.items() if each.offset >= 0}
 
 
-async def _check_empty(client: KafkaClient, group: str) -> None:
+async def _refusal(client: KafkaClient, group: str) -> str:
+    """Why the offsets of the group cannot be moved now; "" if they can."""
     from tailrace.client import admin
     from tailrace.model import BrokerError, ErrorCode
 
@@ -294,12 +305,17 @@ async def _check_empty(client: KafkaClient, group: str) -> None:
     except BrokerError as error:
         if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
-        return  # a group begins to exist with its first offset
-    if described.state not in _EMPTY_STATES:
-        raise CommandFailed(
-            f"group {group} is {described.state} with {len(described.members)} members, which would"
-            " overwrite the offsets. Stop its consumers first"
-        )
+        return ""  # a group begins to exist with its first offset
+    if described.state in _EMPTY_STATES:
+        return ""
+    return (
+        f"group {group} is {described.state} with {_members(len(described.members))}, which would overwrite"
+        " the offsets. Stop its consumers first"
+    )
+
+
+def _members(count: int) -> str:
+    return "1 member" if count == 1 else f"{count} members"
 
 
 async def _reset_targets(
@@ -347,6 +363,12 @@ def delete_groups(
 ) -> None:
     """Delete groups that have no members, with their offsets."""
     found = [cluster.run(lambda client, group=group: _describe(client, group)) for group in groups]  # type: ignore[misc]
+    for each in found:
+        if each["state"] not in _EMPTY_STATES:
+            raise CommandFailed(
+                f"group {each['group']} is {each['state']} with {_members(len(each['members']))}."
+                " Stop its consumers first"
+            )
     if not dry_run:
         confirm(f"Delete {', '.join(groups)} with their offsets?", yes=yes)
         cluster.run(lambda client: _delete(client, groups))

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from tailrace.cli.alias import AliasedOption
 from tailrace.cli.exit import CommandFailed, ExitCode
 from tailrace.cli.output import Column, Output, Row, examples, output_option, progress_bar
+from tailrace.model.text import size_of
 
 if TYPE_CHECKING:
     from tailrace.model import PartitionId
@@ -49,6 +51,8 @@ def command() -> None:
 @click.option(
     "--partition",
     "partitions",
+    cls=AliasedOption,
+    aliases=("-p",),
     multiple=True,
     metavar="ID",
     help="Only these: a topic id or its beginning, -PARTITION if wanted, -LIFE if wanted. May be repeated.",
@@ -234,7 +238,7 @@ def _show_verification(verification: Verification, output: Output) -> None:
     output.record(
         {
             "directory": verification.path,
-            "checked": f"{_bytes(verification.bytes_checked)}: {checked}",
+            "checked": f"{size_of(verification.bytes_checked)}: {checked}",
             "result": result,
         }
     )
@@ -272,15 +276,6 @@ def _summary(inspection: Inspection) -> Row:
         "checkpoint": known,
         "problems": len(inspection.problems),
     }
-
-
-def _bytes(count: int) -> str:
-    if count < 1024:
-        return f"{count} B"
-    size, unit = float(count), 0
-    while size >= 1024 and unit < 4:
-        size, unit = size / 1024, unit + 1
-    return f"{size:.1f} {('', 'KiB', 'MiB', 'GiB', 'TiB')[unit]}"
 
 
 def _time(timestamp_ms: int) -> str:
@@ -325,13 +320,13 @@ def _where(problem: dict[str, Any]) -> str:
 
 _JOURNAL_COLUMNS = (
     Column("path", "file"),
-    Column("bytes", show=_bytes, right=True),
+    Column("bytes", show=size_of, right=True),
     Column("journal_id", "id"),
     Column("first_lsn", "first LSN", right=True),
     Column("last_lsn", "last LSN", right=True),
     Column("rounds", right=True),
     Column("rounds_above", "above checkpoint", right=True),
-    Column("bytes_used", "used", show=_bytes, right=True),
+    Column("bytes_used", "used", show=size_of, right=True),
     Column("entries", show=_kinds),
 )
 _PARTITION_COLUMNS = (
@@ -347,7 +342,7 @@ _PARTITION_COLUMNS = (
 _SEGMENT_COLUMNS = (
     Column("path", "file"),
     Column("state"),
-    Column("bytes", show=_bytes, right=True),
+    Column("bytes", show=size_of, right=True),
     Column("batches", right=True),
     Column("records", right=True),
     Column("first_offset", "first offset", right=True),
@@ -358,12 +353,12 @@ _SEGMENT_COLUMNS = (
 )
 _SNAPSHOT_COLUMNS = (
     Column("path", "file"),
-    Column("bytes", show=_bytes, right=True),
+    Column("bytes", show=size_of, right=True),
     Column("epochs", right=True),
     Column("producers", right=True),
     Column("current", "at checkpoint", show=lambda current: "yes" if current else "no"),
 )
-_LEFTOVER_COLUMNS = (Column("path"), Column("kind"), Column("bytes", show=_bytes, right=True))
+_LEFTOVER_COLUMNS = (Column("path"), Column("kind"), Column("bytes", show=size_of, right=True))
 _NOTE_COLUMNS = (Column("path", "file"), Column("position", "byte", right=True), Column("message", "what"))
 _PROBLEM_COLUMNS = (
     Column("path", "file"),
@@ -382,7 +377,7 @@ _ROUND_COLUMNS = (
 _BATCH_COLUMNS = (
     Column("path", "file"),
     Column("position", "byte", right=True),
-    Column("bytes", show=_bytes, right=True),
+    Column("bytes", show=size_of, right=True),
     Column("first_offset", "first offset", right=True),
     Column("next_offset", "next offset", right=True),
     Column("records", right=True),

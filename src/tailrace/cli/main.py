@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import io
 import os
+import select
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, TextIO
 
 import rich_click as click
 
 from tailrace import __version__
 from tailrace.cli.exit import ExitCode, report_failure
 from tailrace.cli.output import examples
-from tailrace.model import TailraceError
+from tailrace.model import TailraceError, escape
+from tailrace.server.variable import warn_unknown
 
 NOUNS: Mapping[str, str] = {
     "up": "Run a broker in the foreground.",
@@ -49,7 +51,7 @@ ALIASES: Mapping[str, str] = {
     "publish": "Publish a message to a topic.",
     "join-subscription": "Join a subscription to receive messages.",
     "subscribe": "Receive a topic's messages.",
-    "consume": "Pull and acknowledge a destination's messages.",
+    "consume": "Pull and acknowledge a topic's messages.",
 }
 """Words of the native listener that people bring with them."""
 
@@ -96,6 +98,7 @@ def build_root(
         package=package,
         help="A message broker that speaks the Kafka wire protocol: run it, use it, look into it.",
         epilog=_EXAMPLES,
+        callback=_warn_of_variables,
         no_args_is_help=True,
         context_settings={
             "help_option_names": ["-h", "--help"],
@@ -103,6 +106,12 @@ def build_root(
         },
     )
     return click.version_option(__version__, prog_name="tailrace", message="%(prog)s %(version)s")(root)
+
+
+def _warn_of_variables() -> None:
+    """A misspelt variable has no effect on any command, so every command says so."""
+    for warning in warn_unknown(os.environ):
+        click.echo(f"warning: {escape(warning)}", err=True)
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -118,13 +127,31 @@ def run(root: click.Command, args: Sequence[str] | None = None, *, program: str 
         sys.stdout.flush()
     except (click.Abort, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        # The reader has seen enough (`| head`). Python flushes stdout again at exit, and must not fail then.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.ERROR
+    except BrokenPipeError as error:
+        return _end_broken_pipe(error)
+    except SystemExit as ended:
+        if not isinstance(ended.__context__, BrokenPipeError):  # of which click makes an exit with 1
+            raise
+        return _end_broken_pipe(ended.__context__)
     except (TailraceError, click.ClickException, OSError, UnicodeEncodeError) as error:
         return report_failure(error)
     return result if isinstance(result, int) else ExitCode.OK
+
+
+def _end_broken_pipe(error: BrokenPipeError) -> ExitCode:
+    """A reader of stdout that has seen enough (`| head`) is no failure: pipefail would end a script by it."""
+    if not _is_unread(sys.stdout):
+        return report_failure(error)
+    # Python flushes stdout again at exit, and must not fail then.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return ExitCode.OK
+
+
+def _is_unread(stream: TextIO) -> bool:
+    """Whether the reader of a pipe has closed it; other pipes and sockets may break too."""
+    poll = select.poll()
+    poll.register(stream.fileno(), 0)
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
 
 def _prepare_streams() -> None:

@@ -63,18 +63,13 @@ class NativeNode:
     def stay(self, work: Work[T]) -> T:
         """The same for work that goes on until somebody ends it: a lost connection is opened again."""
         with _client_logs(_Lines(logging.WARNING)):
-            return self._run(self._checked(work))
+            return self._run(self._connected(work, come_back=True))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         try:
             return asyncio.run(work)
         except BrokerError as error:
             raise CommandFailed(_message(error), exit_code=native_exit_code_of(error)) from error
-
-    async def _checked(self, work: Work[T]) -> T:
-        """A client that comes back would try for long to reach a broker that was never there."""
-        await self._connected(_nothing, come_back=False)
-        return await self._connected(work, come_back=True)
 
     async def _connected(self, work: Work[T], *, come_back: bool) -> T:
         from tailrace.client.async_client import AsyncClient
@@ -94,10 +89,6 @@ class NativeNode:
         )
         async with client:
             return await work(client)
-
-
-async def _nothing(_client: AsyncClient) -> None:
-    """That there was a connection is all."""
 
 
 # ---- deadlines

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 from click.core import ParameterSource
 
+from tailrace.cli.alias import BOOTSTRAP_ALIASES, AliasedOption
 from tailrace.cli.config import config_option
 from tailrace.cli.connection import DEFAULT_BOOTSTRAP, Cluster
 from tailrace.cli.exit import CommandFailed, ExitCode
@@ -87,6 +88,8 @@ _PLACE_OPTIONS = (
     click.option(
         "-b",
         "--bootstrap",
+        cls=AliasedOption,
+        aliases=BOOTSTRAP_ALIASES,
         envvar="TAILRACE_BOOTSTRAP",
         show_envvar=True,
         show_default=DEFAULT_BOOTSTRAP,

@@ -7,7 +7,7 @@ could steer it; to a file or a pipe `--format` writes keys and values byte for b
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
@@ -22,6 +22,7 @@ from tailrace.model import escape
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from tailrace.client.admin import Extent
     from tailrace.client.consumer import Consumer
     from tailrace.client.kafka import KafkaClient
     from tailrace.model import TopicPartition
@@ -63,7 +64,7 @@ class _Range:
 @click.option(
     "--offset",
     metavar="N|-N|earliest|latest",
-    help="From this offset of each partition; -N: N before its end.",
+    help="From this offset of each partition; -N: N before its end. Past every end is an error.",
 )
 @click.option("--since", metavar="TIME", help="From a time on: 10m, 2h or 3d ago, or 2026-11-16T09:00.")
 @click.option("--until", metavar="TIME", help="Up to a time, which is not included; does not follow.")
@@ -206,7 +207,10 @@ async def _starts(
 
     reach = await extents(client, targets)
     if wanted.since is not None:
-        found = await client.list_offsets(dict.fromkeys(targets, _moment(wanted.since)), read_committed=True)
+        since_ms, now_ms = _moment(wanted.since), _now_ms()
+        found = await client.list_offsets(dict.fromkeys(targets, since_ms), read_committed=True)
+        if since_ms > now_ms and all(each.offset < 0 for each in found.values()):
+            click.echo(f"warning: --since {wanted.since} is in the future: new records are shown", err=True)
         return {
             target: each.offset if each.offset >= 0 else reach[target].end for target, each in found.items()
         }
@@ -219,11 +223,34 @@ async def _starts(
         raise click.BadParameter(
             f"{start!r} is not a number, earliest or latest", param_hint="--offset"
         ) from None
-    # An offset outside the log is moved to its nearer end, as people expect of "the last 1000".
-    return {
-        target: min(max(number if number >= 0 else each.end + number, each.start), each.end)
-        for target, each in reach.items()
-    }
+    if number < 0:  # fewer than that many records are all there is of "the last 1000"
+        return {target: max(each.end + number, each.start) for target, each in reach.items()}
+    starts, moves = plan_offset(number, reach)
+    for move in moves:
+        click.echo(f"warning: {move}", err=True)
+    return starts
+
+
+def plan_offset(
+    offset: int, reach: Mapping[TopicPartition, Extent]
+) -> tuple[dict[TopicPartition, int], list[str]]:
+    """Where to begin in each partition, and a sentence for each that does not have the offset.
+
+    CommandFailed if it lies past the end of every one: then nobody would see why nothing comes.
+    """
+    short = {target: each for target, each in reach.items() if offset > each.end}
+    if len(short) == len(reach):
+        ends = ", ".join(f"{target} ends at {each.end}" for target, each in sorted(reach.items()))
+        raise CommandFailed(
+            f"there is no offset {offset}: {ends}. Try: --offset latest", exit_code=ExitCode.NOT_FOUND
+        )
+    moves = [f"{target} ends at {each.end}: it is shown from there" for target, each in sorted(short.items())]
+    moves += [
+        f"{target} begins at {each.start}, what was before is gone: it is shown from there"
+        for target, each in sorted(reach.items())
+        if offset < each.start
+    ]
+    return {target: min(max(offset, each.start), each.end) for target, each in reach.items()}, moves
 
 
 async def _ends(
@@ -292,10 +319,15 @@ async def _pause_finished(consumer: Consumer, ends: dict[TopicPartition, int]) -
 
 
 def _moment(text: str) -> int:
-    from tailrace.runtime import SystemClock
     from tailrace.wire.json.moment import parse_moment
 
-    return parse_moment(text, now_ms=SystemClock().now_ms())
+    return parse_moment(text, now_ms=_now_ms())
+
+
+def _now_ms() -> int:
+    from tailrace.runtime import SystemClock
+
+    return SystemClock().now_ms()
 
 
 # ---- showing

@@ -19,6 +19,7 @@ from tailrace.cli.topic_detail import (
     record_count,
     replication,
 )
+from tailrace.model.text import size_of
 
 if TYPE_CHECKING:
     from tailrace.client.kafka import KafkaClient
@@ -146,13 +147,6 @@ async def _describe(client: KafkaClient, topic: str, all_configs: bool) -> dict[
 # ---- words
 
 
-def _bytes(count: int) -> str:
-    size, unit = float(count), 0
-    while size >= 1024 and unit < 4:
-        size, unit = size / 1024, unit + 1
-    return f"{count} B" if not unit else f"{size:.1f} {('', 'KiB', 'MiB', 'GiB', 'TiB')[unit]}"
-
-
 def _nodes(ids: Sequence[int]) -> str:
     return ",".join(map(str, ids))
 
@@ -162,7 +156,7 @@ _LIST_COLUMNS = (
     Column("partitions", right=True),
     Column("replication_factor", "replicas", right=True),
     Column("records", show=lambda count: f"{count:,}", right=True),
-    Column("bytes", show=_bytes, right=True),
+    Column("bytes", show=size_of, right=True),
     Column(
         "offline", show=lambda count: f"{count} partitions, see: tailrace topic describe" if count else ""
     ),
@@ -175,12 +169,12 @@ _PARTITION_COLUMNS = (
     Column("isr", "in sync", show=_nodes),
     Column("start_offset", "start", right=True),
     Column("end_offset", "end", right=True),
-    Column("bytes", show=_bytes, right=True),
+    Column("bytes", show=size_of, right=True),
 )
 _FILE_COLUMNS = (
     Column("partition", right=True),
     Column("path", "file"),
-    Column("bytes", show=_bytes, right=True),
+    Column("bytes", show=size_of, right=True),
     Column("first_offset", "first offset", right=True),
     Column("next_offset", "next offset", right=True),
     Column("records", right=True),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from tailrace.cli.alias import AliasedOption
 from tailrace.cli.connection import Cluster, confirm, connection_option
 from tailrace.cli.output import Column, Output, examples, output_option
 from tailrace.cli.topic_detail import summaries
@@ -30,7 +31,14 @@ _yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
     ),
 )
 @click.argument("topic")
-@click.option("-P", "--partitions", type=click.IntRange(min=1), help="Default: the broker's.")
+@click.option(
+    "-P",
+    "--partitions",
+    cls=AliasedOption,
+    aliases=("-p",),
+    type=click.IntRange(min=1),
+    help="Default: the broker's.",
+)
 @click.option("-r", "--replication-factor", type=click.IntRange(min=1), help="Default: the broker's.")
 @_config_option
 @click.option("--if-not-exists", is_flag=True, help="Succeed if there is such a topic already.")
@@ -91,7 +99,14 @@ def create_topic(
     ),
 )
 @click.argument("topic")
-@click.option("-P", "--partitions", type=click.IntRange(min=1), help="The new number, larger than now.")
+@click.option(
+    "-P",
+    "--partitions",
+    cls=AliasedOption,
+    aliases=("-p",),
+    type=click.IntRange(min=1),
+    help="The new number, larger than now.",
+)
 @_config_option
 @click.option("--reset", "resets", multiple=True, metavar="KEY", help="Back to the default. May be repeated.")
 @_dry_run_option

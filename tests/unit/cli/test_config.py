@@ -77,7 +77,7 @@ def test_explain_tells_everything_about_a_setting(capsys: pytest.CaptureFixture[
     assert row["source"] == "other.toml line 2 (storage.fsync_on_write)"
     assert row["flag"] == "--fsync"
     assert row["environment"] == "TAILRACE_STORAGE__FSYNC"
-    assert row["aliases"] == ["storage.fsync_on_write"]
+    assert row["aliases"] == ["TAILRACE_FSYNC", "storage.fsync_on_write"]
     assert "acknowledgement" in row["meaning"]
 
 

@@ -92,12 +92,51 @@ def test_with_a_start_the_count_is_where_it_stops_though_it_follows(
         ("-2", [16, 18]),
         ("earliest", list(range(0, 20, 2))),
         ("latest", []),
-        ("1000", []),
+        ("10", []),
         ("-1000", list(range(0, 20, 2))),
     ],
 )
 def test_from_an_offset(capfd: pytest.CaptureFixture[str], offset: str, expected: list[int]) -> None:
     assert numbers(tail(capfd, "t", "--no-follow", "-p", "0", "--offset", offset)) == expected
+
+
+def test_an_offset_past_every_end_is_not_found(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["tail", "t", "--no-follow", "--offset", "1000"]) == 3
+    said = capfd.readouterr().err
+    assert said == "error: there is no offset 1000: t-0 ends at 10, t-1 ends at 10. Try: --offset latest\n"
+
+
+def test_a_partition_that_ends_before_the_offset_is_named(
+    broker: tailrace.Broker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for index in range(3):
+        broker.produce("uneven", b"%d" % index, partition=0)
+    broker.produce("uneven", b"3", partition=1)
+    assert main(["tail", "uneven", "--no-follow", "--offset", "2", "-o", "jsonl"]) == 0
+    shown = capfd.readouterr()
+    assert numbers([json.loads(line) for line in shown.out.splitlines()]) == [2]
+    assert shown.err == "warning: uneven-1 ends at 1: it is shown from there\n"
+
+
+def test_a_partition_that_begins_after_the_offset_is_named(
+    broker: tailrace.Broker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for index in range(4):
+        broker.produce("cut", b"%d" % index, partition=0)
+    assert main(["topic", "purge", "cut", "--yes"]) == 0
+    broker.produce("cut", b"4", partition=0)
+    capfd.readouterr()
+    assert main(["tail", "cut", "-p", "0", "--no-follow", "--offset", "2", "-o", "jsonl"]) == 0
+    shown = capfd.readouterr()
+    assert numbers([json.loads(line) for line in shown.out.splitlines()]) == [4]
+    assert shown.err == "warning: cut-0 begins at 4, what was before is gone: it is shown from there\n"
+
+
+def test_a_time_that_is_yet_to_come_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["tail", "t", "--no-follow", "--since", "2999-01-01"]) == 0
+    shown = capfd.readouterr()
+    assert shown.out == ""
+    assert shown.err == "warning: --since 2999-01-01 is in the future: new records are shown\n"
 
 
 def test_since_and_until_a_time(capfd: pytest.CaptureFixture[str]) -> None:
