@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -271,3 +273,27 @@ def test_usage_is_that_of_all_processes_or_of_none() -> None:
     assert ours is not None and ours.rss_bytes > 0
     assert usage_of([]) is None
     assert usage_of([os.getpid(), 2**22 + 1]) is None  # beyond the largest pid that Linux gives
+
+
+def test_children_of_the_broker_are_not_counted_as_the_broker() -> None:
+    """`tailrace up --pipelines` starts Spark, which holds ten times what the broker does."""
+    work = "held = b'x' * 200_000_000; print('holds', flush=True); input()"
+    alone = usage_of([os.getpid()])
+    with subprocess.Popen(
+        [sys.executable, "-c", work], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None and child.stdout.readline() == b"holds\n"
+        beside = usage_of([os.getpid()])
+        child.communicate(b"\n")
+    assert alone is not None and beside is not None
+    assert beside.processes == 1
+    assert beside.rss_bytes - alone.rss_bytes < 100_000_000
+
+
+def test_the_time_of_a_child_that_ended_is_not_the_brokers() -> None:
+    before = usage_of([os.getpid()])
+    work = "import time\nwhile time.process_time() < 0.5: pass"
+    subprocess.run([sys.executable, "-c", work], check=True)
+    after = usage_of([os.getpid()])
+    assert before is not None and after is not None
+    assert after.cpu_s - before.cpu_s < 0.5  # the child alone took that

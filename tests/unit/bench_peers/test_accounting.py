@@ -25,7 +25,7 @@ def stat_line(pid: int, parent: int, *, name: str = "java", times: tuple[int, ..
 def test_a_line_is_read_whatever_the_process_is_called(name: str) -> None:
     stat = read_stat(stat_line(10, 7, name=name))
 
-    assert (stat.parent, stat.ticks, stat.rss_pages) == (7, 1 + 2 + 3 + 4, 50)
+    assert (stat.parent, stat.ticks, stat.ended_ticks, stat.rss_pages) == (7, 1 + 2, 3 + 4, 50)
 
 
 @pytest.mark.parametrize("line", ["", "10 (java)", "10 (java) S 7 0 0"])

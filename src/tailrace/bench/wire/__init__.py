@@ -5,7 +5,7 @@
 `reader`      counts the replies in a byte stream, and looks at nothing else
 `driver`      sends rings over many connections with a window each, and times every reply
 `latency`     percentiles
-`accounting`  processor time and memory of a process and all that it started
+`accounting`  processor time and memory of a process, alone or with all that it started
 `topic`       topics for a load: made, filled, deleted
 `subject`     the broker under test: found, described, given a topic for the loads
 `delivery`    records from a producer to a consumer at a fixed rate, each timed

@@ -1,8 +1,11 @@
-"""Processor time and memory of a process and all that it started, from /proc (see proc(5)).
+"""Processor time and memory of a process, alone or with all that it started, from /proc (see proc(5)).
 
-Processor time is user plus system time of every process of the tree, and of children that have ended and were
-waited for. The kernel tells it in ticks of 10 ms, so windows should be seconds long. Resident memory counts a
-shared page once per process; brokers of one process, as most are, are not affected.
+A server that we started is its whole tree, because its command may be a script. A broker that was found
+behind its port is that process alone: the pipelines of `tailrace up` are its children, and no part of it.
+
+Processor time is user plus system time; that of a tree includes children that have ended and were waited for.
+The kernel tells it in ticks of 10 ms, so windows should be seconds long. Resident memory of a tree counts a
+shared page once per process.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ _PARENT, _UTIME, _STIME, _CUTIME, _CSTIME, _RSS_PAGES = 1, 11, 12, 13, 14, 21
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a process tree has used so far, and holds now."""
+    """What a process or a tree of them has used so far, and holds now."""
 
     cpu_s: float
     rss_bytes: int
@@ -30,7 +33,8 @@ class ProcessStat:
     """What one line of /proc/PID/stat says."""
 
     parent: int
-    ticks: int
+    ticks: int  # of this process
+    ended_ticks: int  # of its children that have ended and were waited for
     rss_pages: int
 
 
@@ -39,8 +43,12 @@ def read_stat(line: str) -> ProcessStat:
     fields = line.rpartition(")")[2].split()
     if len(fields) <= _RSS_PAGES:
         raise ValueError(f"not a line of /proc/PID/stat: {line[:80]!r}")
-    ticks = sum(int(fields[at]) for at in (_UTIME, _STIME, _CUTIME, _CSTIME))
-    return ProcessStat(parent=int(fields[_PARENT]), ticks=ticks, rss_pages=int(fields[_RSS_PAGES]))
+    return ProcessStat(
+        parent=int(fields[_PARENT]),
+        ticks=int(fields[_UTIME]) + int(fields[_STIME]),
+        ended_ticks=int(fields[_CUTIME]) + int(fields[_CSTIME]),
+        rss_pages=int(fields[_RSS_PAGES]),
+    )
 
 
 def tree_of(root: int, parents: dict[int, int]) -> set[int]:
@@ -57,6 +65,15 @@ def tree_of(root: int, parents: dict[int, int]) -> set[int]:
     return found
 
 
+def process_usage(pid: int, *, proc: Path = _PROC) -> Usage | None:
+    """Of one process without its children; None where there is no /proc, or no such process."""
+    try:
+        stat = read_stat((proc / str(pid) / "stat").read_text(errors="replace"))
+    except (OSError, ValueError):
+        return None
+    return _sum_of([stat], ticks=stat.ticks)
+
+
 def tree_usage(root: int, *, proc: Path = _PROC) -> Usage | None:
     """Of a process and its descendants; None where there is no /proc, or no such process."""
     stats = _read_all(proc)
@@ -64,8 +81,12 @@ def tree_usage(root: int, *, proc: Path = _PROC) -> Usage | None:
         return None
     tree = tree_of(root, {pid: stat.parent for pid, stat in stats.items()})
     members = [stats[pid] for pid in tree]
+    return _sum_of(members, ticks=sum(stat.ticks + stat.ended_ticks for stat in members))
+
+
+def _sum_of(members: list[ProcessStat], *, ticks: int) -> Usage:
     return Usage(
-        cpu_s=sum(stat.ticks for stat in members) / os.sysconf("SC_CLK_TCK"),
+        cpu_s=ticks / os.sysconf("SC_CLK_TCK"),
         rss_bytes=sum(stat.rss_pages for stat in members) * os.sysconf("SC_PAGE_SIZE"),
         processes=len(members),
     )

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tailrace.bench.wire.accounting import Usage, tree_usage
+from tailrace.bench.wire.accounting import Usage, process_usage
 from tailrace.bench.wire.delivery import Route, deliver
 from tailrace.bench.wire.driver import Lane, Outcome, Window, drive
 from tailrace.bench.wire.interrupt import CtrlC, Interrupted, listening
@@ -199,8 +199,8 @@ class _Stage:
 
 
 def usage_of(pids: Sequence[int]) -> Usage | None:
-    """Of all these processes together; None if there are none, or one has ended."""
-    usages = [usage for pid in pids if (usage := tree_usage(pid)) is not None]
+    """Of all these processes together, without their children; None if there are none, or one has ended."""
+    usages = [usage for pid in pids if (usage := process_usage(pid)) is not None]
     if not usages or len(usages) < len(pids):
         return None
     return Usage(
