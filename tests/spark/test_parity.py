@@ -239,6 +239,10 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
         },
         "endingOffsets",
     ),
+    "a start beyond the end of a log": (
+        {"subscribe": RICH, "startingOffsets": offsets(p0=51, p1=40, p2=0)},
+        "failOnDataLoss",
+    ),
     "two ways to say which topics": ({"subscribe": RICH, "subscribePattern": "parity-.*"}, "subscribe"),
     "no topic at all": ({}, "subscribe"),
     "no number of partitions": ({"subscribe": RICH, "minPartitions": "many"}, "minPartitions"),
@@ -306,6 +310,87 @@ def test_a_stream_gives_the_same_rows_and_ends_its_batches_alike(
     assert sources.table("parity_tailrace").schema == sources.table("parity_kafka").schema
     assert ends_of(ours) == ends_of(theirs)
     assert len(ends_of(theirs)) > 1 or "maxOffsetsPerTrigger" not in STREAMS[case]
+
+
+TAKEN_OVER = "taken-over"
+
+
+def test_a_checkpoint_of_spark_s_source_is_taken_over(sources: SparkSession, tmp_path: Path) -> None:
+    """Committed batches, one that was cut short, and what came since: every record once."""
+    with tailrace.Broker() as broker:
+        broker.create_topic(TAKEN_OVER, 2)
+        place = tmp_path / "checkpoint"
+        _fill_plain(broker, count=10)
+        seen = follow(sources, "kafka", broker, place)
+        _fill_plain(broker, count=10)
+        seen += follow(sources, "kafka", broker, place)
+        latest = max((place / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+        latest.unlink()  # as if it had been killed: this batch is given again
+        for crc in (place / "commits").glob(f".{latest.name}.crc"):
+            crc.unlink()
+        again = [row for row in seen if row[1] >= 5]
+        assert sorted(follow(sources, "tailrace", broker, place)) == sorted(again)
+        _fill_plain(broker, count=10)
+        seen += follow(sources, "tailrace", broker, place)
+        assert sorted(seen) == [(partition, offset) for partition in range(2) for offset in range(15)]
+        assert follow(sources, "tailrace", broker, place) == []
+        newest = max((place / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+        assert '"ids"' in newest.read_text(encoding="utf-8")
+
+
+def _fill_plain(broker: tailrace.Broker, *, count: int) -> None:
+    for number in range(count):
+        broker.produce(TAKEN_OVER, b"v", partition=number % 2)
+
+
+def follow(
+    spark: SparkSession, form: str, broker: tailrace.Broker, checkpoint: Path
+) -> list[tuple[int, int]]:
+    """What a query with this checkpoint reads until nothing is left: partition and offset."""
+    found: list[tuple[int, int]] = []
+
+    def keep(rows: DataFrame, _batch: int) -> None:
+        found.extend((row.partition, row.offset) for row in rows.select("partition", "offset").collect())
+
+    options = {
+        "kafka.bootstrap.servers": broker.bootstrap_servers,
+        "subscribe": TAKEN_OVER,
+        "startingOffsets": "earliest",
+    }
+    frame = spark.readStream.format(form).options(**options).load()
+    writer = frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(availableNow=True).start()
+    assert query.awaitTermination(STREAM_S_MAX), "the stream did not end"
+    return found
+
+
+# ---- settings of Kafka's clients
+
+
+@pytest.mark.parametrize("side", ["consumer", "producer"])
+def test_every_setting_of_kafka_s_clients_is_known_or_refused_with_advice(
+    sources: SparkSession, side: str
+) -> None:
+    from tailrace.model import ConfigError
+    from tailrace.spark.sink.options import read_settings
+    from tailrace.spark.source.settings import includes_headers
+
+    assert sources._jvm is not None
+    loader = sources._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    name = f"org.apache.kafka.clients.{side}.{side.capitalize()}Config"
+    names = loader.loadClass(name).getMethod("configNames", None).invoke(None, None)
+    unknown = []
+    for each in names:
+        options = {"kafka.bootstrap.servers": "a:1", f"kafka.{each}": ""}
+        try:
+            if side == "consumer":
+                includes_headers({**options, "subscribe": "orders"})
+            else:
+                read_settings({**options, "topic": "orders"})
+        except ConfigError as error:
+            if "is not known" in str(error) and not each.startswith("internal."):
+                unknown.append(each)
+    assert unknown == []
 
 
 # ---- sinks

@@ -161,6 +161,15 @@ def test_windows_are_final_when_the_watermark_has_passed(
     assert sorted(pq.read_table(tmp_path / "out").column("n").to_pylist()) == [1, 2]
 
 
+def test_sessions_are_shown_when_they_are_final(spark: SparkSession, broker: tailrace.Broker) -> None:
+    for minute in (0, 3, 20, 60):
+        order(broker, "Ulm", 1, at_ms=T0 + minute * 60_000)
+    query = """SELECT key, count(*) AS n FROM STREAM orders
+        GROUP BY key, session_window(timestamp, '5 minutes')"""
+    _, shown = run(spark, broker, query, watermark="1 minute")
+    assert sorted(str(row["n"]) for row in shown.rows) == ["1", "2"]
+
+
 def test_an_aggregate_into_a_folder_goes_on_after_a_batch_that_is_given_again(
     spark: SparkSession, broker: tailrace.Broker, tmp_path: Path
 ) -> None:

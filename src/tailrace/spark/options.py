@@ -29,13 +29,20 @@ KAFKA_IGNORED = frozenset(
     f"kafka.{name}"
     for name in (
         "allow.auto.create.topics",
+        "auto.include.jmx.reporter",
         "check.crcs",
         "client.dns.lookup",
         "client.rack",
         "connections.max.idle.ms",
         "default.api.timeout.ms",
+        "enable.metrics.push",
         "metadata.max.age.ms",
+        "metadata.recovery.rebootstrap.trigger.ms",
+        "metadata.recovery.strategy",
         "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
         "receive.buffer.bytes",
         "reconnect.backoff.max.ms",
         "reconnect.backoff.ms",
@@ -51,7 +58,9 @@ KAFKA_IGNORED = frozenset(
 
 # What Spark itself may add to the options of any source.
 _SPARKS_OWN = frozenset({"path", "serialization.format"})
-_SECURITY = ("kafka.sasl.", "kafka.ssl.")
+_SECURITY = ("kafka.sasl.", "kafka.ssl.", "kafka.security.providers")
+# An empty one turns a check of TLS off, and is common in settings that serve plain and other listeners.
+_NO_HOST_CHECK = "kafka.ssl.endpoint.identification.algorithm"
 _FLAGS = {"true": True, "false": False}
 _UNITS_MS = {
     "ms": 1,
@@ -92,7 +101,8 @@ class Options:
         for name, value in self._given.items():
             if name in advice:
                 raise ConfigError(f"option {advice[name][0]}={value!r} is not supported: {advice[name][1]}")
-            self._check_name(name)
+            if name != _NO_HOST_CHECK or value.strip():
+                self._check_name(name)
 
     def __contains__(self, name: str) -> bool:
         return name.lower() in self._given

@@ -33,7 +33,9 @@ def test_an_unknown_name_is_an_error_that_suggests_the_near_one(name: str, advic
         Options({name: "1"}, known=KNOWN)
 
 
-@pytest.mark.parametrize("name", ["path", "kafka.retries", "kafka.receive.buffer.bytes"])
+@pytest.mark.parametrize(
+    "name", ["path", "kafka.retries", "kafka.receive.buffer.bytes", "kafka.metrics.recording.level"]
+)
 def test_what_spark_adds_and_what_only_tunes_the_java_client_is_let_pass(name: str) -> None:
     assert Options({name: "1"}, known=KNOWN).text("minPartitions") is None
 
@@ -42,6 +44,13 @@ def test_what_spark_adds_and_what_only_tunes_the_java_client_is_let_pass(name: s
 def test_security_beyond_plain_connections_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} is not in this version"):
         Options({name: "x"}, known=KNOWN)
+
+
+def test_an_empty_check_of_host_names_is_let_pass_and_one_that_is_wanted_is_refused() -> None:
+    name = "kafka.ssl.endpoint.identification.algorithm"
+    Options({name: " "}, known=KNOWN)
+    with pytest.raises(ConfigError, match=f"{name} is not in this version"):
+        Options({name: "https"}, known=KNOWN)
 
 
 def test_a_refused_option_comes_with_its_advice() -> None:

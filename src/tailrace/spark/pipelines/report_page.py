@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from html import escape
 
 from tailrace.model import escape as printable
+from tailrace.model.text import size_of
 from tailrace.page import Column, columns, document, facts, share_bar, table
 from tailrace.spark.pipelines.report_summary import LakeSummary, TopicSummary, size_quantile
 
@@ -17,7 +18,6 @@ KEYS_ON_PAGE = 20
 HEADERS_ON_PAGE = 10
 BAD_ON_PAGE = 50
 _KEY_CHARS_MAX = 60
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -45,7 +45,7 @@ def _overview(summary: LakeSummary) -> str:
     shown = facts(
         {
             "records": f"{summary.rows:,}",
-            "in_files": f"{write_bytes(sum(each.file_bytes for each in topics))}"
+            "in_files": f"{size_of(sum(each.file_bytes for each in topics))}"
             f" in {_count(sum(each.files for each in topics), 'file')}",
             "table": f"{summary.format}, version {summary.version}",
             **({} if summary.bootstrap is None else {"lag_is_behind": summary.bootstrap}),
@@ -59,7 +59,7 @@ def _overview(summary: LakeSummary) -> str:
         f'<th scope="row"><a href="#{_anchor(at)}">{escape(printable(each.topic))}</a></th>'
         + _cells(
             f"{each.rows:,}",
-            write_bytes(each.record_bytes),
+            size_of(each.record_bytes),
             f"{each.files:,}",
             f"{len(each.days):,}",
             *((_lag(each.lag),) if has_lag else ()),
@@ -89,15 +89,17 @@ def _topic(topic: TopicSummary, summary: LakeSummary) -> str:
 
 
 def _facts(topic: TopicSummary) -> dict[str, object]:
-    median, most = (size_quantile(topic.sizes, share) for share in (0.5, 0.99))
+    median, most = (
+        size_quantile(topic.sizes, share, largest=topic.record_bytes_max) for share in (0.5, 0.99)
+    )
     found: dict[str, object] = {
         "time": f"{write_time(topic.earliest_us)} to {write_time(topic.latest_us)}",
-        "records": f"{topic.rows:,} of {write_bytes(topic.record_bytes)}",
+        "records": f"{topic.rows:,} of {size_of(topic.record_bytes)}",
         "size": "none"
         if median is None or most is None
-        else f"half below {write_bytes(median)}, 99 % below {write_bytes(most)},"
-        f" the largest {write_bytes(topic.record_bytes_max)}",
-        "in_files": f"{write_bytes(topic.file_bytes)} in {_count(topic.files, 'file')}"
+        else f"half at most {size_of(median)}, 99 % at most {size_of(most)},"
+        f" the largest {size_of(topic.record_bytes_max)}",
+        "in_files": f"{size_of(topic.file_bytes)} in {_count(topic.files, 'file')}"
         f" over {_count(len(topic.days), 'day')}",
         "without_a_key": _share_text(topic.null_keys, topic.rows),
         "tombstones": _share_text(topic.tombstones, topic.rows),
@@ -131,7 +133,7 @@ def _throughput(topic: TopicSummary) -> str:
     rows = [
         Column(
             value=count if is_slow else count / window_s,
-            told=f"{write_time(at)}: {count:,} records, {write_bytes(size)}",
+            told=f"{write_time(at)}: {count:,} records, {size_of(size)}",
             tick=_tick(at, topic.span.window_us * topic.span.windows),
         )
         for at, count, size in zip(
@@ -154,7 +156,7 @@ def _sizes(topic: TopicSummary) -> str:
         Column(
             value=topic.sizes[bucket],
             told=f"{_size_range(bucket)}: {topic.sizes[bucket]:,} records",
-            tick=f"< {write_bytes(1 << bucket)}",
+            tick=f"< {size_of(1 << bucket)}",
         )
         for bucket in range(used[0], used[-1] + 1)
     ]
@@ -163,7 +165,7 @@ def _sizes(topic: TopicSummary) -> str:
 
 def _size_range(bucket: int) -> str:
     low = 0 if bucket == 0 else 1 << (bucket - 1)
-    return f"{write_bytes(low)} to under {write_bytes(1 << bucket)}"
+    return f"{size_of(low)} to under {size_of(1 << bucket)}"
 
 
 def _partitions(topic: TopicSummary) -> str:
@@ -176,7 +178,7 @@ def _partitions(topic: TopicSummary) -> str:
         + _cells(
             f"{each.rows:,}",
             _percent(each.rows, topic.rows),
-            write_bytes(each.record_bytes),
+            size_of(each.record_bytes),
             f"{each.end:,}",
             *((_lag(each.lag),) if has_lag else ()),
         )
@@ -290,15 +292,6 @@ def write_key(key: bytes) -> str:
     if not text:
         return "(empty)"
     return text if len(text) <= _KEY_CHARS_MAX else text[: _KEY_CHARS_MAX - 1] + "…"
-
-
-def write_bytes(size: float) -> str:
-    """A size with its unit."""
-    for unit in _UNITS:
-        if size < 1024 or unit == _UNITS[-1]:
-            break
-        size /= 1024
-    return f"{size:.0f} {unit}" if unit == "B" or size >= 100 or size == int(size) else f"{size:.1f} {unit}"
 
 
 def write_number(value: float) -> str:

@@ -198,11 +198,14 @@ def _sum_columns(rows: Sequence[Sequence[int]]) -> list[int]:
     return [sum(column) for column in zip(*rows, strict=True)]
 
 
-def size_quantile(sizes: Sequence[int], share: float) -> int | None:
-    """A size that so large a share of records is below, as exact as powers of two are; None of none."""
+def size_quantile(sizes: Sequence[int], share: float, *, largest: int) -> int | None:
+    """A size that this share of the records does not exceed, as exact as powers of two are; None of none.
+
+    A bucket may reach beyond the largest record, and the answer does not.
+    """
     total, seen = sum(sizes), 0
     for bucket, count in enumerate(sizes):
         seen += count
         if total and seen >= share * total:
-            return 1 << bucket
+            return min(1 << bucket, largest)
     return None

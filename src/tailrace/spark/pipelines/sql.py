@@ -39,7 +39,7 @@ from tailrace.spark.link import BrokerLink, link_to
 from tailrace.spark.pipelines.failure import cause_of, is_spark_error
 from tailrace.spark.pipelines.progress import Observer, Pace, Progress, ignore
 from tailrace.spark.pipelines.spark_path import spark_path
-from tailrace.spark.pipelines.sql_query import Views, is_aggregate, near_hint, plan_views
+from tailrace.spark.pipelines.sql_query import Views, has_session_window, is_aggregate, near_hint, plan_views
 from tailrace.spark.pipelines.sql_sink import (
     Show,
     as_records,
@@ -154,11 +154,18 @@ def _check_local(key: str, place: str) -> None:
 
 
 def plan_output_mode(config: SqlConfig) -> str:
-    """What is written of every batch, unless it was said: an aggregation changes rows, others only add."""
+    """What is written of every batch, unless it was said: an aggregation changes rows, others only add.
+
+    Sessions merge, so Spark gives them when they are final or, without a watermark, all of them each time.
+    """
     if config.output_mode is not None:
         return config.output_mode
     is_folder = config.to != CONSOLE and not config.to.startswith(_TOPIC)
-    return "update" if is_aggregate(config.query) and not is_folder else "append"
+    if is_folder or not is_aggregate(config.query):
+        return "append"
+    if has_session_window(config.query):
+        return "append" if config.watermark else "complete"
+    return "update"
 
 
 def plan_checkpoint(config: SqlConfig, *, state_home: Path) -> Path | None:

@@ -10,6 +10,7 @@ comments are passed over. A name with a dot or a dash needs back-quotes in SQL, 
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -80,6 +81,15 @@ def is_aggregate(query: str) -> bool:
         if token.is_word(*_AGGREGATES) and following is not None and following.value == "(":
             return True
     return False
+
+
+def has_session_window(query: str) -> bool:
+    """Whether a query puts rows together by sessions."""
+    tokens = list(tokens_of(query))
+    return any(
+        token.is_word("session_window") and following.value == "("
+        for token, following in itertools.pairwise(tokens)
+    )
 
 
 def near_hint(name: str, topics: Collection[str]) -> str:

@@ -9,7 +9,8 @@
     kafka.max.request.size      bytes of a batch at most, 1 MiB by default; a larger row is refused
     kafka.buffer.memory         bytes that wait or travel at most, per task; 32 MiB by default
     kafka.delivery.timeout.ms   how long a batch is retried; 2 minutes by default
-    kafka.acks                  all, or -1 which is the same: less would not be at least once
+    kafka.acks                  all, or -1 which is the same; 0 and 1 are taken, and the sink waits for all
+                                then too: less would not be at least once
 
 A task ends when its rows have arrived, so nothing is gained by waiting for more: kafka.linger.ms is taken and
 has no meaning. So have the settings in _MEANINGLESS, which only tune the Java producer.
@@ -41,22 +42,31 @@ _MEANING = (
 )
 _MEANINGLESS = (
     "includeHeaders",  # headers are written where there is a column of them
+    "kafka.compression.gzip.level",
+    "kafka.compression.lz4.level",
+    "kafka.compression.zstd.level",
     "kafka.enable.idempotence",  # always
     "kafka.linger.ms",
     "kafka.max.block.ms",
     "kafka.max.in.flight.requests.per.connection",
     "kafka.metadata.max.idle.ms",
+    "kafka.partitioner.adaptive.partitioning.enable",
+    "kafka.partitioner.availability.timeout.ms",
+    "kafka.transaction.timeout.ms",
+    "kafka.transaction.two.phase.commit.enable",
 )
 # Spark passes on what was set on the query itself.
 _QUERYS_OWN = ("checkpointLocation", "queryName")
 _REFUSED = {
     "kafka.key.serializer": "keys are written as they are. Cast the column key to binary or string",
     "kafka.value.serializer": "values are written as they are. Cast the column value to binary or string",
+    "kafka.interceptor.classes": "interceptors are Java. Change the rows with DataFrame operations",
+    "kafka.partitioner.ignore.keys": "rows go by key, or where a column partition says. Add that column",
     "kafka.partitioner.class": "rows go by key, or where a column partition says. Add that column",
     "kafka.transactional.id": "the sink writes without transactions. Leave it out",
 }
 _CODECS = {each.name.lower(): each for each in Compression}
-_ACKS = ("all", "-1")
+_ACKS = ("all", "-1", "0", "1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +137,6 @@ def _check_acks(options: Options) -> None:
     acks = options.text("kafka.acks", "all") or ""
     if acks.lower() not in _ACKS:
         raise ConfigError(
-            f"option kafka.acks={acks!r} is not possible: an idempotent producer waits for all replicas."
-            " Use all, or leave it out"
+            f"option kafka.acks={acks!r} is not possible. Use all, or leave it out: the sink always waits"
+            " for all in-sync replicas"
         )

@@ -1,4 +1,8 @@
-"""A batch read: the offsets are settled once, when Spark plans the query, and every task reads a part."""
+"""A batch read: the offsets are settled once, when Spark plans the query, and every task reads a part.
+
+A start beyond the end of a log is data loss: offsets only grow, so the offset comes from another log. A start
+after the end of the read is no loss if the log reaches that far: the range is empty.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,17 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tailrace.client.kafka import KafkaClient
+from tailrace.client.offsets import LATEST
 from tailrace.model import TopicPartition
 from tailrace.spark.offset_range import OffsetRange
+from tailrace.spark.reading import DataLoss, lost
 from tailrace.spark.source import lookup
 from tailrace.spark.source.columns import arrow_schema
+from tailrace.spark.source.offset import StreamOffset
 from tailrace.spark.source.predicate import Bounds, plan_bounds, plan_narrowed
 from tailrace.spark.source.settings import SourceSettings
 from tailrace.spark.source.task import plan_tasks, read_task
+from tailrace.spark.source.trigger import LogView, plan_losses
 
 
 class _Pushdown:
@@ -65,12 +73,24 @@ class BatchReader(DataSourceReader):
         found = (await lookup.find_partitions(client, settings.topics)).partitions
         starts = await lookup.resolve(client, settings.start, found, read_committed=settings.read_committed)
         ends = await lookup.resolve(client, settings.end, found, read_committed=settings.read_committed)
+        await self._check_losses(client, starts)
         ranges = [
             OffsetRange(topic=tp.topic, partition=tp.partition, start=starts[tp], end=ends[tp])
             for tp in found
             if starts[tp] < ends[tp]
         ]
         return plan_narrowed(ranges, self._bounds, first_in_time=await self._first_in_time(client, ends))
+
+    async def _check_losses(self, client: KafkaClient, starts: Mapping[TopicPartition, int]) -> None:
+        """Raises DataLoss if an offset of the options lies beyond the end of its log, unless that may be."""
+        given = [tp for tp, offset in self._settings.start.offsets.items() if offset > 0]
+        if not given or not self._settings.fail_on_data_loss:
+            return
+        # The end of all records: one of an open transaction is not lost, though read_committed waits for it.
+        latest = await lookup.bounds(client, given, at=LATEST, read_committed=False)
+        begun = StreamOffset(positions={tp: starts[tp] for tp in given})
+        for tp, cause in plan_losses(begun, LogView(latest=latest)).items():
+            raise DataLoss(lost(tp, latest[tp], starts[tp], cause))
 
     async def _first_in_time(
         self, client: KafkaClient, ends: Mapping[TopicPartition, int]

@@ -6,7 +6,6 @@ Every function takes a client and is run through a link. Only requests that ever
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -62,9 +61,11 @@ async def find_partitions(client: KafkaClient, topics: Topics, *, passes_missing
 def _matching(answer: Mapping[str, TopicInfo], topics: Topics) -> list[TopicInfo]:
     if topics.pattern is None:
         return list(answer.values())
-    pattern = re.compile(topics.pattern)
-    # Kafka's consumer leaves its internal topics out of patterns too.
-    return [info for name, info in answer.items() if pattern.fullmatch(name) and not info.internal]
+    return [
+        info
+        for name, info in answer.items()
+        if topics.pattern.fullmatch(name) and (topics.internal or not info.internal)
+    ]
 
 
 async def bounds(

@@ -14,6 +14,12 @@ The initial offset has no "from". Spark compares offsets as text, so the keys ar
 The id of a topic tells one that was deleted and made anew, even if it has grown as long as the old one.
 Spark before 4.2 asks for the end of a batch without telling where it begins: where a process does not know
 that either, having just started, it keeps the log's starts for partitions that turn out to be new.
+
+A checkpoint that Spark's own Kafka source wrote holds only where batches end, and no ids of topics:
+
+    {"orders": {"0": 17, "1": 4}}
+
+It is read, so that a query can be moved over, and never written.
 """
 
 from __future__ import annotations
@@ -50,8 +56,15 @@ def write_offset(offset: StreamOffset) -> dict[str, Any]:
     return written
 
 
+def is_kafkas(written: Mapping[str, Any]) -> bool:
+    """Whether Spark's own Kafka source wrote this; a topic of it may be named as a key of ours."""
+    return all(isinstance(offsets, dict) for offsets in written.values())
+
+
 def read_offset(written: Mapping[str, Any]) -> StreamOffset:
-    """What was kept; ConfigError if this is not an offset of ours."""
+    """What was kept; ConfigError if this is an offset neither of ours nor of Spark's Kafka source."""
+    if is_kafkas(written):
+        return StreamOffset(positions=_by_partition(written, "offsets"), starts={})
     version = written.get("v")
     if version != VERSION:
         raise ConfigError(

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from tailrace.model import ConfigError, TopicPartition
 from tailrace.spark.options import KAFKA_LINK, LinkSettings, Options, link_settings
+from tailrace.spark.source.java_pattern import compile_java
 from tailrace.spark.source.place import Place, check_batch, end_place, read_assignment, start_place
 
 TRIGGER_DELAY_MS_MAX = 15 * 60 * 1000
@@ -32,6 +33,8 @@ _NO_EFFECT = frozenset(
         "groupIdPrefix",
         "kafka.group.id",
         "kafka.group.instance.id",
+        "kafka.group.protocol",
+        "kafka.group.remote.assignor",
         "kafka.fetch.min.bytes",
         "kafka.fetch.max.wait.ms",
         "kafka.heartbeat.interval.ms",
@@ -60,6 +63,7 @@ KNOWN = (
         "includeHeaders",
         "isolation.level",
         "publishGroup",
+        "kafka.exclude.internal.topics",
         "kafka.isolation.level",
         "kafka.fetch.max.bytes",
         "kafka.max.partition.fetch.bytes",
@@ -88,7 +92,9 @@ class Topics:
     """What is read: topics by name, by pattern, or single partitions."""
 
     names: tuple[str, ...] = ()
-    pattern: str | None = None
+    pattern: re.Pattern[str] | None = None
+    internal: bool = False
+    """Whether the pattern may match internal topics."""
     assigned: tuple[TopicPartition, ...] = ()
 
 
@@ -174,7 +180,8 @@ def _topics(options: Options) -> Topics:
     if name == "assign":
         return Topics(assigned=read_assignment(name, text))
     if name == "subscribePattern":
-        return Topics(pattern=_pattern(name, text))
+        internal = not options.flag("kafka.exclude.internal.topics", default=True)
+        return Topics(pattern=_pattern(name, text), internal=internal)
     names = tuple(sorted({each.strip() for each in text.split(",")} - {""}))
     if not names:
         raise ConfigError(
@@ -183,14 +190,10 @@ def _topics(options: Options) -> Topics:
     return Topics(names=names)
 
 
-def _pattern(name: str, text: str) -> str:
+def _pattern(name: str, text: str) -> re.Pattern[str]:
     if not text:
         raise ConfigError(f"option {name} is empty. Use a regular expression, for example orders-.*")
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ConfigError(f"option {name}={text!r} is not a regular expression: {error}") from None
-    return text
+    return compile_java(name, text)
 
 
 def _read_committed(options: Options) -> bool:

@@ -12,6 +12,9 @@ pyspark 4.0 and 4.1 call latestOffset() alone: the process then remembers where 
 after a restart it does not know, and the first batch takes whatever there is, limits or not; what was lost
 meanwhile is found when Spark names both ends.
 
+A checkpoint of Spark's own Kafka source is taken over: batches that it names are read as it names them, and
+the next one is kept as ours, even if it is empty, so that the ids of the topics are known from then on.
+
 An idle query asks dozens of times a second, so latestOffset waits for records for up to IDLE_WAIT_S.
 Constructors run many times and ask nobody anything; a reader is pickled, so it holds plain values.
 """
@@ -29,14 +32,14 @@ from pyspark.sql.types import StructType
 
 from tailrace.client.kafka import KafkaClient
 from tailrace.client.offsets import EARLIEST, LATEST
-from tailrace.model import TopicPartition
+from tailrace.model import ConfigError, TopicPartition
 from tailrace.spark.link import BrokerLink
 from tailrace.spark.offset_range import OffsetRange
 from tailrace.spark.reading import DataLoss, lost
 from tailrace.spark.source import lookup
 from tailrace.spark.source.columns import arrow_schema
 from tailrace.spark.source.group import GroupProgress
-from tailrace.spark.source.offset import StreamOffset, plan_batch, read_offset, write_offset
+from tailrace.spark.source.offset import StreamOffset, is_kafkas, plan_batch, read_offset, write_offset
 from tailrace.spark.source.settings import SourceSettings
 from tailrace.spark.source.task import plan_tasks, read_task
 from tailrace.spark.source.trigger import (
@@ -96,6 +99,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if begun.starts is not None:
             self._publish(begun)
         ended = self._next(begun, self._limits(limit))
+        if ended is None and is_kafkas(start):
+            ended = self._taken_over(begun)
         return start if ended is None else write_offset(ended)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -123,6 +128,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch."""
         self._known = read_offset(end)
+        if is_kafkas(end):
+            self._known = self._complete(self._known, start)
+            end = write_offset(self._known)
         if self._known.starts == {}:
             start = write_offset(self._without_losses(read_offset(start), self._known))
         ranges = self._without_lost(plan_batch(start, end), self._known)
@@ -252,6 +260,34 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _publish(self, finished: StreamOffset) -> None:
         if self._group is not None:
             self._group.publish(self._link(), finished.positions)
+
+    # ---- a checkpoint of Spark's own Kafka source
+
+    def _taken_over(self, begun: StreamOffset) -> StreamOffset:
+        """The place of a query as ours, without new and lost partitions: those are read from their start.
+
+        The ids are those of the topics now, so they must not stand beside a place in a log that is gone.
+        """
+        assert self._seen is not None, "the broker was just asked"
+        lost_now = plan_losses(begun, self._seen)
+        kept = {tp: offset for tp, offset in begun.positions.items() if tp not in lost_now}
+        return StreamOffset(positions=kept, starts=kept, ids=self._seen.ids)
+
+    def _complete(self, ended: StreamOffset, start: dict[str, Any]) -> StreamOffset:
+        """The end of a batch with what Spark's Kafka source does not keep: where new partitions begin.
+
+        ConfigError if the batch is the query's first one and where it began cannot be told.
+        """
+        begun = read_offset(start)
+        place = self._settings.start
+        if begun.starts is None and (place.word == LATEST or LATEST in place.offsets.values()):
+            raise ConfigError(
+                'the checkpoint is of format("kafka"), and its first batch is not committed: where that began'
+                f" is not known, since {place.option} says latest. Set startingOffsets to the offsets in the"
+                ' file sources/0/0 of the checkpoint, or let the batch end with format("kafka") first'
+            )
+        new = [tp for tp in ended.positions if tp not in begun.positions]
+        return replace(ended, lows=self._link().run(lambda client: self._earliest(client, new)))
 
     # ---- questions to the broker
 

@@ -1,4 +1,4 @@
-"""Lakes as other people's programs read them: duckdb, pandas, pyarrow, deltalake, pyiceberg."""
+"""Lakes as other people's programs read them: duckdb, pandas, polars, pyarrow, deltalake, pyiceberg."""
 
 from __future__ import annotations
 
@@ -48,6 +48,17 @@ def test_duckdb_reads_a_parquet_lake_by_its_folders(kit: Kit) -> None:
     check(duckdb.sql(QUERY.format(source=source)).fetchall())
     counts = duckdb.sql(f"select topic, count(*) from {source} group by topic order by topic").fetchall()
     assert counts == [("clicks", 7), ("orders", COUNT + 5)]
+
+
+@pytest.mark.parametrize("source", ["topic=*/*/*.parquet", "topic=orders"])
+def test_polars_reads_a_parquet_lake_by_its_folders(kit: Kit, source: str) -> None:
+    polars = pytest.importorskip("polars", reason="polars is not installed: pip install polars")
+    fill(kit, kit.open("parquet"))
+    rows = polars.scan_parquet(f"{kit.root}/{source}", hive_partitioning=True)
+    if "*" in source:
+        rows = rows.filter(polars.col("topic") == "orders")
+    wanted = rows.filter(polars.col("partition") == 0).sort("offset")
+    check(wanted.select("offset", "key", "value", "headers", "dt").collect().rows())
 
 
 def test_duckdb_reads_times_and_their_type(kit: Kit) -> None:

@@ -18,6 +18,8 @@ from tailrace.spark.pipelines import report as report_module
 from tailrace.spark.pipelines import report_measure
 from tailrace.spark.pipelines.progress import Progress
 from tailrace.spark.pipelines.report import ReportConfig, report
+from tailrace.spark.pipelines.report_measure import SIZE_BUCKETS
+from tailrace.spark.pipelines.report_summary import size_quantile
 
 T0 = 1_700_000_000_000  # 2023-11-14T22:13:20
 Row = Any
@@ -261,3 +263,10 @@ def test_a_page_that_could_not_be_written_is_refused_before_the_work(lake: Path,
     for out in (tmp_path, tmp_path / "none" / "p.html"):
         with pytest.raises(ConfigError, match="out = "):
             report(ReportConfig(lake=str(lake), out=str(out)), spark=None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("share", "size"), [(0.5, 64), (0.99, 100)])
+def test_no_share_of_the_records_is_larger_than_the_largest(share: float, size: int) -> None:
+    sizes = [0] * SIZE_BUCKETS
+    sizes[6], sizes[7] = 60, 40  # below 64, and from 64 to below 128
+    assert size_quantile(sizes, share, largest=100) == size

@@ -28,6 +28,7 @@ from tailrace.spark.pipelines.sql_sink import (
 from tailrace.spark.pipelines.sql_view import make_view
 
 STREAM = "SELECT key FROM STREAM orders"
+SESSIONS = "SELECT key, count(*) FROM STREAM orders GROUP BY key, session_window(timestamp, '5 minutes')"
 SUM = "SELECT key, count(*) FROM STREAM orders GROUP BY key"
 
 
@@ -59,6 +60,10 @@ def test_places_that_rows_can_go_to(to: str) -> None:
     check_config(SqlConfig(query=STREAM, to=to))
 
 
+def test_sessions_without_a_watermark_are_never_final() -> None:
+    assert plan_output_mode(SqlConfig(query=SESSIONS, watermark="")) == "complete"
+
+
 @pytest.mark.parametrize(
     ("query", "to", "given", "mode"),
     [
@@ -67,6 +72,10 @@ def test_places_that_rows_can_go_to(to: str) -> None:
         (SUM, "topic:t", None, "update"),
         (SUM, "./out", None, "append"),
         (SUM, "console", "complete", "complete"),
+        (SESSIONS, "console", None, "append"),
+        (SESSIONS, "topic:t", None, "append"),
+        (SESSIONS, "console", "complete", "complete"),
+        (SUM + " -- session_window(timestamp)", "console", None, "update"),
     ],
 )
 def test_an_aggregation_changes_rows_and_a_folder_gets_final_ones(

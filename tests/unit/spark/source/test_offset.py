@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.model import ConfigError, TopicPartition
-from tailrace.spark.source.offset import StreamOffset, plan_batch, read_offset, write_offset
+from tailrace.spark.source.offset import StreamOffset, is_kafkas, plan_batch, read_offset, write_offset
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -75,12 +75,27 @@ def test_before_spark_4_2_the_start_is_spark_s_and_new_partitions_begin_at_their
     assert batch(start, end) == ["orders-0 [5, 9)", "orders-1 [2, 7)"]
 
 
+@pytest.mark.parametrize("topic", ["orders", "v", "pos"])
+def test_an_offset_of_spark_s_kafka_source_is_the_end_of_a_batch_without_its_beginning(topic: str) -> None:
+    written = {topic: {"0": 5, "1": 0}}
+    assert is_kafkas(written)
+    assert read_offset(written) == StreamOffset(
+        positions={TopicPartition(topic, 0): 5, TopicPartition(topic, 1): 0}, starts={}
+    )
+    assert not is_kafkas(write_offset(read_offset(written)))
+
+
+def test_a_pattern_that_matched_no_topic_yet_is_an_offset_of_spark_s_kafka_source() -> None:
+    assert read_offset({}) == StreamOffset(positions={}, starts={})
+
+
 @pytest.mark.parametrize(
     "written",
     [
-        {},
         {"v": 2, "pos": {}},
-        {"orders": {"0": 5}},
+        {"orders": {"0": -1}},
+        {"orders": {"0": "5"}},
+        {"orders": {"0": 5}, "pos": 3},
         {"v": 1},
         {"v": 1, "pos": []},
         {"v": 1, "pos": {"orders": 5}},

@@ -104,6 +104,46 @@ def test_offsets_choose_a_part(broker: tailrace.Broker) -> None:
     assert spans(reader.partitions()) == ["orders-0 [2, 9)", "orders-1 [0, 4)"]
 
 
+@pytest.mark.parametrize(
+    "ending",
+    [
+        {},
+        {"endingOffsets": '{"orders": {"0": -1, "1": -1}}'},
+        {"endingOffsets": '{"orders": {"0": 7, "1": 9}}'},
+    ],
+    ids=["latest", "-1", "offsets beyond the end too"],
+)
+def test_a_batch_that_starts_beyond_the_end_of_a_log_is_a_loss_or_reads_nothing_there(
+    broker: tailrace.Broker, ending: dict[str, str]
+) -> None:
+    fill(broker, 5)
+    fill(broker, 3, partition=1)
+    starts = '{"orders": {"0": 6, "1": 1}}'
+    with pytest.raises(DataLoss, match=r"orders-0 .*the log ends at 5, before 6 .*failOnDataLoss=false"):
+        batch(broker, startingOffsets=starts, **ending).partitions()
+    reader = batch(broker, startingOffsets=starts, failOnDataLoss="false", **ending)
+    assert rows(reader, reader.partitions()) == [("orders", 1, 1), ("orders", 1, 2)]
+
+
+def test_a_batch_that_starts_at_the_end_of_a_log_or_after_its_own_end_has_lost_nothing(
+    broker: tailrace.Broker,
+) -> None:
+    fill(broker, 5)
+    assert batch(broker, startingOffsets='{"orders": {"0": 5, "1": 0}}').partitions() == []
+    passed = batch(broker, startingOffsets='{"orders": {"0": 4, "1": 0}}', endingTimestamp="1")
+    assert passed.partitions() == []
+
+
+def test_a_filter_does_not_hide_that_a_batch_starts_beyond_the_end(broker: tailrace.Broker) -> None:
+    from pyspark.sql.datasource import EqualTo
+
+    fill(broker, 5)
+    reader = batch(broker, startingOffsets='{"orders": {"0": 0, "1": 4}}')
+    reader.narrow([EqualTo(("partition",), 0)])
+    with pytest.raises(DataLoss, match="orders-1"):
+        reader.partitions()
+
+
 def test_times_choose_a_part(broker: tailrace.Broker) -> None:
     now_ms = time.time_ns() // 1_000_000
     for i in range(10):
@@ -140,6 +180,16 @@ def test_topics_can_be_found_by_pattern_and_partitions_be_assigned(broker: tailr
         "orders-eu-0 [0, 1)",
     ]
     assert spans(batch(broker, assign='{"orders": [1]}').partitions()) == ["orders-1 [0, 1)"]
+
+
+def test_a_pattern_matches_internal_topics_where_it_is_told_to(broker: tailrace.Broker) -> None:
+    link_to(broker.bootstrap_servers).run(lambda client: client.commit("group", {A: 0}))
+    pattern = "__consumer_.*"
+    assert batch(broker, subscribePattern=pattern).partitions() == []
+    given = {"kafka.exclude.internal.topics": "false"}
+    found = batch(broker, subscribePattern=pattern, **given).partitions()
+    assert found
+    assert all(each.startswith("__consumer_offsets-") for each in spans(found))
 
 
 def test_what_does_not_exist_is_named(broker: tailrace.Broker) -> None:
@@ -362,6 +412,84 @@ def test_a_topic_that_is_gone_is_a_loss_or_waited_for(broker: tailrace.Broker) -
     with pytest.raises(DataLoss, match="does not exist any more"):
         stream(broker).latestOffset(start, ReadAllAvailable())
     assert stream(broker, failOnDataLoss="false").latestOffset(start, ReadAllAvailable()) == start
+
+
+# ---- a checkpoint that format("kafka") wrote
+
+
+def test_a_kafka_checkpoint_is_gone_on_with_and_ours_is_written_from_the_next_batch_on(
+    broker: tailrace.Broker,
+) -> None:
+    fill(broker, 5)
+    reader = stream(broker, startingOffsets="latest")
+    start = {"orders": {"0": 3, "1": 0}}
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert spans(reader.partitions(start, end)) == ["orders-0 [3, 5)"]
+    assert end["pos"] == {"orders": {"0": 5, "1": 0}}
+    assert end["ids"].keys() == {"orders"}
+
+
+def test_a_kafka_checkpoint_without_anything_new_becomes_ours_in_an_empty_batch(
+    broker: tailrace.Broker,
+) -> None:
+    fill(broker, 5)
+    start = {"orders": {"0": 5}}  # the other partition is new
+    reader = stream(broker)
+    end = reader.latestOffset(start, ReadMinRows(1))
+    assert (end["v"], end["pos"], end["ids"].keys()) == (1, {"orders": {"0": 5}}, {"orders"})
+    assert reader.partitions(start, end) == []
+    assert reader.latestOffset(end, ReadMinRows(1)) == end
+
+
+def test_a_batch_that_a_kafka_checkpoint_names_is_given_again(broker: tailrace.Broker) -> None:
+    fill(broker, 5)
+    fill(broker, 4, partition=1)
+    parts = stream(broker).partitions({"orders": {"0": 1}}, {"orders": {"0": 4, "1": 3}})
+    assert spans(parts) == ["orders-0 [1, 4)", "orders-1 [0, 3)"]  # the second one was new
+
+
+def test_the_first_batch_of_a_kafka_checkpoint_needs_a_start_that_does_not_move(
+    broker: tailrace.Broker,
+) -> None:
+    fill(broker, 5)
+    end = {"orders": {"0": 4, "1": 0}}
+    reader = stream(broker, startingOffsets='{"orders": {"0": 2, "1": 0}}')
+    assert spans(reader.partitions(reader.initialOffset(), end)) == ["orders-0 [2, 4)"]
+    for moving in ("latest", '{"orders": {"0": -1, "1": 0}}'):
+        reader = stream(broker, startingOffsets=moving)
+        with pytest.raises(ConfigError, match="sources/0/0"):
+            reader.partitions(reader.initialOffset(), end)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_kafka_checkpoint_beyond_the_end_of_the_log_is_a_loss(broker: tailrace.Broker, fails: bool) -> None:
+    fill(broker, 5)
+    start = {"orders": {"0": 9, "1": 0}}
+    reader = stream(broker, failOnDataLoss=str(fails).lower())
+    if fails:
+        with pytest.raises(DataLoss, match="the log ends at 5, before 9"):
+            reader.latestOffset(start, ReadAllAvailable())
+    else:
+        assert spans(reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))) == [
+            "orders-0 [0, 5)"
+        ]
+
+
+def test_an_empty_log_that_a_kafka_checkpoint_is_beyond_of_is_read_from_its_start_when_it_grows(
+    broker: tailrace.Broker,
+) -> None:
+    reader = stream(broker, failOnDataLoss="false")
+    end = reader.latestOffset({"orders": {"0": 3, "1": 0}}, ReadAllAvailable())
+    fill(broker, 5)
+    following = reader.latestOffset(end, ReadAllAvailable())
+    assert spans(reader.partitions(end, following)) == ["orders-0 [0, 5)"]
+
+
+def test_an_older_spark_goes_on_with_a_kafka_checkpoint_too(broker: tailrace.Broker) -> None:
+    fill(broker, 5)
+    reader = stream(broker)
+    end = reader.latestOffset()
+    assert spans(reader.partitions({"orders": {"0": 2, "1": 0}}, end)) == ["orders-0 [2, 5)"]
 
 
 def test_the_end_of_the_log_is_reported(broker: tailrace.Broker) -> None:
