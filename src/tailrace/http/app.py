@@ -24,6 +24,7 @@ from starlette.types import Receive, Scope, Send
 from tailrace.http.body import read_whole
 from tailrace.http.config import HttpConfig
 from tailrace.http.error import Code, HttpError, answer_to, invalid
+from tailrace.http.mismatch import explain
 from tailrace.http.operation import JSON, Call, NoBody, Operation
 from tailrace.http.service import HttpService
 from tailrace.http.session import session_of
@@ -33,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 _SHOWN_MAX = 200
 _EMPTY = b"{}"
+_FOR_PROGRAMS = ("/api/", "/assets/")
 _REASON_BYTES_MAX = 123  # RFC 6455 section 5.5
 _OTHER: Final = "other"
 """The name under which requests are counted that came to no operation."""
@@ -42,10 +44,17 @@ class HttpApp:
     """REST, live streams, metrics and console of one broker, as one ASGI application."""
 
     def __init__(
-        self, service: HttpService, operations: Iterable[Operation], routes: Iterable[BaseRoute] = ()
+        self,
+        service: HttpService,
+        operations: Iterable[Operation],
+        routes: Iterable[BaseRoute] = (),
+        *,
+        missing_page: Callable[[Request], Response] | None = None,
     ) -> None:
+        """`missing_page` tells a person in a browser that there is no such page."""
         self.service = service
         own = [_route(service, each) for each in operations]
+        self._missing_page = missing_page
         self._router = Router([*own, *routes], redirect_slashes=False, default=self._not_found)
 
     def __repr__(self) -> str:
@@ -68,10 +77,22 @@ class HttpApp:
             count_refused(self.service.counters, unserved)
             await refuse(unserved, scope, receive, send)
 
-    async def _not_found(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+    async def _not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"][:_SHOWN_MAX]
         listed = f"{scope.get('root_path', '')}/openapi.json"
-        raise Unserved(Code.INVALID_REQUEST, f"there is no {path}. What there is: {listed}", status=404)
+        error = Unserved(Code.INVALID_REQUEST, f"there is no {path}. What there is: {listed}", status=404)
+        if self._missing_page is None or not _asks_for_a_page(scope):
+            raise error
+        count_refused(self.service.counters, error)
+        await self._missing_page(Request(scope))(scope, receive, send)
+
+
+def _asks_for_a_page(scope: Scope) -> bool:
+    """Whether a person looks at this: browsers name text/html; programs and curl take anything."""
+    if scope["type"] != "http" or scope["method"] != "GET":
+        return False
+    path = scope["path"].removeprefix(scope.get("root_path", ""))
+    return not path.startswith(_FOR_PROGRAMS) and "text/html" in Request(scope).headers.get("accept", "")
 
 
 def _route(service: HttpService, operation: Operation) -> Route:
@@ -172,7 +193,7 @@ def read_query(request: Request, kind: type[msgspec.Struct]) -> Any:
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise invalid(_readable(error, "parameter")) from error
+        raise invalid(explain(error, kind, what="parameter")) from error
 
 
 async def _read_body(request: Request, operation: Operation, config: HttpConfig, held: Holding) -> Any:
@@ -200,7 +221,7 @@ def read_json(data: bytes, kind: Any) -> Any:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
-        raise invalid(_with_fields(_readable(error, "body"), kind)) from error
+        raise invalid(explain(error, kind, what="body")) from error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise invalid(f"the body is not JSON: {error}") from error
 
@@ -208,21 +229,6 @@ def read_json(data: bytes, kind: Any) -> Any:
 def media_type(request: Request) -> str:
     """What a body is said to be, without its parameters."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
-def _readable(error: msgspec.ValidationError, what: str) -> str:
-    text, _, place = str(error).partition(" - at `$")
-    place = place.rstrip("`").lstrip(".")
-    return f"{place or what}: {text.replace('`', '')}"
-
-
-def _with_fields(text: str, kind: Any) -> str:
-    """What is wrong with a body; if it is a field that there is not, also those that there are."""
-    if not text.startswith("body: Object contains unknown field") or not hasattr(
-        kind, "__struct_encode_fields__"
-    ):
-        return text
-    return f"{text}. There are: {', '.join(kind.__struct_encode_fields__)}"
 
 
 # ---- answering

@@ -43,7 +43,7 @@ from websockets.http11 import Request as WebSocketRequest
 from tailrace.http.config import HttpConfig
 from tailrace.http.error import Code, HttpError
 from tailrace.http.intake import Intake
-from tailrace.net import ConnectionFacts, ListenerCounters, RequestBudget, UnreadBytes, facts_of
+from tailrace.net import ConnectionFacts, ListenerCounters, ListenerUnread, RequestBudget, facts_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -72,7 +72,7 @@ class Shared:
         config: HttpConfig,
         counters: ListenerCounters,
         socket_budget: Callable[[str], RequestBudget],
-        unread: UnreadBytes,
+        unread: ListenerUnread,
     ) -> None:
         """`socket_budget` says which share the messages of a WebSocket draw on, by its path."""
         self.unread = unread

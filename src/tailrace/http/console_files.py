@@ -85,7 +85,14 @@ class Console:
         """The page of an app that is mounted at `root`; "" is nowhere in particular."""
         return self._page if root == "" else self._write_page(root)
 
+    def missing_page(self, request: Request) -> Response:
+        """The page under an address that it does not have, which it says itself."""
+        headers = {"cache-control": _ASK_AGAIN}
+        file = self.page(request.scope.get("root_path", ""))
+        return Response(file.plain, status_code=404, media_type=file.media_type, headers=headers)
+
     def routes(self) -> list[BaseRoute]:
+        """The console as routes of the app; they come after those of the API."""
         paths = ["/", *(f"/{name}" for name in PAGES), *(f"/{name}/{{rest:path}}" for name in PAGES)]
         pages = [OneMethod(path, self._serve_page, methods=["GET"], name="console") for path in paths]
         assets = OneMethod("/assets/{build}/{name:path}", self._serve_asset, methods=["GET"], name="assets")
@@ -114,11 +121,6 @@ class Console:
         for name, value in {"root": root, "assets": assets, "preloads": preloads}.items():
             text = text.replace("{{" + name + "}}", value)
         return ConsoleFile.of(text.encode(), _MEDIA_TYPES[".html"])
-
-
-def console_routes() -> list[BaseRoute]:
-    """The console as routes of the app; they come after those of the API."""
-    return Console().routes()
 
 
 def _read_files(directory: Path) -> Iterator[tuple[str, bytes]]:

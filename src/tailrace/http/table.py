@@ -11,7 +11,7 @@ from tailrace.broker.gate import Gate
 from tailrace.http import live, rest
 from tailrace.http.app import HttpApp, OneMethod
 from tailrace.http.config import HttpConfig
-from tailrace.http.console_files import console_routes
+from tailrace.http.console_files import Console
 from tailrace.http.openapi import write_openapi
 from tailrace.http.operation import JSON
 from tailrace.http.service import HttpService, NodeFacts
@@ -31,7 +31,9 @@ def create_app(
 ) -> HttpApp:
     """The app of one node, in the node's loop; `budget` is the service's."""
     service = HttpService(gate, config or HttpConfig(), facts, metrics, budget)
-    return HttpApp(service, OPERATIONS, [*live.routes(service), _openapi_route(facts), *console_routes()])
+    console = Console()
+    routes = [*live.routes(service), _openapi_route(facts), *console.routes()]
+    return HttpApp(service, OPERATIONS, routes, missing_page=console.missing_page)
 
 
 def _openapi_route(facts: NodeFacts) -> BaseRoute:

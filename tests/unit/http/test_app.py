@@ -47,6 +47,51 @@ def test_a_path_that_is_not_served_says_where_the_list_is(
     check_error(answer, INVALID, path, "/openapi.json", status=404)
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "words"),
+    [
+        ("GET", "t/records?partition=0&offset=abc", None, ["offset: Expected an offset, earliest, latest"]),
+        ("GET", "t/records?offsets=1", None, ["offsets: Expected an offset for each partition, as in 0:120"]),
+        ("DELETE", "t/records?partition=0&before=x", None, ["before: Expected an offset, or latest"]),
+        (
+            "POST",
+            "t/records",
+            {"records": [{"valeu": "v"}]},
+            ["records[0]: Object contains unknown field valeu", "There are: ", "value", "headers"],
+        ),
+    ],
+)
+def test_a_value_that_does_not_fit_is_told_in_words(
+    run: Run, client: httpx.AsyncClient, method: str, path: str, body: object, words: list[str]
+) -> None:
+    answer = run(client.request(method, f"{TOPICS}/{path}", json=body))
+    check_error(answer, INVALID, *words)
+    assert "regex" not in answer.text
+
+
+BROWSER = {"accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/topicz/orders", "/health/"])
+def test_a_browser_at_an_unknown_address_gets_the_console(
+    run: Run, client: httpx.AsyncClient, path: str
+) -> None:
+    answer = run(client.get(path, headers=BROWSER))
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert 'id="app"' in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [("/nothing", {}), ("/nothing", {"accept": "*/*"}), ("/api/v1/nothing", BROWSER)],
+    ids=["no wish", "curl", "the API in a browser"],
+)
+def test_a_program_at_an_unknown_address_gets_json(
+    run: Run, client: httpx.AsyncClient, path: str, headers: dict[str, str]
+) -> None:
+    check_error(run(client.get(path, headers=headers)), INVALID, path, "/openapi.json", status=404)
+
+
 @pytest.mark.parametrize("path", ["/", "/health", TOPICS, f"{TOPICS}/t/records"])
 def test_a_newline_at_the_end_of_a_path_is_a_part_of_it(
     run: Run, client: httpx.AsyncClient, path: str

@@ -156,7 +156,23 @@ def test_a_real_member_is_shown_with_what_it_reads(run: Run, node: Node, client:
                 "members": 1,
                 "topics": ["t"],
                 "lag": 6,
+                "lag_by_topic": {"t": 6},
             }
+
+    run(scenario())
+
+
+def test_the_list_of_groups_has_the_lag_of_each_topic(
+    run: Run, node: Node, client: httpx.AsyncClient
+) -> None:
+    async def scenario() -> None:
+        await fill(node, "t")
+        await fill(node, "u")
+        await fill(node, "gone")
+        await commit(node, "g", {("t", 0): 3, ("t", 1): 9, ("u", 0): 10, ("gone", 0): 1})
+        await node.broker.topics.delete("gone")
+        (listed,) = (await client.get(GROUPS)).json()["groups"]
+        assert (listed["lag"], listed["lag_by_topic"]) == (8, {"t": 8, "u": 0, "gone": None})
 
     run(scenario())
 

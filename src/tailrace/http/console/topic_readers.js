@@ -11,7 +11,9 @@ export function TopicReaders({ name }) {
   return html`
     <section class="section"><header><h2>Consumer groups</h2></header>
       <${Loaded} resource=${groups} rows=${3}>${(data) => {
-        const rows = data.groups.filter((group) => group.topics?.includes(name));
+        const rows = data.groups
+          .filter((group) => group.topics.includes(name))
+          .map((group) => ({ ...group, lag: group.lag_by_topic[name] }));
         return rows.length
           ? html`<${GroupTable} rows=${rows} />`
           : html`<${Empty} title="No group reads this topic">

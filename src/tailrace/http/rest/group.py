@@ -68,7 +68,8 @@ class GroupView(msgspec.Struct, frozen=True):
     protocol: str  # how partitions are shared out: range, roundrobin, ...; "" while nobody has agreed on one
     members: int
     topics: list[str]
-    lag: int
+    lag: int  # over all its topics
+    lag_by_topic: dict[str, int | None]  # null where nothing was committed, or this node cannot tell
 
 
 class GroupList(msgspec.Struct, frozen=True):
@@ -214,7 +215,17 @@ def _view(described: GroupDescription, offsets: Iterable[OffsetView]) -> GroupVi
         members=len(described.members),
         topics=sorted({each.topic for each in offsets}),
         lag=_sum_lag(offsets),
+        lag_by_topic=_lag_by_topic(offsets),
     )
+
+
+def _lag_by_topic(offsets: Iterable[OffsetView]) -> dict[str, int | None]:
+    lags: dict[str, int | None] = {}
+    for each in offsets:
+        known = lags.setdefault(each.topic, None)
+        if each.lag is not None:
+            lags[each.topic] = (known or 0) + each.lag
+    return lags
 
 
 def _view_member(member: MemberDescription) -> MemberView:

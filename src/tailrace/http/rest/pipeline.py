@@ -21,7 +21,7 @@ from tailrace.broker.visible_records import read
 from tailrace.http.error import Code, HttpError, invalid
 from tailrace.http.operation import Call, NoBody, NoQuery, Operation
 from tailrace.model import BrokerError, ErrorCode, OffsetOutOfRange, TopicPartition
-from tailrace.records import pass_over
+from tailrace.records import Record, pass_over
 from tailrace.wire.json.run_record import (
     LOST,
     TOPIC,
@@ -145,12 +145,15 @@ class Runs:
                     break
                 self._begin(self._topic_id, partition.start_offset)  # the oldest went meanwhile
                 continue
-            for record in portion.records(on_damage=pass_over):  # any client may write to a topic
-                self._fold.take(record.key, record.value)
+            await portion.visit(self._take, on_damage=pass_over)  # any client may write to a topic
             self._folded_bytes += len(portion.data)
             if portion.next_offset <= self._offset:
                 break
             self._offset = portion.next_offset
+
+    def _take(self, record: Record) -> bool:
+        self._fold.take(record.key, record.value)
+        return False
 
 
 async def request_stop(
