@@ -27,10 +27,10 @@ up: ## run a broker with demo traffic; with SPARK=1 pipelines archive it, if Jav
 	@scripts/install $(if $(WITH_SPARK),spark,core)
 	@$(BIN)/tailrace up --demo$(if $(WITH_SPARK), --pipelines)
 
-test: packages install ## install all that is needed, then run the tests and hold the coverage
+test: packages install ## install all that is needed, then run the tests
 	@scripts/test
 
-test-full: packages install ## the same with the long and heavy tests
+test-full: packages install ## the same with the long and heavy tests, under coverage
 	@scripts/test --full
 
 check: vet ## the gate before every commit: format, lint, types, import contracts, fast tests
