@@ -13,6 +13,7 @@ from tailrace.model.operation import Operation, Resource, ResourceKind
 from tailrace.model.session import Session
 from tailrace.wire.kafka import APIS, Message, decode, encode, response_type
 from tailrace.wire.kafka.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
+from tailrace.wire.kafka.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from tailrace.wire.kafka.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -183,6 +184,7 @@ RULES: list[tuple[Message, Operation, ResourceKind]] = [
     (InitProducerIdRequest(transactional_id=None), Op.IDEMPOTENT_WRITE, CLUSTER),
     (DescribeClusterRequest(), Op.DESCRIBE, CLUSTER),
     (ELECT, Op.ALTER, CLUSTER),
+    (AlterPartitionReassignmentsRequest(), Op.ALTER, CLUSTER),
     (DescribeTopicPartitionsRequest(topics=[TopicRequest(name="orders")]), Op.DESCRIBE, TOPIC),
     (ListConfigResourcesRequest(), Op.DESCRIBE_CONFIGS, CLUSTER),
     (DescribeQuorumRequest(), Op.DESCRIBE, CLUSTER),

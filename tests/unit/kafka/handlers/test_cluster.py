@@ -7,6 +7,12 @@ from pathlib import Path
 import pytest
 
 from tailrace.model import ErrorCode
+from tailrace.wire.kafka.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from tailrace.wire.kafka.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -207,6 +213,55 @@ def test_nothing_is_ever_being_reassigned() -> None:
             request = ListPartitionReassignmentsRequest(topics=topics)
             response = await stage.ask(request, ListPartitionReassignmentsResponse)
             assert (response.error_code, response.error_message, response.topics) == (0, None, [])
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("version", versions(45))
+def test_replicas_stay_where_they_are(version: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.topic("orders", partitions=2)
+        wanted: dict[tuple[str, int], tuple[list[int] | None, int]] = {
+            ("orders", 0): ([1], 0),
+            ("orders", 1): ([2], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+            ("orders", 2): ([1], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            ("orders", -1): ([1], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            ("payments", 0): ([1], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        }
+        topics = [
+            ReassignableTopic(
+                name=name, partitions=[ReassignablePartition(partition_index=index, replicas=replicas)]
+            )
+            for (name, index), (replicas, _) in wanted.items()
+        ]
+        request = AlterPartitionReassignmentsRequest(topics=topics)
+        response = await stage.ask(request, AlterPartitionReassignmentsResponse, version=version)
+        answers = [(topic.name, each) for topic in response.responses for each in topic.partitions]
+        assert response.error_code == 0
+        assert {(name, each.partition_index): each.error_code for name, each in answers} == {
+            place: code for place, (_, code) in wanted.items()
+        }
+        assert all((each.error_code == 0) == (each.error_message is None) for _, each in answers)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("replicas", [None, [], [1, 1], [1, 2], [2**31 - 1] * 1_000])
+def test_no_reassignment_can_be_cancelled_or_begun(replicas: list[int] | None) -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.topic("orders")
+        partition = ReassignablePartition(partition_index=0, replicas=replicas)
+        topics = [ReassignableTopic(name="orders", partitions=[partition])]
+        request = AlterPartitionReassignmentsRequest(topics=topics)
+        response = await stage.ask(request, AlterPartitionReassignmentsResponse)
+        (answer,) = response.responses[0].partitions
+        expected = (
+            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+            if replicas is None
+            else ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        )
+        assert answer.error_code == expected
+        assert len(answer.error_message or "") < 2_000
 
     play(scenario)
 

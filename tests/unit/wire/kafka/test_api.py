@@ -39,6 +39,7 @@ EXPECTED = {
     42: ("DeleteGroups", 0, 2, 2),
     43: ("ElectLeaders", 0, 2, 2),
     44: ("IncrementalAlterConfigs", 0, 1, 1),
+    45: ("AlterPartitionReassignments", 0, 1, 0),
     46: ("ListPartitionReassignments", 0, 0, 0),
     47: ("OffsetDelete", 0, 0, NEVER),
     55: ("DescribeQuorum", 0, 2, 0),
