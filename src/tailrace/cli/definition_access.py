@@ -83,7 +83,7 @@ async def _subscriptions(client: AsyncClient) -> list[SubscriptionDefinition]:
     names = sorted(each["name"] for each in await client.describe_subscriptions())
     details = [await client.describe_subscription(name) for name in names]
     return [
-        SubscriptionDefinition(name=each["name"], topic=each["topic"], settings=each["settings"])
+        SubscriptionDefinition(name=each["name"], topic=each["topic"], settings=each["configs"])
         for each in details
     ]
 

@@ -386,12 +386,14 @@ class AsyncClient:
         )
         return [AsyncMessage(frame, parts.settlements) for frame in frames]
 
-    async def seek(self, name: str, to: str | int | datetime, *, partition: int | None = None) -> None:
-        """Move a subscription: everything from there on is delivered (again), whoever acknowledged it."""
+    async def replay(self, name: str, to: str | int | datetime, *, partition: int | None = None) -> None:
+        """Move a subscription: everything from there on is delivered again, also if it was acknowledged."""
         properties = {"_subscription": name, "_to": start_of(to)}
         if partition is not None:
             properties["_partition"] = str(partition)
-        await self._open.link.request(MessageType.SEEK, properties)
+        await self._open.link.request(MessageType.REPLAY, properties)
+
+    seek = replay  # its older name
 
     async def redrive(self, name: str, count: int | None = None) -> int:
         """Deliver the dead letters of a subscription once more, all or so many; how many there are."""

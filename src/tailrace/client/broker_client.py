@@ -323,9 +323,11 @@ class BrokerClient:
         thread = self._open_thread()
         return [Message(each, thread) for each in self._call(self._client.pull(name, count, wait_ms))]
 
-    def seek(self, name: str, to: str | int | datetime, *, partition: int | None = None) -> None:
-        """Move a subscription: everything from there on is delivered (again), whoever acknowledged it."""
-        self._call(self._client.seek(name, to, partition=partition))
+    def replay(self, name: str, to: str | int | datetime, *, partition: int | None = None) -> None:
+        """Move a subscription: everything from there on is delivered again, also if it was acknowledged."""
+        self._call(self._client.replay(name, to, partition=partition))
+
+    seek = replay  # its older name
 
     def redrive(self, name: str, count: int | None = None) -> int:
         """Deliver the dead letters of a subscription once more, all or so many; how many there are."""
