@@ -9,8 +9,11 @@ import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
 
 const HEIGHT = 148;
 const LABEL_HALF = 20;
+const LABEL_SPACE = 46; // the narrowest step of the time axis, in pixels: a label and the gap to the next
+const LINE_SPACE = 22; // the same of the other axis: two lines or more fit, whatever the highest value is
 const FONT = "11px system-ui, sans-serif";
 const TONES = ["--accent", "--second"];
+const TIME_STEPS = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200]; // seconds
 // There is no half a record, and sizes are marked at round ones.
 const WHOLE_STEPS = Array.from({ length: 45 }, (_, at) => [1, 2, 5][at % 3] * 10 ** Math.floor(at / 3));
 const BINARY_STEPS = Array.from({ length: 50 }, (_, power) => 2 ** power);
@@ -93,11 +96,11 @@ function optionsOf(lines, width, latest, onHover) {
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 }, sync: { key: "console" } },
     scales: { x: { time: true }, y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.15 : 1] } },
     axes: [
-      { ...axis, grid: { show: false }, size: 24, space: 58, values: timeLabels },
+      { ...axis, size: 24, space: LABEL_SPACE, incrs: TIME_STEPS, values: timeLabels },
       {
         ...axis,
         size: 62,
-        space: 34,
+        space: LINE_SPACE,
         ...(steps ? { incrs: steps } : {}),
         values: (_plot, ticks) => ticks.map((tick) => (tick === null ? "" : latest.current.format(tick))),
       },
