@@ -446,7 +446,7 @@ def test_a_subscription_is_made_replayed_and_deleted(console: ConsoleNode, page:
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Name").fill("mailing")
     dialog.get_by_label("Topic").fill(topic)
-    dialog.get_by_label("Start at").select_option(label="latest: messages from now on")
+    dialog.get_by_label("Start at").select_option(label="latest: from now on")
     dialog.get_by_role("button", name="Create").click()
     expect(page).to_have_url(re.compile("/subscriptions/mailing$"))
     lag = page.locator(".facts div", has=page.get_by_text("Lag", exact=True)).locator("dd")

@@ -29,8 +29,11 @@ _KEEP_PLOTS = """() => {
 _AXES = """() => window.plots.filter((plot) => plot.root.isConnected).map((plot) => ({
   lines: plot.axes.map((axis) => axis._splits.filter((at) => at !== null).length),
   labels: plot.axes[0]._values.filter((text) => text),
+  step: plot.valToPos(plot.axes[0]._splits[1], "x") - plot.valToPos(plot.axes[0]._splits[0], "x"),
 }))"""
-"""Of every chart that is shown: the grid lines of both axes, and the labels of the time axis."""
+"""Of every chart that is shown: the grid lines of both axes, the labels of the time axis, and their step."""
+
+_LETTER = 6.2  # the width of a letter of a label, in pixels
 
 
 def test_the_consumers_of_a_topic_show_the_lag_in_that_topic(console: ConsoleNode, page: Page) -> None:
@@ -60,7 +63,7 @@ def past_of(route: Route, samples: int) -> None:
     route.fulfill(response=answer, body=json.dumps(body))
 
 
-@pytest.mark.parametrize("minutes", [5, 7, 10])
+@pytest.mark.parametrize("minutes", [2, 5, 7, 10])
 @pytest.mark.parametrize(("path", "width"), [("/", 1440), ("/", 1024), ("/charts", 1280)])
 def test_charts_of_some_minutes_have_several_labels_and_grid_lines(
     console: ConsoleNode, page: Page, minutes: int, path: str, width: int
@@ -76,6 +79,7 @@ def test_charts_of_some_minutes_have_several_labels_and_grid_lines(
     assert len(charts) >= 6
     for chart in charts:
         assert len(chart["labels"]) >= 3, chart
+        assert chart["step"] > _LETTER * max(map(len, chart["labels"])), chart  # they do not touch
         assert all(count >= 3 for count in chart["lines"]), chart
 
 

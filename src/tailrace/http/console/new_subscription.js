@@ -16,8 +16,8 @@ const MODES = [
   ["key_shared", "key_shared: a key stays with a member"],
 ];
 const STARTS = [
-  ["earliest", "earliest: the oldest message"],
-  ["latest", "latest: messages from now on"],
+  ["earliest", "earliest: the oldest"],
+  ["latest", "latest: from now on"],
 ];
 
 export function NewSubscription({ onClose }) {
