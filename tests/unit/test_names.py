@@ -192,7 +192,7 @@ def test_native_descriptions_have_both_names(broker: tailrace.Broker) -> None:
 def test_the_command_line_has_replay_and_hides_its_older_name(
     broker: tailrace.Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    commands = subscription_command.commands  # type: ignore[attr-defined]
+    commands = subscription_command.commands
     assert (commands["replay"].hidden, commands["seek"].hidden) == (False, True)
     assert pairs("command line") == {("seek", "replay")}
     options = ("--node", broker.native_address, "--dry-run", "-o", "json")
