@@ -2,7 +2,8 @@
 
 An example is a block of `sh` or `python`; what it prints is the block of `json` or `text` behind it, if there
 is one. Of JSON every name must be there and no other, and values are the same unless they are different every
-time (`VOLATILE`). A list may be cut short. Of text, times are left out.
+time (`VOLATILE`). A list may be cut short. A document leaves out older names that stand beside the new ones.
+Of text, times are left out.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, NamedTuple
+
+from tailrace.http.openapi import write_openapi
+from tailrace.http.table import OPERATIONS
 
 ROOT = Path(__file__).parents[1]
 DEADLINE_S = 120
@@ -283,7 +288,8 @@ def json_values(text: str) -> list[Any]:
 
 def _different(shown: Any, real: Any, *, place: str) -> str | None:
     if isinstance(shown, dict) and isinstance(real, dict):
-        if shown.keys() != real.keys():
+        older = {old for old, new in older_fields() if new in real and old not in shown}
+        if shown.keys() != real.keys() - older:
             return f"{place or 'top'}: names {sorted(shown.keys() ^ real.keys())}"
         wrong = (_different(shown[key], real[key], place=f"{place}.{key}") for key in shown)
         return next((each for each in wrong if each is not None), None)
@@ -303,6 +309,18 @@ def _different(shown: Any, real: Any, *, place: str) -> str | None:
     if isinstance(shown, str) and isinstance(real, str):
         shown, real = _CHANGING.sub("", shown), _CHANGING.sub("", real)
     return None if shown == real else f"{place}: {shown!r}, really {real!r}"
+
+
+@cache
+def older_fields() -> frozenset[tuple[str, str]]:
+    """The older name and the name of every field that /openapi.json marks as deprecated."""
+    schemas = write_openapi(OPERATIONS, version="0")["components"]["schemas"].values()
+    return frozenset(
+        (name, each["description"].removeprefix("older name of "))
+        for schema in schemas
+        for name, each in schema.get("properties", {}).items()
+        if each.get("deprecated")
+    )
 
 
 def _is_volatile(place: str) -> bool:

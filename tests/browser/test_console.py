@@ -315,7 +315,7 @@ def test_a_topic_is_made_and_deleted_by_typing_its_name(console: ConsoleNode, pa
     page.get_by_role("button", name="New topic").first.click()
     page.get_by_label("Name").fill("made.here")
     page.get_by_label("Partitions").fill("3")
-    page.get_by_label("Keep records for").select_option(label="1 day")
+    page.get_by_label("Retention time").select_option(label="1 day")
     page.get_by_role("button", name="Create topic").click()
     expect(page).to_have_url(re.compile("/topics/made.here$"))
     made = console.ask("GET", "/api/v1/topics/made.here")
@@ -367,7 +367,7 @@ def test_partitions_are_added(console: ConsoleNode, page: Page) -> None:
     topic = console.create_topic("growing")
     page.goto(f"/topics/{topic}/partitions")
     page.get_by_role("button", name="Add partitions").click()
-    page.get_by_label("Partitions altogether").fill("4")
+    page.get_by_label("Total partitions").fill("4")
     page.get_by_role("button", name="Add", exact=True).click()
     expect(page.get_by_role("table", name="Partitions").get_by_role("row")).to_have_count(5)
 
@@ -383,7 +383,7 @@ def test_a_group_is_reset_after_a_preview(console: ConsoleNode, page: Page) -> N
     page.get_by_role("row", name=re.compile("late")).click()
     page.get_by_role("button", name="Reset offsets").click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Go on at").select_option(label="records back or ahead")
+    dialog.get_by_label("Start at").select_option(label="records back or ahead")
     dialog.get_by_role("spinbutton").fill("-3")
     dialog.get_by_role("button", name="Preview").click()
     row = dialog.get_by_role("table").get_by_role("row").nth(1)
@@ -404,7 +404,7 @@ def test_a_group_that_moved_after_the_preview_is_shown_anew(console: ConsoleNode
     console.commit("restless", topic, offset=8)
     page.goto("/groups/restless?reset=1")
     dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Go on at").select_option(label="records back or ahead")
+    dialog.get_by_label("Start at").select_option(label="records back or ahead")
     dialog.get_by_role("spinbutton").fill("-3")
     dialog.get_by_role("button", name="Preview").click()
     cells = dialog.get_by_role("table").get_by_role("row").nth(1).get_by_role("cell")
@@ -436,27 +436,27 @@ def test_dead_letters_are_shown_and_driven_again(console: ConsoleNode, page: Pag
     page.get_by_role("button", name="Redrive").click()
     page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
     expect(page.get_by_text("1 message will be delivered again")).to_be_visible()
-    expect(page.get_by_text("None left: all were driven again.")).to_be_visible()
+    expect(page.get_by_text("None left: all were redriven.")).to_be_visible()
 
 
-def test_a_subscription_is_made_sought_and_deleted(console: ConsoleNode, page: Page) -> None:
+def test_a_subscription_is_made_replayed_and_deleted(console: ConsoleNode, page: Page) -> None:
     topic = console.create_topic("letters")
     console.produce(topic, *({"value": str(number)} for number in range(5)))
     page.goto("/subscriptions?new=1")
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Name").fill("mailing")
     dialog.get_by_label("Topic").fill(topic)
-    dialog.get_by_label("Begin with").select_option(label="what comes from now on")
+    dialog.get_by_label("Start at").select_option(label="latest: from now on")
     dialog.get_by_role("button", name="Create").click()
     expect(page).to_have_url(re.compile("/subscriptions/mailing$"))
     lag = page.locator(".facts div", has=page.get_by_text("Lag", exact=True)).locator("dd")
     expect(lag).to_have_text("0")
-    page.get_by_role("button", name="Seek").click()
+    page.get_by_role("button", name="Replay").click()
     dialog.get_by_role("button", name="Preview").click()
     cells = dialog.get_by_role("table").get_by_role("row").nth(1).get_by_role("cell")
     expect(cells).to_have_text([topic, "0", "5", "0", "5", "0"])
-    keep_picture(page, "seek-preview")
-    confirm = dialog.get_by_role("button", name="Seek")
+    keep_picture(page, "replay-preview")
+    confirm = dialog.get_by_role("button", name="Replay")
     expect(confirm).to_be_disabled()
     expect(lag).to_have_text("0")
     dialog.get_by_role("textbox").fill("mailing")
@@ -468,7 +468,7 @@ def test_a_subscription_is_made_sought_and_deleted(console: ConsoleNode, page: P
     expect(page).to_have_url(re.compile("/subscriptions$"))
 
 
-def test_a_subscription_is_sought_to_a_time(console: ConsoleNode, page: Page) -> None:
+def test_a_subscription_is_replayed_from_a_time(console: ConsoleNode, page: Page) -> None:
     topic = console.create_topic("timed")
     hour_ms, noon_ms = 3_600_000, 1_700_000_000_000
     console.produce(
@@ -478,17 +478,17 @@ def test_a_subscription_is_sought_to_a_time(console: ConsoleNode, page: Page) ->
     page.goto("/subscriptions/timely")
     lag = page.locator(".facts div", has=page.get_by_text("Lag", exact=True)).locator("dd")
     expect(lag).to_have_text("5")
-    page.get_by_role("button", name="Seek").click()
+    page.get_by_role("button", name="Replay").click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Go on at").select_option(label="a time")
+    dialog.get_by_label("Start at").select_option(label="a time")
     moment = page.evaluate(_LOCAL_TIME, noon_ms + 2 * hour_ms + 60_000)
     dialog.get_by_role("textbox", name="Time").fill(moment)
     dialog.get_by_role("button", name="Preview").click()
     cells = dialog.get_by_role("table").get_by_role("row").nth(1).get_by_role("cell")
     expect(cells).to_have_text([topic, "0", "0", "3", "0", "3"])
     dialog.get_by_role("textbox", name="to go on").fill("timely")
-    dialog.get_by_role("button", name="Seek").click()
-    expect(page.get_by_text("timely goes on from a time")).to_be_visible()
+    dialog.get_by_role("button", name="Replay").click()
+    expect(page.get_by_text("timely is replayed from that time")).to_be_visible()
     expect(lag).to_have_text("2")
 
 
@@ -499,22 +499,22 @@ _LOCAL_TIME = """(at) => {
 """A moment as it is typed into a field of this browser."""
 
 
-def test_a_seek_whose_place_has_moved_is_shown_anew(console: ConsoleNode, page: Page) -> None:
+def test_a_replay_whose_place_has_moved_is_shown_anew(console: ConsoleNode, page: Page) -> None:
     topic = console.create_topic("trimmed")
     console.produce(topic, *({"value": str(number)} for number in range(5)))
     console.ask("POST", "/api/v1/subscriptions", {"name": "careful", "topic": topic, "settings": {}})
     page.goto("/subscriptions/careful")
-    page.get_by_role("button", name="Seek").click()
+    page.get_by_role("button", name="Replay").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("button", name="Preview").click()
     cells = dialog.get_by_role("table").get_by_role("row").nth(1).get_by_role("cell")
     expect(cells).to_have_text([topic, "0", "0", "0", "0", "0"])
     console.ask("DELETE", f"/api/v1/topics/{topic}/records?partition=0&before=3")
     dialog.get_by_role("textbox").fill("careful")
-    dialog.get_by_role("button", name="Seek").click()
+    dialog.get_by_role("button", name="Replay").click()
     expect(dialog.get_by_role("alert")).to_contain_text("since you looked")
     expect(cells).to_have_text([topic, "0", "0", "3", "0", "0"])
-    expect(dialog.get_by_role("button", name="Seek")).to_be_disabled()
+    expect(dialog.get_by_role("button", name="Replay")).to_be_disabled()
 
 
 def test_a_group_behind_the_start_of_the_log_leads_to_the_oldest_message(

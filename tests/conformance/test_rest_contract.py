@@ -118,6 +118,7 @@ def test_what_succeeds_is_as_described_too(base_url: str) -> None:
             "getReadiness",
             "getCluster",
             "getClusterHealth",
+            "listConfigs",
             "listSettings",
             "getMetrics",
         ):
@@ -138,7 +139,7 @@ def test_what_succeeds_is_as_described_too(base_url: str) -> None:
 
         ask(
             "createSubscription",
-            {"name": "riders", "topic": "trips", "settings": {"max_deliveries": 1}},
+            {"name": "riders", "topic": "trips", "configs": {"max_deliveries": 1}},
         )
         pulled = ask("pullMessages", {"max": 4}, subscription="riders")["messages"]
         ids = [each["ack_id"] for each in pulled]
@@ -148,7 +149,8 @@ def test_what_succeeds_is_as_described_too(base_url: str) -> None:
         for name in ("getSubscription", "getSubscriptionMetrics", "listDeadLetters"):
             ask(name, subscription="riders")
         ask("redriveDeadLetters", {"count": None}, subscription="riders")
-        ask("seekSubscription", {"to": "time:2h", "dry_run": True}, subscription="riders")
+        ask("replaySubscription", {"to": "time:2h", "dry_run": True}, subscription="riders")
+        ask("replaySubscription", {"to": "earliest"}, subscription="riders")
         ask("seekSubscription", {"to": "earliest"}, subscription="riders")
 
         offsets = [{"topic": "trips", "partition": 0, "offset": 0}]

@@ -341,6 +341,20 @@ def test_a_port_that_is_taken_is_named_with_its_owner() -> None:
             tailrace.Broker(kafka_port=port).start()
 
 
+def test_the_data_stay_where_they_are_when_the_program_changes_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    with tailrace.Broker(data_dir="data") as broker:
+        broker.produce("a", b"1")
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        broker.produce("b", b"2")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    with tailrace.Broker(data_dir=tmp_path / "data") as broker:
+        assert (values(broker, "a"), values(broker, "b")) == ([b"1"], [b"2"])
+
+
 def test_a_failed_start_leaves_nothing_behind_and_may_be_tried_again(tmp_path: Path) -> None:
     threads = set(threading.enumerate())
     with tailrace.Broker(data_dir=tmp_path):

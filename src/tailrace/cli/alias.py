@@ -1,10 +1,11 @@
-"""Options with names that the help does not show: what people of other tools type without thinking.
+"""Names of options and commands that the help does not show: other tools' names, and older ones of ours.
 
 Kafka's own tools have `--bootstrap-server`, rpk and others `--brokers`; `-p` is a partition, or their number.
 """
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import rich_click as click
@@ -26,3 +27,10 @@ class AliasedOption(click.Option):
             super().add_to_parser(parser, ctx)
         finally:
             self.opts = shown
+
+
+def hidden_alias(command: click.Command, name: str) -> click.Command:
+    """The same command under another name, which the help of its group does not list."""
+    alias = copy.copy(command)
+    alias.name, alias.hidden = name, True
+    return alias

@@ -46,7 +46,7 @@ def command(name: str, partitions: int, configs: tuple[str, ...], node: NativeNo
     settings = dict(_setting(each) for each in configs)
 
     async def work(client: AsyncClient) -> Any:
-        await client.create_topic(name, partitions, **settings)
+        await client.create_topic(name, partitions, configs=settings)
         return await client.describe_topic(name)
 
     found = node.run(work)

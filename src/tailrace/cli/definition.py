@@ -3,12 +3,12 @@
     {
       "version": 1,
       "topics": [{"name": "orders", "partitions": 4, "configs": {"retention.ms": "86400000"}}],
-      "subscriptions": [{"name": "workers", "topic": "orders", "settings": {"mode": "shared"}}]
+      "subscriptions": [{"name": "workers", "topic": "orders", "configs": {"mode": "shared"}}]
     }
 
-`configs` and `settings` are what differs from the defaults: what is not there has its default. A kind that
-the file leaves out is not touched. `plan_changes` is pure; a change knows how it is shown and, if it cannot
-be made, why.
+`configs` are what differs from the defaults: what is not there has its default. `settings` is their older
+name in a subscription, and is read as well. A kind that the file leaves out is not touched. `plan_changes` is
+pure; a change knows how it is shown and, if it cannot be made, why.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tailrace.model import BrokerError, ConfigError
 VERSION = 1
 _KINDS = ("topics", "subscriptions")
 _TOPIC_KEYS = ("name", "partitions", "configs")
-_SUBSCRIPTION_KEYS = ("name", "topic", "settings", "start")
+_SUBSCRIPTION_KEYS = ("name", "topic", "configs", "settings", "start")
 
 Kind = Literal["topic", "subscription"]
 Action = Literal["create", "change", "delete", "leave"]
@@ -83,7 +83,7 @@ def write_definitions(found: Definitions) -> str:
         for each in sorted(found.topics or (), key=lambda each: each.name)
     ]
     subscriptions = [
-        {"name": each.name, "topic": each.topic, "settings": dict(sorted(each.settings.items()))}
+        {"name": each.name, "topic": each.topic, "configs": dict(sorted(each.settings.items()))}
         for each in sorted(found.subscriptions or (), key=lambda each: each.name)
     ]
     return json.dumps({"version": VERSION, "topics": topics, "subscriptions": subscriptions}, indent=2) + "\n"
@@ -141,8 +141,11 @@ def _read_subscription(value: Any, place: str) -> SubscriptionDefinition:
 
     row = _object(value, place, _SUBSCRIPTION_KEYS)
     name, topic = _text(row, place, "name"), _text(row, place, "topic")
+    if "configs" in row and "settings" in row:
+        raise ConfigError(f"{place}: settings is the older name of configs. Give configs alone")
+    key = "settings" if "settings" in row else "configs"
     try:  # a setting with its default's value is none
-        settings = SubscriptionConfig.read(name, topic, _texts(row, place, "settings")).settings()
+        settings = SubscriptionConfig.read(name, topic, _texts(row, place, key)).settings()
     except BrokerError as error:
         raise ConfigError(f"{place}: {error}") from error
     start = _text(row, place, "start") if "start" in row else "earliest"

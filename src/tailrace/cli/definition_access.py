@@ -20,7 +20,6 @@ from tailrace.cli.native import NativeNode, node_address_option
 if TYPE_CHECKING:
     from tailrace.client.async_client import AsyncClient
     from tailrace.client.kafka import KafkaClient
-    from tailrace.client.native.outgoing import Text
 
 _OWN_SETTING = 1  # DescribeConfigs: the source of a value that the topic has for itself
 
@@ -83,7 +82,7 @@ async def _subscriptions(client: AsyncClient) -> list[SubscriptionDefinition]:
     names = sorted(each["name"] for each in await client.describe_subscriptions())
     details = [await client.describe_subscription(name) for name in names]
     return [
-        SubscriptionDefinition(name=each["name"], topic=each["topic"], settings=each["settings"])
+        SubscriptionDefinition(name=each["name"], topic=each["topic"], settings=each["configs"])
         for each in details
     ]
 
@@ -110,8 +109,9 @@ async def _apply_topic(client: KafkaClient, change: Change) -> None:
 async def _apply_subscription(client: AsyncClient, change: Change) -> None:
     wanted = change.subscription
     if wanted is not None:
-        settings: dict[str, Text] = dict(wanted.settings)
-        await client.create_subscription(wanted.name, wanted.topic, 0, start=wanted.start, **settings)
+        await client.create_subscription(
+            wanted.name, wanted.topic, start=wanted.start, configs=wanted.settings
+        )
     else:
         assert change.action == "delete"
         await client.delete_subscription(change.name)

@@ -1,10 +1,10 @@
 """Messages as commands show them while they come: the body as a line, or everything as JSON.
 
-A line is the body with what is no text, or would steer a terminal, written out. In JSON a message has the
-fields that a client's message has; a body or key that is not UTF-8 is base64, and `body_encoding` or
-`key_encoding` says so:
+A line is the body with what is no text, or would steer a terminal, written out. In JSON the body is
+`value`, as in every record; a value or key that is not UTF-8 is base64, and `value_encoding` or
+`key_encoding` says so. `body` and `body_encoding` are older names of it:
 
-    {"subscription", "topic", "partition", "offset", "id", "timestamp", "delivery_count", "key", "body",
+    {"subscription", "topic", "partition", "offset", "id", "timestamp", "delivery_count", "key", "value",
      "properties"}
 
 `headers` stands beside the properties where some of the record's headers cannot be a property.
@@ -76,7 +76,8 @@ def message_row(message: Delivered) -> dict[str, object]:
         "timestamp": message.timestamp,
         "delivery_count": message.delivery_count,
     }
-    for name, data in (("key", message.key), ("body", None if message.is_tombstone else message.body)):
+    value = None if message.is_tombstone else message.body
+    for name, data in (("key", message.key), ("value", value), ("body", value)):  # body: older name
         row[name], encoding = _text(data)
         if encoding:
             row[f"{name}_encoding"] = encoding

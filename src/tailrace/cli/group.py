@@ -46,12 +46,14 @@ async def _list(client: KafkaClient) -> list[dict[str, Any]]:
         described = await admin.describe_group(client, each.group)
         rows.append(
             {
-                "group": each.group,
+                "name": each.group,
                 "state": each.state or described.state,
-                "members": len(described.members),
+                "member_count": len(described.members),
                 "topics": sorted({target.topic for target in offsets}),
                 "lag": sum(row["lag"] or 0 for row in _lag_rows(offsets)),
                 "coordinator": each.coordinator,
+                "group": each.group,  # older name
+                "members": len(described.members),  # older name of member_count
             }
         )
     return rows
@@ -70,7 +72,10 @@ def describe_group(group: str, cluster: Cluster, output: Output) -> None:
     if output.format != "table":
         output.record(found)
         return
-    output.record({key: value for key, value in found.items() if not isinstance(value, list)})
+    hidden = ("group", "strategy")  # older names of others
+    output.record(
+        {key: value for key, value in found.items() if not isinstance(value, list) and key not in hidden}
+    )
     if found["members"]:
         click.echo("\nMembers")
         output.rows(found["members"], columns=_MEMBER_COLUMNS)
@@ -87,24 +92,28 @@ async def _describe(client: KafkaClient, group: str) -> dict[str, Any]:
     readers = {target: member for member in described.members for target in member.partitions}
     for row in offsets:
         reader = readers.get((row["topic"], row["partition"]))  # type: ignore[call-overload]
-        row["member"] = reader.member_id if reader else None
+        row["member_id"] = row["member"] = reader.member_id if reader else None  # member: older name
     return {
-        "group": group,
+        "name": group,
         "state": described.state,
-        "strategy": described.strategy,
+        "protocol": described.strategy,
         "coordinator": described.coordinator,
+        "member_count": len(described.members),
         "lag": sum(row["lag"] or 0 for row in offsets),
         "members": [
             {
-                "member": member.member_id,
+                "member_id": member.member_id,
                 "instance_id": member.instance_id,
                 "client_id": member.client_id,
                 "host": member.host,
                 "partitions": [str(target) for target in member.partitions],
+                "member": member.member_id,  # older name
             }
             for member in described.members
         ],
         "offsets": offsets,
+        "group": group,  # older name
+        "strategy": described.strategy,  # older name of protocol
     }
 
 
@@ -366,14 +375,17 @@ def delete_groups(
     for each in found:
         if each["state"] not in _EMPTY_STATES:
             raise CommandFailed(
-                f"group {each['group']} is {each['state']} with {_members(len(each['members']))}."
+                f"group {each['name']} is {each['state']} with {_members(len(each['members']))}."
                 " Stop its consumers first"
             )
     if not dry_run:
         confirm(f"Delete {', '.join(groups)} with their offsets?", yes=yes)
         cluster.run(lambda client: _delete(client, groups))
     if output.format != "table":
-        rows = [{"group": each["group"], "state": each["state"], "deleted": not dry_run} for each in found]
+        rows = [
+            {"name": each["name"], "state": each["state"], "deleted": not dry_run, "group": each["name"]}
+            for each in found
+        ]
         output.rows(rows, columns=())
         return
     click.echo(f"{'would delete' if dry_run else 'deleted'} {', '.join(groups)}")
@@ -387,9 +399,9 @@ async def _delete(client: KafkaClient, groups: Iterable[str]) -> None:
 
 
 _LIST_COLUMNS = (
-    Column("group"),
+    Column("name", "group"),
     Column("state"),
-    Column("members", right=True),
+    Column("member_count", "members", right=True),
     Column("topics", show=", ".join),
     Column("lag", show=lambda lag: f"{lag:,}", right=True),
 )
@@ -397,7 +409,7 @@ _MEMBER_COLUMNS = (
     Column("client_id", "client"),
     Column("host"),
     Column("partitions", show=" ".join),
-    Column("member"),
+    Column("member_id", "member"),
 )
 _LAG_COLUMNS = (
     Column("topic"),
@@ -405,7 +417,7 @@ _LAG_COLUMNS = (
     Column("committed", right=True),
     Column("end_offset", "end", right=True),
     Column("lag", show=lambda lag: f"{lag:,}", right=True),
-    Column("member"),
+    Column("member_id", "member"),
 )
 _RESET_COLUMNS = (
     Column("topic"),

@@ -82,7 +82,7 @@ def _topic_row(topic: dict[str, Any], subscriptions: int) -> dict[str, Any]:
     return {
         "name": topic["name"],
         "partitions": len(parts),
-        "messages": sum(each["end"] - each["start"] for each in parts),
+        "messages": sum(each["end_offset"] - each["start_offset"] for each in parts),
         "subscriptions": subscriptions,
         "extents": parts,
     }
@@ -94,6 +94,7 @@ def _subscription_row(found: dict[str, Any]) -> dict[str, Any]:
         "topic",
         "mode",
         "state",
+        "member_count",
         "lag",
         "in_flight",
         "unacknowledged",
@@ -105,7 +106,7 @@ def _subscription_row(found: dict[str, Any]) -> dict[str, Any]:
 
 def _extents(parts: list[dict[str, Any]]) -> str:
     """Start and end of every partition, as long as a person would read it."""
-    shown = [f"{each['start']}-{each['end']}" for each in parts[:8]]
+    shown = [f"{each['start_offset']}-{each['end_offset']}" for each in parts[:8]]
     return " ".join(shown) + (" ..." if len(parts) > len(shown) else "")
 
 

@@ -20,7 +20,7 @@ from tailrace.cli.delivery import Shown
 from tailrace.cli.exit import CommandFailed, ExitCode
 from tailrace.cli.native import START_METAVAR, NativeNode, StartType, dry_run_option, node_option, yes_option
 from tailrace.cli.output import Output, examples, output_option
-from tailrace.cli.seeking import REPLAY_COLUMNS, replay_subscription
+from tailrace.cli.replaying import REPLAY_COLUMNS, replay_subscription
 
 if TYPE_CHECKING:
     from tailrace.client.async_client import AsyncClient
@@ -87,7 +87,8 @@ def command(
 
 
 async def _show_past(client: AsyncClient, topic: str, start: str, count: int | None, shown: Shown) -> None:
-    ends = {each["partition"]: each["end"] for each in (await client.describe_topic(topic))["partitions"]}
+    described = await client.describe_topic(topic)
+    ends = {each["partition"]: each["end_offset"] for each in described["partitions"]}
     left = sys.maxsize if count is None else count
     async with _own_subscription(client, topic, start) as name:
         while left > 0 and not await _is_past(client, name, ends):

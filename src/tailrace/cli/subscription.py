@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from tailrace.cli.alias import AliasedOption, hidden_alias
 from tailrace.cli.connection import confirm
 from tailrace.cli.membership import Membership, membership_option, take_part
 from tailrace.cli.native import (
@@ -18,7 +19,7 @@ from tailrace.cli.native import (
     yes_option,
 )
 from tailrace.cli.output import Column, Output, examples, output_option
-from tailrace.cli.seeking import REPLAY_COLUMNS, replay_subscription
+from tailrace.cli.replaying import REPLAY_COLUMNS, replay_subscription
 from tailrace.model import escape
 
 if TYPE_CHECKING:
@@ -66,9 +67,9 @@ def describe_subscription(name: str, node: NativeNode, output: Output) -> None:
     output.record(
         {key: value for key, value in found.items() if not isinstance(value, dict | list) and value != ""}
     )
-    if found["settings"]:
+    if found["configs"]:
         click.echo("\nSettings")
-        rows = [{"name": key, "value": value} for key, value in found["settings"].items()]
+        rows = [{"name": key, "value": value} for key, value in found["configs"].items()]
         output.rows(rows, columns=[Column("name"), Column("value")])
     if found["members"]:
         click.echo("\nMembers")
@@ -265,6 +266,8 @@ def join_subscription(
 @click.option(
     "--from",
     "start",
+    cls=AliasedOption,
+    aliases=("--to",),
     type=StartType(),
     required=True,
     metavar=START_METAVAR,
@@ -287,6 +290,9 @@ def replay(
     """Move a subscription: everything from there on is delivered again."""
     rows = replay_subscription(node, name, start, partition=partition, dry_run=dry_run, yes=yes)
     output.rows(rows, columns=REPLAY_COLUMNS)
+
+
+command.add_command(hidden_alias(replay, "seek"))
 
 
 @command.command(
@@ -335,7 +341,7 @@ LIST_COLUMNS = (
     Column("topic"),
     Column("mode"),
     Column("state"),
-    Column("members", right=True),
+    Column("member_count", "members", right=True),
     Column("lag", show=lambda lag: f"{lag:,}", right=True),
     Column("unacknowledged", right=True),
 )
@@ -345,7 +351,7 @@ _PARTITION_COLUMNS = (
     Column("partition", right=True),
     Column("position", right=True),
     Column("acknowledged_beyond", "beyond", right=True),
-    Column("end", right=True),
+    Column("end_offset", "end", right=True),
     Column("lag", show=lambda lag: f"{lag:,}", right=True),
     Column("unacknowledged", right=True),
     Column("epoch", right=True),
@@ -354,7 +360,7 @@ _PARTITION_COLUMNS = (
 _DEAD_LETTER_COLUMNS = (
     Column("offset", right=True),
     Column("origin"),
-    Column("deliveries", right=True),
+    Column("delivery_count", "deliveries", right=True),
     Column("reason"),
     Column("key"),
     Column("value"),

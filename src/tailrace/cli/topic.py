@@ -19,6 +19,7 @@ from tailrace.cli.topic_detail import (
     record_count,
     replication,
 )
+from tailrace.model import escape
 from tailrace.model.text import size_of
 
 if TYPE_CHECKING:
@@ -98,12 +99,12 @@ def describe_topic(
 ) -> None:
     """Show a topic's partitions, settings and files.
 
-    Files are shown where the broker's data directory can be read from here.
+    Files are shown where the broker's data directory can be read from here; else the reason is.
     """
     found = cluster.run(lambda client: _describe(client, topic, all_configs))
-    directories = [data_dir] if data_dir is not None else [Path(each) for each in found.pop("log_dirs")]
-    found.pop("log_dirs", None)
-    found["files"] = partition_files(directories, found["topic_id"])
+    told = found.pop("log_dirs")
+    directories = [Path(each) for each in told] if data_dir is None else [data_dir.absolute()]
+    found["files"], found["files_not_shown"] = partition_files(directories, found["topic_id"])
     if output.format != "table":
         output.record(found)
         return
@@ -115,9 +116,11 @@ def describe_topic(
         click.echo("\nSettings")
         rows = [{"name": name, "value": value} for name, value in found["configs"].items()]
         output.rows(rows, columns=[Column("name"), Column("value")])
+    click.echo("\nFiles")
     if found["files"]:
-        click.echo("\nFiles")
         output.rows(found["files"], columns=_FILE_COLUMNS)
+    for each in found["files_not_shown"]:
+        click.echo(f"those in {escape(each['path'])} are not shown: {escape(each['reason'])}")
 
 
 async def _describe(client: KafkaClient, topic: str, all_configs: bool) -> dict[str, Any]:

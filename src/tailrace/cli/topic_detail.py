@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from tailrace.client.metadata import TopicInfo
 
 
+class CannotShow(Exception):
+    """Why the files of a directory are not shown."""
+
+
 async def partition_details(
     client: KafkaClient, topics: Sequence[TopicInfo]
 ) -> dict[str, list[dict[str, Any]]]:
@@ -90,30 +94,45 @@ def replication(info: TopicInfo) -> int:
     return max((len(each.replicas) for each in info.partitions.values()), default=0)
 
 
-def partition_files(directories: Iterable[Path], topic_id: UUID) -> list[Row]:
-    """The segment files of a topic in the data directories that lie on this machine; none elsewhere."""
+def partition_files(directories: Iterable[Path], topic_id: UUID) -> tuple[list[Row], list[Row]]:
+    """The segment files of a topic, and for each directory that shows none the reason."""
+    shown: list[Row] = []
+    hidden: list[Row] = []
+    for directory in directories:
+        try:
+            shown += _files_in(directory, topic_id)
+        except CannotShow as error:
+            hidden.append({"path": str(directory), "reason": str(error)})
+    return shown, hidden
+
+
+def _files_in(directory: Path, topic_id: UUID) -> list[Row]:
     from tailrace.model import StorageError
     from tailrace.storage.segment.inspection import inspect_directory
 
-    rows: list[Row] = []
-    for directory in directories:
-        if not directory.is_dir():
-            continue
-        try:
-            inspection = inspect_directory(directory, wanted=lambda found, _life: found.topic_id == topic_id)
-        except (StorageError, OSError):
-            continue  # somebody else's directory, or one that we may not read: there is nothing to show
-        rows += [
-            {
-                "partition": partition.partition,
-                "path": str(directory / segment.path),
-                "bytes": segment.bytes,
-                "first_offset": segment.first_offset,
-                "next_offset": segment.next_offset,
-                "records": segment.records,
-                "state": segment.state,
-            }
-            for partition in inspection.partitions
-            for segment in partition.segments
-        ]
-    return rows
+    if not directory.is_absolute():
+        raise CannotShow("the broker names no directory, as one that keeps its records in memory")
+    if not directory.is_dir():
+        raise CannotShow(
+            "there is no such directory here. Run this command on the broker's machine, or name the "
+            "directory with --data-dir"
+        )
+    try:
+        found = inspect_directory(directory, wanted=lambda each, _life: each.topic_id == topic_id)
+    except (StorageError, OSError) as error:
+        raise CannotShow(f"it cannot be read: {error}") from error
+    if not found.partitions:
+        raise CannotShow("it has no files of this topic. Name the broker's own directory with --data-dir")
+    return [
+        {
+            "partition": partition.partition,
+            "path": str(directory / segment.path),
+            "bytes": segment.bytes,
+            "first_offset": segment.first_offset,
+            "next_offset": segment.next_offset,
+            "records": segment.records,
+            "state": segment.state,
+        }
+        for partition in found.partitions
+        for segment in partition.segments
+    ]

@@ -173,13 +173,21 @@ class AsyncClient:
 
     # ---- topics
 
-    async def create_topic(self, name: str, partitions: int = 1, **configs: Text) -> None:
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        configs: Mapping[str, Text] | None = None,
+        **settings: Text,
+    ) -> None:
         """Make a topic. One that exists with the same settings is fine.
 
-        Settings have Kafka's names, with underscores or dots: create_topic("t", retention_ms=60_000) and
-        create_topic("t", **{"retention.ms": 60_000}) are the same.
+        Settings have Kafka's names, or those with underscores: create_topic("t", retention_ms=60_000) and
+        create_topic("t", configs={"retention.ms": 60_000}) are the same.
         """
-        properties = {"_topic": name, "_partitions": str(partitions), **config_properties(configs)}
+        given = config_properties({**(configs or {}), **settings})
+        properties = {"_topic": name, "_partitions": str(partitions), **given}
         frame, _ = await self._open.link.request(MessageType.CREATE_TOPIC, properties)
         self._open.catalog.partitions[name] = number_of(frame, "_partitions", partitions)
 
@@ -273,17 +281,20 @@ class AsyncClient:
         start_offset: int = 0,
         *,
         start: str | int | datetime | None = None,
+        configs: Mapping[str, Text] | None = None,
         **settings: Text,
     ) -> None:
         """Make a subscription of a topic. One that exists with the same settings is fine.
 
         It begins at `start_offset`, or where `start` says: "earliest", "latest", "offset:N", "time:MS", or a
-        datetime. Settings: mode, delivery, ack_timeout_ms, max_deliveries, backoff_ms, backoff_ms_max,
-        unacked_max, priority, order, dead_letter_topic.
+        datetime. Settings, by their names or in `configs`: mode, delivery, ack_timeout_ms, max_deliveries,
+        backoff_ms, backoff_ms_max, unacked_max, priority, order, dead_letter_topic.
         """
         properties = {
             "_subscription": name,
-            **making_properties(topic, start_offset if start is None else start, settings),
+            **making_properties(
+                topic, start_offset if start is None else start, {**(configs or {}), **settings}
+            ),
         }
         await self._open.link.request(MessageType.CREATE_SUBSCRIPTION, properties)
 
@@ -325,6 +336,7 @@ class AsyncClient:
         prefetch: int = PREFETCH,
         concurrency: int = 1,
         extend: bool = True,
+        configs: Mapping[str, Text] | None = None,
         **settings: Text,
     ) -> AsyncSubscription:
         """Join a subscription of a topic, which is made if there is none.
@@ -333,7 +345,9 @@ class AsyncClient:
         """
         config = JoinConfig(
             name=name or self.default_name(topic),
-            making=making_properties(topic, start_offset if start is None else start, settings),
+            making=making_properties(
+                topic, start_offset if start is None else start, {**(configs or {}), **settings}
+            ),
             auto_ack=auto_ack,
             prefetch=prefetch,
             concurrency=concurrency,
@@ -386,12 +400,14 @@ class AsyncClient:
         )
         return [AsyncMessage(frame, parts.settlements) for frame in frames]
 
-    async def seek(self, name: str, to: str | int | datetime, *, partition: int | None = None) -> None:
-        """Move a subscription: everything from there on is delivered (again), whoever acknowledged it."""
+    async def replay(self, name: str, to: str | int | datetime, *, partition: int | None = None) -> None:
+        """Move a subscription: everything from there on is delivered again, also if it was acknowledged."""
         properties = {"_subscription": name, "_to": start_of(to)}
         if partition is not None:
             properties["_partition"] = str(partition)
-        await self._open.link.request(MessageType.SEEK, properties)
+        await self._open.link.request(MessageType.REPLAY, properties)
+
+    seek = replay  # its older name
 
     async def redrive(self, name: str, count: int | None = None) -> int:
         """Deliver the dead letters of a subscription once more, all or so many; how many there are."""

@@ -192,9 +192,16 @@ class BrokerClient:
 
     # ---- topics and publishing
 
-    def create_topic(self, name: str, partitions: int = 1, **configs: Text) -> None:
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        configs: Mapping[str, Text] | None = None,
+        **settings: Text,
+    ) -> None:
         """Make a topic. One that exists with the same settings is fine."""
-        self._call(self._client.create_topic(name, partitions, **configs))
+        self._call(self._client.create_topic(name, partitions, configs=configs, **settings))
 
     def publish(
         self,
@@ -241,10 +248,15 @@ class BrokerClient:
         start_offset: int = 0,
         *,
         start: str | int | datetime | None = None,
+        configs: Mapping[str, Text] | None = None,
         **settings: Text,
     ) -> None:
         """Make a subscription of a topic. See `AsyncClient.create_subscription`."""
-        self._call(self._client.create_subscription(name, topic, start_offset, start=start, **settings))
+        self._call(
+            self._client.create_subscription(
+                name, topic, start_offset, start=start, configs=configs, **settings
+            )
+        )
 
     def delete_subscription(self, name: str) -> None:
         """Delete a subscription and its cursors. The topic keeps its messages."""
@@ -283,12 +295,15 @@ class BrokerClient:
         prefetch: int = PREFETCH,
         concurrency: int = 1,
         extend: bool = True,
+        configs: Mapping[str, Text] | None = None,
         **settings: Text,
     ) -> Subscription:
         """Join a subscription of a topic, which is made if there is none. See `AsyncClient.subscribe`."""
         config = JoinConfig(
             name=name or self._client.default_name(topic),
-            making=making_properties(topic, start_offset if start is None else start, settings),
+            making=making_properties(
+                topic, start_offset if start is None else start, {**(configs or {}), **settings}
+            ),
             auto_ack=auto_ack,
             prefetch=prefetch,
             concurrency=concurrency,
@@ -323,9 +338,11 @@ class BrokerClient:
         thread = self._open_thread()
         return [Message(each, thread) for each in self._call(self._client.pull(name, count, wait_ms))]
 
-    def seek(self, name: str, to: str | int | datetime, *, partition: int | None = None) -> None:
-        """Move a subscription: everything from there on is delivered (again), whoever acknowledged it."""
-        self._call(self._client.seek(name, to, partition=partition))
+    def replay(self, name: str, to: str | int | datetime, *, partition: int | None = None) -> None:
+        """Move a subscription: everything from there on is delivered again, also if it was acknowledged."""
+        self._call(self._client.replay(name, to, partition=partition))
+
+    seek = replay  # its older name
 
     def redrive(self, name: str, count: int | None = None) -> int:
         """Deliver the dead letters of a subscription once more, all or so many; how many there are."""

@@ -85,6 +85,8 @@ def _operation(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
         "summary": operation.summary,
         "responses": _responses(operation, schemas),
     }
+    if operation.deprecated:
+        written["deprecated"] = True
     if operation.doc:
         written["description"] = operation.doc
     if parameters := [*_path_parameters(operation), *_query_parameters(operation)]:

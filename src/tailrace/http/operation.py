@@ -80,6 +80,7 @@ class Operation:
     fails: tuple[Code, ...] = ()  # beside INVALID_REQUEST and INTERNAL, which everything may fail with
     takes: Mapping[str, str] = field(default_factory=dict)  # other media types that the handler reads itself
     gives: Mapping[str, str] = field(default_factory=dict)  # other media types that it may answer with
+    deprecated: bool = False  # an older path of another operation, kept for one release
 
     @property
     def body_may_be_empty(self) -> bool:

@@ -39,7 +39,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     int(MessageType.ACK): settling.ack,
     int(MessageType.NACK): settling.nack,
     int(MessageType.PULL): joining.pull,
-    int(MessageType.SEEK): subscription.seek,
+    int(MessageType.REPLAY): subscription.replay,
     int(MessageType.CREDIT): joining.credit,
     int(MessageType.AUTH): greeting.auth,
     int(MessageType.EXTEND): settling.extend,

@@ -122,7 +122,7 @@ def node_values(config: ServerConfig) -> dict[str, str]:
         "broker.id": str(NODE_ID),
         "listeners": f"PLAINTEXT://{config.host}:{config.kafka_port}",
         "advertised.listeners": advertised,
-        "log.dirs": "" if config.engine == "memory" else str(config.data_dir),
+        "log.dirs": "" if config.engine == "memory" else str(config.data_dir.absolute()),
         "fsync": str(config.fsync),
     }
     for name, text in config.topic_defaults.items():

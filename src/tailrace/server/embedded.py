@@ -71,7 +71,8 @@ def embedded_config(
         native_port=native_port,
         http_port=http_port,
         engine="memory" if data_dir is None else "segment",
-        data_dir=Path() if data_dir is None else Path(data_dir),
+        # The program may change its working directory while the broker runs.
+        data_dir=Path() if data_dir is None else Path(data_dir).absolute(),
         fsync=Fsync.parse(fsync),
         broker={**_ONE_PARTITION, **broker},
         topic_defaults=topic_defaults,

@@ -81,7 +81,7 @@ def test_a_file_is_applied_once_and_exported_as_it_was(
         {"name": "users", "partitions": 1, "configs": {"cleanup.policy": "compact"}},
     ]
     assert found["subscriptions"] == [
-        {"name": "workers", "topic": "orders", "settings": {"max_deliveries": "3"}}
+        {"name": "workers", "topic": "orders", "configs": {"max_deliveries": "3"}}
     ]
     run("export", tmp_path / "again.json")
     assert "nothing to change" in run("apply", tmp_path / "again.json")

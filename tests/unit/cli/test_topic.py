@@ -71,12 +71,47 @@ def test_offsets_bytes_and_files_are_described(
     assert Path(file["path"]).parent.is_dir()
 
 
-def test_files_elsewhere_are_no_trouble(
+def test_files_that_are_not_shown_are_told_with_the_reason(
     broker: tailrace.Broker, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broker.produce(topic, b"v")
-    for directory in (tmp_path, tmp_path / "absent"):
-        assert run_json(capsys, "describe", topic, "--data-dir", str(directory))["files"] == []
+    with tailrace.Broker(data_dir=tmp_path / "other") as other:
+        other.produce("t", b"v")
+    (tmp_path / "empty").mkdir()
+    reasons = {
+        "absent": "no such directory here",
+        "empty": "cannot be read",
+        "other": "no files of this topic",
+    }
+    for name, reason in reasons.items():
+        directory = tmp_path / name
+        found = run_json(capsys, "describe", topic, "--data-dir", str(directory))
+        (hidden,) = found["files_not_shown"]
+        assert found["files"] == []
+        assert hidden["path"] == str(directory) and reason in hidden["reason"]
+        assert main(["topic", "describe", topic, "--data-dir", str(directory)]) == 0
+        shown = capsys.readouterr().out.replace("\n", " ")
+        assert f"those in {directory} are not shown: " in shown and reason in shown
+
+
+def test_a_broker_in_memory_says_that_it_has_no_files(capsys: pytest.CaptureFixture[str]) -> None:
+    with tailrace.Broker() as broker:
+        broker.produce("t", b"v")
+        assert main(["topic", "describe", "t", "-b", broker.bootstrap_servers]) == 0
+    assert "in memory" in capsys.readouterr().out
+
+
+def test_files_of_a_relative_data_directory_are_found_from_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with tailrace.Broker(data_dir="data") as broker:
+        broker.produce("t", b"v")
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        found = run_json(capsys, "describe", "t", "-b", broker.bootstrap_servers)
+    assert [Path(each["path"]).is_file() for each in found["files"]] == [True]
+    assert found["files_not_shown"] == []
 
 
 def test_people_see_tables(broker: tailrace.Broker, topic: str, capsys: pytest.CaptureFixture[str]) -> None:

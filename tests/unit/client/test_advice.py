@@ -72,6 +72,19 @@ def test_a_topic_setting_may_be_written_as_python_writes_names(client: BrokerCli
         client.create_topic("timed", retention_ms=1)
 
 
+def test_settings_may_be_given_as_configs_as_everywhere(
+    client: BrokerClient, broker: tailrace.Broker
+) -> None:
+    client.create_topic("by-configs", configs={"retention.ms": 60_000})
+    client.create_topic("by-configs", retention_ms=60_000)
+    assert client.describe_topic("by-configs")["configs"]["retention.ms"] == "60000"
+    client.create_subscription("by-configs", "by-configs", configs={"max_deliveries": 2})
+    client.create_subscription("by-configs", "by-configs", max_deliveries=2)
+    assert client.describe_subscription("by-configs")["configs"] == {"max_deliveries": "2"}
+    with client.subscribe("by-configs", name="joined", configs={"mode": "exclusive"}):
+        assert client.describe_subscription("joined")["mode"] == "exclusive"
+
+
 def test_a_misspelt_topic_setting_is_suggested(client: BrokerClient) -> None:
     with pytest.raises(BrokerError, match=r"Did you mean retention\.ms\?"):
         client.create_topic("other", retentoin_ms=1)

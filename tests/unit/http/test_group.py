@@ -150,13 +150,15 @@ def test_a_real_member_is_shown_with_what_it_reads(run: Run, node: Node, client:
             assert (await client.get(f"{GROUPS}/g/offsets")).json() == {"offsets": [first, second]}
             (listed,) = (await client.get(GROUPS)).json()["groups"]
             assert listed == {
-                "group": "g",
+                "name": "g",
                 "state": "Stable",
                 "protocol": found["protocol"],
-                "members": 1,
+                "member_count": 1,
                 "topics": ["t"],
                 "lag": 6,
                 "lag_by_topic": {"t": 6},
+                "group": "g",
+                "members": 1,
             }
 
     run(scenario())
@@ -352,6 +354,7 @@ def test_a_consumer_goes_on_where_the_reset_put_it(run: Run, node: Node, client:
             assert preview == [(10, 7, False), (10, 7, False)]
         answer = (await reset(client, to={"shift": -3})).json()
         assert answer == {
+            "name": "g",
             "group": "g",
             "applied": True,
             "offsets": [

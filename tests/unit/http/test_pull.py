@@ -595,7 +595,7 @@ def test_a_seek_makes_void_what_is_kept(
         gone_with_delivery(puller, line, monkeypatch)
         publish(node, *numbers(3))
         assert await waiting == []
-        assert (await client.post(f"{ALL}/work/seek", json={"to": "latest"})).status_code == 200
+        assert (await client.post(f"{ALL}/work/replay", json={"to": "latest"})).status_code == 200
         assert await puller.pull(Line().request, count=3, wait_ms=0, admit=admitted) == []
 
     run(scenario())
@@ -608,7 +608,7 @@ def test_a_seek_in_one_partition_leaves_what_is_kept_of_the_others(
         subscription = await prepare(node, client, partitions=2, delivery="at_most_once")
         puller = await keep(node, subscription, b"x", monkeypatch)
         to_latest = {"to": "latest", "partition": 1}
-        assert (await client.post(f"{ALL}/work/seek", json=to_latest)).status_code == 200
+        assert (await client.post(f"{ALL}/work/replay", json=to_latest)).status_code == 200
         assert len(await puller.pull(Line().request, count=1, wait_ms=0, admit=admitted)) == 1
 
     run(scenario())

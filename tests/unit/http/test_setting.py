@@ -12,7 +12,7 @@ from tailrace.http.rest.setting import view
 
 def test_every_setting_is_shown_with_its_meaning(run: Run, client: httpx.AsyncClient) -> None:
     async def scenario() -> None:
-        settings = (await client.get("/api/v1/settings")).json()["settings"]
+        settings = (await client.get("/api/v1/configs")).json()["configs"]
         assert [each["name"] for each in settings] == sorted(BROKER_CONFIGS)
         assert all(each["doc"] and each["type"] for each in settings)
         (found,) = [each for each in settings if each["name"] == "num.partitions"]
@@ -33,7 +33,7 @@ def test_what_was_set_differs_from_its_default(run: Run, serve: Serve) -> None:
     _, client = serve(broker={"num.partitions": "7"})
 
     async def scenario() -> None:
-        settings = (await client.get("/api/v1/settings")).json()["settings"]
+        settings = (await client.get("/api/v1/configs")).json()["configs"]
         (found,) = [each for each in settings if each["name"] == "num.partitions"]
         assert (found["value"], found["default"], found["source"]) == ("7", "4", "node")
 

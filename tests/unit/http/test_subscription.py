@@ -97,9 +97,10 @@ def test_a_subscription_is_made_used_looked_at_and_deleted(
                     "topic": TOPIC,
                     "mode": "shared",
                     "state": "active",
-                    "members": 1,
+                    "member_count": 1,
                     "lag": 2,
                     "unacknowledged": 1,
+                    "members": 1,
                 }
             ]
         }
@@ -299,7 +300,7 @@ def test_a_seek_delivers_again_and_makes_older_ids_void(
         await prepare(node, client)
         publish(node, b"a", b"b")
         before = await pull(client)
-        assert (await post(client, "/work/seek", to="earliest"))["epoch"] == 1
+        assert (await post(client, "/work/replay", to="earliest"))["epoch"] == 1
         after = await pull(client)
         assert deliveries(after) == [("a", 1), ("b", 1)]
         assert await ack(client, before) == 0
@@ -316,7 +317,7 @@ def test_a_seek_can_be_of_one_partition(run: Run, node: Node, client: httpx.Asyn
         publish(node, b"a", partition=0)
         publish(node, b"b", partition=1)
         assert await ack(client, await pull(client)) == 2
-        assert (await post(client, "/work/seek", to="offset:0", partition=1))["epoch"] == 1
+        assert (await post(client, "/work/replay", to="offset:0", partition=1))["epoch"] == 1
         assert deliveries(await pull(client)) == [("b", 1)]
 
     run(scenario())
@@ -338,13 +339,13 @@ def test_a_dry_run_shows_what_a_seek_does_and_changes_nothing(
             {**cursor, "again": 2, "passed_over": 0},
             {**cursor, "partition": 1, "before": 0, "end_offset": 3, "again": 0, "passed_over": 0},
         ]
-        shown = await post(client, "/work/seek", to="earliest", dry_run=True)
+        shown = await post(client, "/work/replay", to="earliest", dry_run=True)
         assert shown == {"epoch": 0, "applied": False, "offsets": moves}
-        ahead = await post(client, "/work/seek", to="latest", partition=1, dry_run=True)
+        ahead = await post(client, "/work/replay", to="latest", partition=1, dry_run=True)
         (move,) = ahead["offsets"]
         assert (move["after"], move["again"], move["passed_over"]) == (3, 0, 3)
         assert await detail(client) == before
-        done = await post(client, "/work/seek", to="earliest")
+        done = await post(client, "/work/replay", to="earliest")
         assert done == {"epoch": 1, "applied": True, "offsets": moves}
 
     run(scenario())
@@ -372,7 +373,7 @@ def test_a_time_may_be_as_people_write_it(
         )
         answer = await client.post(f"/api/v1/topics/{TOPIC}/records", json={"records": [old, later]})
         assert answer.status_code == 200, answer.text
-        shown = await post(client, "/work/seek", to=f"time:{time}", dry_run=True)
+        shown = await post(client, "/work/replay", to=f"time:{time}", dry_run=True)
         assert [each["after"] for each in shown["offsets"]] == [after]
         made = await post(client, "", 201, name="other", topic=TOPIC, start=f"time:{time}")
         assert [each["position"] for each in made["partitions"]] == [after]
@@ -520,16 +521,16 @@ def test_a_subscription_that_makes_no_sense_is_refused(
         ("extend", {"ack_ids": []}, "extend_ms"),
         ("extend", {"ack_ids": [], "extend_ms": 0}, "extend_ms"),
         ("extend", {"ack_ids": [], "extend_ms": None}, "extend_ms"),
-        ("seek", {}, "to"),
-        ("seek", {"to": "nowhere"}, "'nowhere'"),
-        ("seek", {"to": 5}, "to"),
-        ("seek", {"to": "time:99999999999999999999"}, "time:"),
-        ("seek", {"to": "time:"}, "is no time"),
-        ("seek", {"to": "time:-5"}, "is no time"),
-        ("seek", {"to": "time:" + "9" * 400 + "d"}, "to"),
-        ("seek", {"to": "earliest", "dry_run": 1}, "dry_run"),
-        ("seek", {"to": "earliest", "partition": -1}, "partition"),
-        ("seek", {"to": "earliest", "partition": "0"}, "partition"),
+        ("replay", {}, "to"),
+        ("replay", {"to": "nowhere"}, "'nowhere'"),
+        ("replay", {"to": 5}, "to"),
+        ("replay", {"to": "time:99999999999999999999"}, "time:"),
+        ("replay", {"to": "time:"}, "is no time"),
+        ("replay", {"to": "time:-5"}, "is no time"),
+        ("replay", {"to": "time:" + "9" * 400 + "d"}, "to"),
+        ("replay", {"to": "earliest", "dry_run": 1}, "dry_run"),
+        ("replay", {"to": "earliest", "partition": -1}, "partition"),
+        ("replay", {"to": "earliest", "partition": "0"}, "partition"),
         ("redrive", {"count": 0}, "count"),
         ("redrive", {"count": 2**63}, "count"),
         ("redrive", {"all": True}, "all"),
@@ -562,10 +563,10 @@ def test_a_seek_out_of_the_log_is_refused(run: Run, node: Node, client: httpx.As
     async def scenario() -> None:
         await prepare(node, client)
         publish(node, b"a")
-        answer = await client.post(f"{WORK}/seek", json={"to": "offset:5"})
+        answer = await client.post(f"{WORK}/replay", json={"to": "offset:5"})
         details = check_error(answer, Code.OFFSET_OUT_OF_RANGE, "5")
         assert details == {"start_offset": 0, "end_offset": 1}
-        answer = await client.post(f"{WORK}/seek", json={"to": "earliest", "partition": 9})
+        answer = await client.post(f"{WORK}/replay", json={"to": "earliest", "partition": 9})
         check_error(answer, Code.TOPIC_NOT_FOUND, "jobs-9")
 
     run(scenario())
@@ -581,7 +582,7 @@ def test_a_seek_out_of_the_log_is_refused(run: Run, node: Node, client: httpx.As
         ("POST", "/ack", {"ack_ids": []}),
         ("POST", "/nack", {"ack_ids": []}),
         ("POST", "/extend", {"ack_ids": [], "extend_ms": 1}),
-        ("POST", "/seek", {"to": "latest"}),
+        ("POST", "/replay", {"to": "latest"}),
         ("POST", "/redrive", {}),
     ],
 )
@@ -612,7 +613,7 @@ def test_a_time_that_may_lie_in_what_cannot_be_decoded_is_no_start(
         await partition.wait_acknowledged(appended.end_offset)
         place = {"topic": TOPIC, "partition": 0, "offset": 0, "next_offset": 3}
         new = {"name": "late", "topic": TOPIC, "start": f"time:{now_ms}"}
-        for path, body in ((ALL, new), (f"{WORK}/seek", {"to": f"time:{now_ms}"})):
+        for path, body in ((ALL, new), (f"{WORK}/replay", {"to": f"time:{now_ms}"})):
             answer = await client.post(path, json=body)
             told = check_error(answer, Code.UNREADABLE_RECORDS, f"{TOPIC}-0 cannot be read at offset 0")
             assert told == place

@@ -136,10 +136,17 @@ def test_a_topic_is_made_once_and_found_again() -> None:
                 await client.ask(CREATE_TOPIC, **{**settings, **other})
             refused(caught, ErrorCode.TOPIC_ALREADY_EXISTS, TOPIC)
         topic = json.loads(bytes((await client.ask(DESCRIBE, _what="topic", _name=TOPIC)).body))
-        assert topic["settings"] == {"message.timestamp.type": "LogAppendTime", "retention.ms": "5000"}
-        assert topic["partitions"][2] == {"partition": 2, "start": 0, "end": 0}
+        assert topic["configs"] == {"message.timestamp.type": "LogAppendTime", "retention.ms": "5000"}
+        assert topic["partitions"][2] == {
+            "partition": 2,
+            "start_offset": 0,
+            "end_offset": 0,
+            "start": 0,
+            "end": 0,
+        }
         topics = json.loads(bytes((await client.ask(DESCRIBE, _what="topics")).body))
-        assert topics == [{"name": TOPIC, "id": made.properties["_topic_id"], "partitions": 3}]
+        made_id = made.properties["_topic_id"]
+        assert topics == [{"name": TOPIC, "topic_id": made_id, "id": made_id, "partitions": 3}]
 
     play(scenario)
 

@@ -67,10 +67,12 @@ def read_dead_letter(record: Record) -> dict[str, object]:
         for name, value in record.headers
         if name.startswith(_PREFIX)
     }
+    count = _number(ours.get("deliveries", ""))
     return {
         "origin": {name: _number(ours.get(name, "")) for name in ("topic", "partition", "offset")},
         "reason": ours.get("reason", ""),
-        "deliveries": _number(ours.get("deliveries", "")),
+        "delivery_count": count,
+        "deliveries": count,  # older name
     }
 
 

@@ -1,4 +1,7 @@
-"""What a subscription says of itself, ready for JSON: to a command line, a console, a person."""
+"""What a subscription says of itself, ready for JSON: to a command line, a console, a person.
+
+Fields marked "older name" stand beside the new ones for one release (docs/api-reference.md, Names).
+"""
 
 from __future__ import annotations
 
@@ -25,19 +28,21 @@ def summarize(subscription: Subscription) -> dict[str, Any]:
         "topic": subscription.config.topic,
         "mode": str(subscription.config.mode),
         "state": "paused" if subscription.paused else "active" if subscription.members else "idle",
-        "members": len(subscription.members),
+        "member_count": len(subscription.members),
         "lag": sum(each.lag for each in own),
         "unacknowledged": subscription.unacked,
+        "members": len(subscription.members),  # older name
     }
 
 
 def describe(subscription: Subscription) -> dict[str, Any]:
     """Everything that a person may want to know."""
     counters, partitions = subscription.counters, subscription.partitions
+    configs = subscription.config.settings()
     return {
         **summarize(subscription),
         "reason": subscription.paused,
-        "settings": subscription.config.settings(),
+        "configs": configs,
         "dead_letter_topic": subscription.config.dead_letter_topic,
         "created_ms": subscription.created_ms,
         "in_flight": sum(each.machine.in_flight for each in partitions),
@@ -54,6 +59,7 @@ def describe(subscription: Subscription) -> dict[str, Any]:
             for each in subscription.members
         ],
         "partitions": [_show_partition(each) for each in partitions],
+        "settings": configs,  # older name
     }
 
 
@@ -86,12 +92,13 @@ def _show_partition(each: SubscribedPartition) -> dict[str, Any]:
         "partition": each.source.partition,
         "position": machine.cursor.position,
         "acknowledged_beyond": machine.cursor.beyond.count,
-        "end": each.end,
+        "end_offset": each.end,
         "lag": each.lag,
         "in_flight": machine.in_flight,
         "unacknowledged": machine.unacked,
         "epoch": machine.epoch,
         "error": "" if each.feed.error is None else str(each.feed.error),
+        "end": each.end,  # older name
     }
 
 

@@ -39,13 +39,18 @@ _FINAL = frozenset(
     }
 )
 
+_REPLAYED = ("seek", "replay")  # older name, and the one of the next release
+
 # It was deleted meanwhile, or this is another connection than the one that was a member.
 _NO_MEMBERSHIP = frozenset({ErrorCode.RESOURCE_NOT_FOUND, ErrorCode.UNKNOWN_MEMBER_ID})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """What a broker tells about a subscription: skipped, paused, resumed, seek, deleted or revoked."""
+    """What a broker tells about a subscription: skipped, paused, resumed, seek, deleted or revoked.
+
+    The broker calls a replay `seek` in this release, and `replay` from the next one on.
+    """
 
     subscription: str
     event: str
@@ -172,7 +177,7 @@ class Subscriptions:
         level = logging.WARNING if notice.event in ("skipped", "deleted", "revoked") else logging.INFO
         _log.log(level, "subscription %s: %s %s", notice.subscription, notice.event, notice.reason)
         subscription = self._by_name.get(notice.subscription)
-        if subscription is not None and notice.event == "seek":
+        if subscription is not None and notice.event in _REPLAYED:
             subscription.forget()  # acknowledgements of the old epoch count for nothing
         elif subscription is not None and notice.event == "deleted":
             self._drop(

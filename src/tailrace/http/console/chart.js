@@ -8,9 +8,13 @@ import { bytes, compact } from "./format.js";
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
 
 const HEIGHT = 148;
-const LABEL_HALF = 20;
+const LETTER = 6.5; // the width of a letter of a label, in pixels
+const LABEL_SPACE = 46; // the narrowest step of the time axis, in pixels: 09:41 and the gap to the next
+const SECONDS_SPACE = 68; // the same for 09:41:30
+const LINE_SPACE = 22; // the same of the other axis: two lines or more fit, whatever the highest value is
 const FONT = "11px system-ui, sans-serif";
 const TONES = ["--accent", "--second"];
+const TIME_STEPS = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200]; // seconds
 // There is no half a record, and sizes are marked at round ones.
 const WHOLE_STEPS = Array.from({ length: 45 }, (_, at) => [1, 2, 5][at % 3] * 10 ** Math.floor(at / 3));
 const BINARY_STEPS = Array.from({ length: 50 }, (_, power) => 2 ** power);
@@ -93,11 +97,11 @@ function optionsOf(lines, width, latest, onHover) {
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 }, sync: { key: "console" } },
     scales: { x: { time: true }, y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.15 : 1] } },
     axes: [
-      { ...axis, grid: { show: false }, size: 24, space: 58, values: timeLabels },
+      { ...axis, size: 24, space: labelSpace, incrs: TIME_STEPS, values: timeLabels },
       {
         ...axis,
         size: 62,
-        space: 34,
+        space: LINE_SPACE,
         ...(steps ? { incrs: steps } : {}),
         values: (_plot, ticks) => ticks.map((tick) => (tick === null ? "" : latest.current.format(tick))),
       },
@@ -123,10 +127,19 @@ function lonely(plot, series) {
   return values.flatMap((_, at) => (!isGap(at) && isGap(at - 1) && isGap(at + 1) ? [at] : []));
 }
 
+// Labels of less than a minute have seconds, and need more room.
+function labelSpace(_plot, _axis, first, last, width) {
+  const step = TIME_STEPS.find((each) => (each * width) / (last - first) >= LABEL_SPACE);
+  return step < 60 ? SECONDS_SPACE : LABEL_SPACE;
+}
+
 // A label stands in the middle under its mark: one that would be cut off at the edge says nothing.
 const timeLabels = (plot, ticks) => {
   const width = plot.bbox.width / devicePixelRatio;
-  return ticks.map((tick) => (plot.valToPos(tick, "x") > width - LABEL_HALF ? "" : clock(tick)));
+  return ticks.map((tick) => {
+    const text = clock(tick);
+    return plot.valToPos(tick, "x") > width - (text.length * LETTER) / 2 ? "" : text;
+  });
 };
 
 const clock = (seconds) => {

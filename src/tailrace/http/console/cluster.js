@@ -1,4 +1,4 @@
-// The cluster: its nodes, what this node goes by, and how the console looks.
+// The cluster: its nodes, the settings of this node, and how the console looks.
 
 import { root } from "./api.js";
 import { Badge } from "./badge.js";
@@ -14,7 +14,7 @@ import { html, useEffect, useState } from "./vendor/htm-preact.js";
 
 export function Cluster({ query }) {
   const cluster = useResource("/api/v1/cluster", { every_ms: 5_000 });
-  const settings = useResource("/api/v1/settings");
+  const settings = useResource("/api/v1/configs");
   return html`
     <${Heading} title="Cluster"><a class="button" href="${root}/openapi.json" target="_blank"
       rel="noopener">REST API</a><//>
@@ -24,7 +24,7 @@ export function Cluster({ query }) {
       <header><h2>Settings of this node</h2></header>
       <div class="toolbar"><${Filter} label="Filter settings" value=${query.q ?? ""}
         onChange=${(q) => changeQuery({ q }, { replace: true })} /></div>
-      <${Loaded} resource=${settings}>${(data) => html`<${Settings} settings=${data.settings}
+      <${Loaded} resource=${settings}>${(data) => html`<${Settings} settings=${data.configs}
         wanted=${(query.q ?? "").toLowerCase()} />`}<//>
     </section>`;
 }
@@ -75,12 +75,12 @@ function Nodes({ cluster }) {
     ["Topics", format.count(cluster.topics)],
     ["Partitions", format.count(cluster.partitions)],
     [
-      "Copies behind",
+      "Under-replicated",
       html`<${Badge} state=${format.count(cluster.under_replicated)}
         tone=${cluster.under_replicated ? "warn" : "ok"} />`,
     ],
     [
-      "Without a leader",
+      "Leaderless",
       html`<${Badge} state=${format.count(cluster.offline)} tone=${cluster.offline ? "bad" : "ok"} />`,
     ],
   ];

@@ -46,7 +46,7 @@ function shownGroups(groups, wanted) {
     return html`<${Empty} title="No consumer groups">
       <p>A Kafka consumer with a <code>group.id</code> appears here when it joins or commits.</p><//>`;
   }
-  const rows = groups.filter((each) => each.group.toLowerCase().includes(wanted));
+  const rows = groups.filter((each) => each.name.toLowerCase().includes(wanted));
   return rows.length
     ? html`<${GroupTable} rows=${rows} />`
     : html`<${Empty} title="No group has such a name" />`;
@@ -66,12 +66,12 @@ function shownSubscriptions(subscriptions, wanted) {
 
 const GROUP_COLUMNS = [
   {
-    id: "group",
+    id: "name",
     title: "Group",
     width: "minmax(0, 2fr)",
-    sort: (row) => row.group,
-    title_of: (row) => row.group,
-    render: (row) => html`<span class="strong">${row.group}</span>`,
+    sort: (row) => row.name,
+    title_of: (row) => row.name,
+    render: (row) => html`<span class="strong">${row.name}</span>`,
   },
   {
     id: "state",
@@ -86,8 +86,8 @@ const GROUP_COLUMNS = [
     align: "end",
     wideOnly: true,
     width: "80px",
-    sort: (row) => row.members,
-    render: (row) => format.count(row.members),
+    sort: (row) => row.member_count,
+    render: (row) => format.count(row.member_count),
   },
   {
     id: "topics",
@@ -108,10 +108,10 @@ const GROUP_COLUMNS = [
 ];
 
 export function GroupTable({ rows }) {
-  const [sort, setSort] = useState({ by: "group", down: false });
+  const [sort, setSort] = useState({ by: "name", down: false });
   return html`<${Table} label="Consumer groups" columns=${GROUP_COLUMNS} rows=${rows}
-    rowKey=${(row) => row.group} sort=${sort}
-    onSort=${setSort} link=${(row) => href(["groups", row.group])} />`;
+    rowKey=${(row) => row.name} sort=${sort}
+    onSort=${setSort} link=${(row) => href(["groups", row.name])} />`;
 }
 
 const SUBSCRIPTION_COLUMNS = [
@@ -152,15 +152,15 @@ const SUBSCRIPTION_COLUMNS = [
     align: "end",
     wideOnly: true,
     width: "80px",
-    sort: (row) => row.members,
-    render: (row) => format.count(row.members),
+    sort: (row) => row.member_count,
+    render: (row) => format.count(row.member_count),
   },
   {
     id: "unacknowledged",
-    title: "Unacked",
+    title: "Unacknowledged",
     align: "end",
     wideOnly: true,
-    width: "90px",
+    width: "118px",
     sort: (row) => row.unacknowledged,
     render: (row) => format.count(row.unacknowledged),
   },

@@ -44,10 +44,10 @@ export function Group({ name, query }) {
 function factsOf(group) {
   return [
     ["Lag", format.count(group.lag)],
-    ["Members", format.count(group.members.length)],
+    ["Members", format.count(group.member_count)],
     ["Partitions", format.count(group.offsets.length)],
     ["Topics", format.count(new Set(group.offsets.map((each) => each.topic)).size)],
-    ["Assignment", group.protocol || format.UNKNOWN],
+    ["Assignor", group.protocol || format.UNKNOWN],
   ];
 }
 
@@ -154,7 +154,7 @@ function Members({ members }) {
       members.length
         ? html`<${Table} label="Members" columns=${MEMBER_COLUMNS} rows=${members}
           rowKey=${(row) => row.member_id} sort=${sort} onSort=${setSort} />`
-        : html`<p class="note">Nobody reads with this group now. Its offsets are kept.</p>`
+        : html`<p class="note">No members now. Its offsets are kept.</p>`
     }
   </section>`;
 }

@@ -107,7 +107,7 @@ const PLACE_COLUMNS = [
 // ---- where to
 
 function GoalChoice({ goals, goal, change }) {
-  return html`<${Field} label="Go on at"><select data-first value=${goal.kind}
+  return html`<${Field} label="Start at"><select data-first value=${goal.kind}
     onChange=${(event) => change({ kind: event.target.value, value: "" })}>
     ${goals.map(([kind, text]) => html`<option value=${kind}>${text}</option>`)}</select><//>`;
 }
@@ -133,8 +133,8 @@ const millisecondsOf = ({ value }) => new Date(value).getTime();
 // ---- a group, which must have no members
 
 const GROUP_GOALS = [
-  ["earliest", "the oldest record"],
-  ["latest", "the end: skip what is there"],
+  ["earliest", "earliest: the oldest record"],
+  ["latest", "latest: after the newest record"],
   ["time", "a time"],
   ["offset", "an offset"],
   ["shift", "records back or ahead"],
@@ -143,9 +143,9 @@ const GROUP_GOALS = [
 export function Reset({ group, onClose, onDone }) {
   const topics = [...new Set(group.offsets.map((each) => each.topic))];
   const ask = async (goal, isDry) =>
-    (await put(path`/api/v1/consumer-groups/${group.group}/offsets`, bodyOf(goal, isDry))).offsets;
+    (await put(path`/api/v1/consumer-groups/${group.name}/offsets`, bodyOf(goal, isDry))).offsets;
   const finish = (moves) => {
-    tellUser(`${group.group} goes on elsewhere in ${format.plural(moves.length, "partition")}`);
+    tellUser(`${group.name} starts elsewhere in ${format.plural(moves.length, "partition")}`);
     onDone();
   };
   const fields = (goal, change) => html`
@@ -155,7 +155,7 @@ export function Reset({ group, onClose, onDone }) {
       onChange=${(event) => change({ topic: event.target.value })}>
       <option value="">all that are committed</option>${topics.map((topic) => html`<option value=${topic}>
       ${topic}</option>`)}</select><//>`;
-  return html`<${Move} title="Reset offsets" name=${group.group} action="Reset offsets"
+  return html`<${Move} title="Reset offsets" name=${group.name} action="Reset offsets"
     first=${{ kind: "earliest", value: "", topic: "" }} fields=${fields} ask=${ask} fixed=${fixedOfGroup}
     refusal=${refusalOf(group)} summary=${lagText} columns=${GROUP_COLUMNS} onClose=${onClose}
     onDone=${finish} />`;
@@ -211,24 +211,24 @@ const signed = (value) => (value > 0 ? `+${format.count(value)}` : format.count(
 
 // ---- a subscription, whose members go on from there
 
-const SEEK_GOALS = [
-  ["earliest", "the oldest message"],
-  ["latest", "the end"],
+const REPLAY_GOALS = [
+  ["earliest", "earliest: the oldest message"],
+  ["latest", "latest: after the newest message"],
   ["time", "a time"],
 ];
 
-export function Seek({ name, onClose, onDone }) {
+export function Replay({ name, onClose, onDone }) {
   const ask = async (goal, dry_run) =>
-    (await post(path`/api/v1/subscriptions/${name}/seek`, { to: placeOf(goal), dry_run })).offsets;
+    (await post(path`/api/v1/subscriptions/${name}/replay`, { to: placeOf(goal), dry_run })).offsets;
   const finish = (_, { kind }) => {
-    tellUser(`${name} goes on from ${SEEK_GOALS.find(([each]) => each === kind)[1]}`);
+    tellUser(`${name} is replayed from ${kind === "time" ? "that time" : kind}`);
     onDone();
   };
   const fields = (goal, change) => html`
-    <${GoalChoice} goals=${SEEK_GOALS} goal=${goal} change=${change} />
+    <${GoalChoice} goals=${REPLAY_GOALS} goal=${goal} change=${change} />
     <${GoalField} goal=${goal} change=${change} />`;
-  return html`<${Move} title="Seek" name=${name} action="Seek" first=${{ kind: "earliest", value: "" }}
-    fields=${fields} ask=${ask} fixed=${fixedOfSubscription} summary=${againText} columns=${SEEK_COLUMNS}
+  return html`<${Move} title="Replay" name=${name} action="Replay" first=${{ kind: "earliest", value: "" }}
+    fields=${fields} ask=${ask} fixed=${fixedOfSubscription} summary=${againText} columns=${REPLAY_COLUMNS}
     onClose=${onClose} onDone=${finish} />`;
 }
 
@@ -240,14 +240,14 @@ const fixedOfSubscription = ({ partition, after, end_offset }) => [partition, af
 function againText(moves) {
   const sum = (name) => moves.reduce((total, move) => total + move[name], 0);
   const passed = format.count(sum("passed_over"));
-  return `${format.plural(sum("again"), "message")} would come again, ${passed} would be passed over.`;
+  return `${format.plural(sum("again"), "message")} would be redelivered, ${passed} would be skipped.`;
 }
 
 const [TOPIC, ...PLACES] = PLACE_COLUMNS;
 
-const SEEK_COLUMNS = [
+const REPLAY_COLUMNS = [
   { ...TOPIC, wideOnly: true }, // there is but one
   ...PLACES,
-  { id: "again", title: "Again", align: "end", render: (row) => format.count(row.again) },
-  { id: "passed", title: "Passed", align: "end", render: (row) => format.count(row.passed_over) },
+  { id: "again", title: "Redelivered", align: "end", render: (row) => format.count(row.again) },
+  { id: "passed", title: "Skipped", align: "end", render: (row) => format.count(row.passed_over) },
 ];

@@ -16,8 +16,8 @@ const MODES = [
   ["key_shared", "key_shared: a key stays with a member"],
 ];
 const STARTS = [
-  ["earliest", "the oldest message"],
-  ["latest", "what comes from now on"],
+  ["earliest", "earliest: the oldest"],
+  ["latest", "latest: from now on"],
 ];
 
 export function NewSubscription({ onClose }) {
@@ -29,7 +29,7 @@ export function NewSubscription({ onClose }) {
     event.preventDefault();
     const { name, topic, start, mode } = values;
     try {
-      await post("/api/v1/subscriptions", { name: name.trim(), topic, start, settings: { mode } });
+      await post("/api/v1/subscriptions", { name: name.trim(), topic, start, configs: { mode } });
       tellUser(`Subscription ${name.trim()} is there`);
       onClose();
       go(href(["subscriptions", name.trim()]));
@@ -45,7 +45,7 @@ export function NewSubscription({ onClose }) {
     <datalist id="topic-names">${topics.data?.topics.map((each) => html`<option
       value=${each.name} />`)}</datalist>
     <div class="fields">
-      <${Field} label="Begin with"><select value=${values.start} onChange=${set("start")}>
+      <${Field} label="Start at"><select value=${values.start} onChange=${set("start")}>
       ${STARTS.map(option)}</select><//>
       <${Field} label="Mode"><select value=${values.mode} onChange=${set("mode")}>
       ${MODES.map(option)}</select><//>

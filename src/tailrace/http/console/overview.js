@@ -123,7 +123,7 @@ function TopTopics({ topics, cluster }) {
   if (cluster && !cluster.topics) return html`<${FirstSteps} cluster=${cluster} />`;
   if (!topics.data) return null;
   const busiest = topics.data.topics
-    .filter((each) => !each.topic.startsWith("__"))
+    .filter((each) => !each.name.startsWith("__"))
     .sort(
       (one, other) =>
         (other.records_in_per_s ?? 0) - (one.records_in_per_s ?? 0) || other.records - one.records,
@@ -132,8 +132,8 @@ function TopTopics({ topics, cluster }) {
   if (!busiest.length) return null;
   return html`<section class="section">
     <header><h2>Busiest topics</h2><a href=${href(["topics"])}>All topics</a></header>
-    <${Table} label="Busiest topics" rows=${busiest} rowKey=${(row) => row.topic}
-      link=${(row) => href(["topics", row.topic])}
+    <${Table} label="Busiest topics" rows=${busiest} rowKey=${(row) => row.name}
+      link=${(row) => href(["topics", row.name])}
       columns=${COLUMNS} />
   </section>`;
 }
@@ -143,7 +143,7 @@ const COLUMNS = [
     id: "topic",
     title: "Topic",
     width: "minmax(0, 2fr)",
-    render: (row) => html`<span class="strong">${row.topic}</span>`,
+    render: (row) => html`<span class="strong">${row.name}</span>`,
   },
   {
     id: "records",

@@ -1,4 +1,4 @@
-// The partitions of a topic: where each begins and ends, who leads it, who has a copy. More can be added.
+// The partitions of a topic: offsets, leader and replicas of each. More can be added.
 
 import { patch, path } from "./api.js";
 import { Badge } from "./badge.js";
@@ -15,12 +15,15 @@ import { html, useState } from "./vendor/htm-preact.js";
 export function Partitions({ topic, reload }) {
   const [sort, setSort] = useState({ by: "partition", down: false });
   const [isAdding, setAdding] = useState(false);
-  const missing = topic.partition_details.filter((part) => part.isr.length < part.replicas.length).length;
+  const behind = topic.partition_details.filter((part) => part.isr.length < part.replicas.length).length;
+  const leaderless = topic.partition_details.filter((part) => part.leader < 0).length;
   return html`
     <${TopicChart} name=${topic.name} />
     <div class="toolbar">
       <span class="faint">
-      ${format.plural(topic.partitions, "partition")}${missing ? `, ${missing} with copies behind` : ""}</span>
+      ${format.plural(topic.partitions, "partition")}${behind ? `, ${behind} under-replicated` : ""}${
+        leaderless ? `, ${leaderless} leaderless` : ""
+      }</span>
       <span class="end"><button type="button" class="button"
         onClick=${() => setAdding(true)}>Add partitions</button></span>
     </div>
@@ -44,7 +47,7 @@ const COLUMNS = [
   },
   {
     id: "start",
-    title: "First offset",
+    title: "Start offset",
     align: "end",
     wideOnly: true,
     sort: (row) => row.start_offset,
@@ -52,7 +55,7 @@ const COLUMNS = [
   },
   {
     id: "end",
-    title: "Next offset",
+    title: "End offset",
     align: "end",
     sort: (row) => row.end_offset,
     render: (row) => format.count(row.end_offset),
@@ -78,11 +81,11 @@ const COLUMNS = [
     align: "end",
     wideOnly: true,
     sort: (row) => row.leader,
-    render: (row) => (row.leader < 0 ? html`<${Badge} state="none" tone="bad" />` : row.leader),
+    render: (row) => (row.leader < 0 ? html`<${Badge} state="leaderless" tone="bad" />` : row.leader),
   },
   {
     id: "copies",
-    title: "In sync",
+    title: "In-sync replicas",
     align: "end",
     wideOnly: true,
     sort: (row) => row.isr.length,
@@ -107,7 +110,7 @@ function AddPartitions({ topic, reload, onClose }) {
   return html`<${Dialog} title="Add partitions" onClose=${onClose}><form onSubmit=${submit}>
     <p class="note">Partitions can only be added. Keys may go to other partitions from then on,
       so the order of a key's records holds before and after, and not across.</p>
-    <${Field} label="Partitions altogether"><input data-first type="number" min=${topic.partitions + 1}
+    <${Field} label="Total partitions"><input data-first type="number" min=${topic.partitions + 1}
       value=${wanted}
       onInput=${(event) => setWanted(event.target.value)} /><//>
     <${FormError} error=${error} />

@@ -1,4 +1,4 @@
-// One subscription: how far it is, who takes its messages, what nobody could deal with, and moving it.
+// One subscription: its lag, members, partitions and dead letters, and replaying it.
 
 import { path, post, remove } from "./api.js";
 import { Badge } from "./badge.js";
@@ -7,7 +7,7 @@ import * as format from "./format.js";
 import { Heading } from "./heading.js";
 import { Icon } from "./icon.js";
 import { LagChart } from "./lag.js";
-import { Seek } from "./move.js";
+import { Replay } from "./move.js";
 import { Failure, FormError, Loaded, Skeleton, Stale } from "./notice.js";
 import { useResource } from "./resource.js";
 import { go, href } from "./router.js";
@@ -30,8 +30,8 @@ export function Subscription({ name }) {
   return html`
     <${Heading} title=${name} trail=${trail} badge=${html`<${Badge} state=${data.state} />`}
       facts=${factsOf(data)}>
-      <button type="button" class="button" onClick=${() => setDialog("seek")}><${Icon}
-        name="undo" />Seek</button>
+      <button type="button" class="button" onClick=${() => setDialog("replay")}><${Icon}
+        name="undo" />Replay</button>
       <button type="button" class="button danger square" aria-label="Delete subscription"
         title="Delete subscription" onClick=${() => setDialog("delete")}><${Icon} name="trash" /></button>
     <//>
@@ -48,7 +48,7 @@ export function Subscription({ name }) {
         rowKey=${(row) => `${row.topic}:${row.partition}`}
         link=${placeOf} /></section>
     <${DeadLetters} name=${name} topic=${data.dead_letter_topic} reload=${subscription.reload} />
-    ${dialog === "seek" && html`<${Seek} name=${name} onClose=${close} onDone=${subscription.reload} />`}
+    ${dialog === "replay" && html`<${Replay} name=${name} onClose=${close} onDone=${subscription.reload} />`}
     ${dialog === "delete" && html`<${DeleteSubscription} name=${name} onClose=${close} />`}`;
 }
 
@@ -58,7 +58,7 @@ function factsOf(data) {
     ["In flight", format.count(data.in_flight)],
     ["Unacknowledged", format.count(data.unacknowledged)],
     ["Delivered", format.count(data.delivered)],
-    ["Again", format.count(data.redelivered)],
+    ["Redelivered", format.count(data.redelivered)],
     ["Acknowledged", format.count(data.acknowledged)],
     ["Dead letters", format.count(data.dead)],
     ["Topic", html`<a href=${href(["topics", data.topic])}>${data.topic}</a>`],
@@ -66,7 +66,7 @@ function factsOf(data) {
 }
 
 function Members({ members }) {
-  if (!members?.length) return html`<p class="note">Nobody takes messages now.</p>`;
+  if (!members?.length) return html`<p class="note">No members now.</p>`;
   return html`<${Table} label="Members" rows=${members} rowKey=${(row) => row.name} columns=${[
     {
       id: "name",
@@ -75,23 +75,23 @@ function Members({ members }) {
       title_of: (row) => row.name,
       render: (row) => html`<span class="strong">${row.name}</span>`,
     },
-    { id: "held", title: "Holds", align: "end", render: (row) => format.count(row.held) },
-    { id: "credit", title: "Wants", align: "end", render: (row) => format.count(row.credit) },
+    { id: "held", title: "In flight", align: "end", render: (row) => format.count(row.held) },
+    { id: "credit", title: "Credit", align: "end", render: (row) => format.count(row.credit) },
   ]} />`;
 }
 
 function Settings({ data }) {
   const rows = [
     ["mode", data.mode],
-    ...Object.entries(data.settings ?? {}).filter(([name]) => name !== "mode"),
+    ...Object.entries(data.configs ?? {}).filter(([name]) => name !== "mode"),
     ["created", format.moment(data.created_ms)],
   ];
   return html`<div class="card"><dl class="pairs">${rows.map(([name, value]) => html`<dt>${name}</dt><dd>
     ${String(value)}</dd>`)}</dl></div>`;
 }
 
-function placeOf({ topic, partition, position, end }) {
-  return href(["topics", topic, "messages"], { partition, offset: position === end ? null : position });
+function placeOf({ topic, partition, position, end_offset }) {
+  return href(["topics", topic, "messages"], { partition, offset: position === end_offset ? null : position });
 }
 
 const PARTITION_COLUMNS = [
@@ -111,7 +111,7 @@ const PARTITION_COLUMNS = [
   },
   {
     id: "beyond",
-    title: "Acked beyond",
+    title: "Acknowledged beyond",
     align: "end",
     wideOnly: true,
     render: (row) => format.count(row.acknowledged_beyond),
@@ -133,7 +133,7 @@ const PARTITION_COLUMNS = [
 
 // ---- dead letters
 
-// Those that were driven again are not shown.
+// Those that were redriven are not shown.
 function DeadLetters({ name, topic, reload }) {
   const address = `${path`/api/v1/subscriptions/${name}/dead-letters`}?limit=${SHOWN_MAX}`;
   const letters = useResource(address, { every_ms: 5_000 });
@@ -158,7 +158,7 @@ function DeadLetters({ name, topic, reload }) {
 function Letters({ letters, hadSome, topic }) {
   if (!letters.length) {
     return html`<p class="note">
-    ${hadSome ? "None left: all were driven again." : "None: every message that was delivered was dealt with."}</p>`;
+    ${hadSome ? "None left: all were redriven." : "None."}</p>`;
   }
   return html`<${Table} label="Dead letters" rows=${letters} rowKey=${(row) => row.offset}
     columns=${LETTER_COLUMNS}
@@ -195,10 +195,10 @@ const LETTER_COLUMNS = [
   },
   {
     id: "count",
-    title: "Tries",
+    title: "Deliveries",
     align: "end",
-    width: "50px",
-    render: (row) => format.count(row.delivery_count ?? row.deliveries),
+    width: "80px",
+    render: (row) => format.count(row.delivery_count),
   },
 ];
 

@@ -69,11 +69,8 @@ function factsOf(topic, metrics) {
     ["In", format.perSecond(metrics?.records_in_per_s)],
     ["Out", format.perSecond(metrics?.records_out_per_s)],
     ["Replicas", format.count(topic.replication_factor)],
-    ["Clean-up", topic.configs?.["cleanup.policy"] ?? "as the node is set"],
-  ].filter(
-    ([title, value]) =>
-      value !== format.UNKNOWN && !(title === "Clean-up" && !topic.configs?.["cleanup.policy"]),
-  );
+    ["Cleanup policy", topic.configs?.["cleanup.policy"] ?? format.UNKNOWN],
+  ].filter(([, value]) => value !== format.UNKNOWN);
 }
 
 function DeleteTopic({ name, onClose }) {

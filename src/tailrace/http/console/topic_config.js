@@ -56,7 +56,7 @@ function Setting({ setting, isEdited, edit, change }) {
 function sourceText({ name, value, source, default: usual }) {
   const meant = meaning(name, value);
   const from =
-    { topic: `set here; default ${valueText(usual)}`, node: "as the node is set" }[source] ?? "default";
+    { topic: `set on this topic; default ${valueText(usual)}`, node: "broker default" }[source] ?? "default";
   return meant ? `${meant} · ${from}` : from;
 }
 

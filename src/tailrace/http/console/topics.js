@@ -9,6 +9,7 @@ import { Icon } from "./icon.js";
 import { Empty, FormError, Loaded } from "./notice.js";
 import { useResource } from "./resource.js";
 import { changeQuery, go, href } from "./router.js";
+import { meaning } from "./setting.js";
 import { Sparkline } from "./sparkline.js";
 import { Table } from "./table.js";
 import { tellUser } from "./toast.js";
@@ -53,7 +54,7 @@ const counted = (shown, all) =>
   shown === all ? format.plural(all, "topic") : `${format.count(shown)} of ${format.plural(all, "topic")}`;
 
 function join(list, metrics) {
-  const figures = new Map((metrics?.topics ?? []).map((each) => [each.topic, each]));
+  const figures = new Map((metrics?.topics ?? []).map((each) => [each.name, each]));
   return (list?.topics ?? []).map((topic) => ({ ...topic, ...figures.get(topic.name) }));
 }
 
@@ -120,7 +121,18 @@ function None({ isFiltered, create }) {
     <button type="button" class="button primary" onClick=${create}>New topic</button><//>`;
 }
 
+// What the broker takes for a field that is left empty: "4 (broker default)".
+function useDefaults() {
+  const { data } = useResource("/api/v1/configs");
+  const values = new Map((data?.configs ?? []).map((each) => [each.name, each.value]));
+  return (name) => {
+    const value = values.get(name);
+    return value === undefined ? "broker default" : `${meaning(name, value) || value} (broker default)`;
+  };
+}
+
 function NewTopic({ onClose }) {
+  const usual = useDefaults();
   const [values, setValues] = useState({
     name: "",
     partitions: "",
@@ -151,18 +163,18 @@ function NewTopic({ onClose }) {
         maxlength="249" spellcheck="false"
         autocomplete="off" value=${values.name} onInput=${set("name")} /><//>
       <div class="fields">
-        <${Field} label="Partitions"><input type="number" min="1" placeholder="as the node is set"
+        <${Field} label="Partitions"><input type="number" min="1" placeholder=${usual("num.partitions")}
           value=${values.partitions} onInput=${set("partitions")} /><//>
-        <${Field} label="Replication factor"><input type="number" min="1" placeholder="as the node is set"
+        <${Field} label="Replication factor"><input type="number" min="1" placeholder=${usual("default.replication.factor")}
           value=${values.replication_factor} onInput=${set("replication_factor")} /><//>
       </div>
       <div class="fields">
-        <${Field} label="Keep records for"><select value=${values.retention} onChange=${set("retention")}>
+        <${Field} label="Retention time"><select value=${values.retention} onChange=${set("retention")}>
+          <option value="">${usual("log.retention.ms")}</option>
           ${RETENTIONS.map(([value, text]) => html`<option value=${value}>${text}</option>`)}</select><//>
-        <${Field} label="Old records are"><select value=${values.policy} onChange=${set("policy")}>
-          <option value="">as the node is set</option><option value="delete">deleted</option>
-          <option value="compact">compacted by key</option><option
-            value="compact,delete">compacted and deleted</option></select><//>
+        <${Field} label="Cleanup policy"><select value=${values.policy} onChange=${set("policy")}>
+          <option value="">${usual("log.cleanup.policy")}</option>
+          ${POLICIES.map((each) => html`<option value=${each}>${each}</option>`)}</select><//>
       </div>
       <${FormError} error=${error} />
       <footer><button type="button" class="button" onClick=${onClose}>Cancel</button>
@@ -173,13 +185,13 @@ function NewTopic({ onClose }) {
 
 const HOUR_MS = 3_600_000;
 const RETENTIONS = [
-  ["", "as the node is set"],
   [HOUR_MS, "1 hour"],
   [24 * HOUR_MS, "1 day"],
   [168 * HOUR_MS, "7 days"],
   [720 * HOUR_MS, "30 days"],
-  [-1, "ever"],
+  [-1, "no limit"],
 ];
+const POLICIES = ["delete", "compact", "compact,delete"];
 
 function topicBody(values) {
   const configs = {};

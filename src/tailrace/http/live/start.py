@@ -98,7 +98,8 @@ def _offsets(wanted: list[Partition], offset: str, *, names_one: bool) -> dict[i
         return {each.index: each.start_offset for each in wanted}
     if not _NUMBER.fullmatch(offset):
         raise invalid(
-            f"offset {offset[:60]!r} is not earliest, latest, a number, or a negative one: the last so many"
+            "offset: Expected an offset, earliest, latest, or -10 for the last 10 records, "
+            f"not {offset[:60]!r}"
         )
     number = int(offset)
     if not names_one:

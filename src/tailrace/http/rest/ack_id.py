@@ -2,7 +2,7 @@
 
     9f2c m 0 . 3 . 1234        without the blanks
     |    | |   |   offset
-    |    | |   epoch: an id from before a seek changes nothing
+    |    | |   epoch: an id from before a replay changes nothing
     |    | partition
     |    m: of the subscription's own topic, d: a dead letter that was put up again
     whose it is: a short hash of the subscription's name and the time it was made

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import Annotated
 
 import msgspec
 
 from tailrace.broker.gate import Access
 from tailrace.broker.groups.api import NOT_COMMITTED, CommittedOffset, GroupDescription, MemberDescription
 from tailrace.http.error import Code
+from tailrace.http.older_name import older_name_of
 from tailrace.http.operation import Call, NoBody, NoQuery, Operation
 from tailrace.model import BrokerError, ErrorCode, ProtocolError, TopicPartition
 from tailrace.model.offset_reset import count_lag
@@ -63,13 +65,15 @@ class OffsetView(msgspec.Struct, frozen=True):
 class GroupView(msgspec.Struct, frozen=True):
     """A group in the list."""
 
-    group: str
+    name: str
     state: str  # Empty, PreparingRebalance, CompletingRebalance, Stable
     protocol: str  # how partitions are shared out: range, roundrobin, ...; "" while nobody has agreed on one
-    members: int
+    member_count: int
     topics: list[str]
     lag: int  # over all its topics
     lag_by_topic: dict[str, int | None]  # null where nothing was committed, or this node cannot tell
+    group: Annotated[str, older_name_of("name")]
+    members: Annotated[int, older_name_of("member_count")]
 
 
 class GroupList(msgspec.Struct, frozen=True):
@@ -87,13 +91,15 @@ class OffsetList(msgspec.Struct, frozen=True):
 class GroupDetail(msgspec.Struct, frozen=True):
     """A group with its members and offsets."""
 
-    group: str
+    name: str
     state: str
     protocol_type: str
     protocol: str
+    member_count: int
     members: list[MemberView]
     lag: int
     offsets: list[OffsetView]
+    group: Annotated[str, older_name_of("name")]
 
 
 # ---- handlers
@@ -121,13 +127,15 @@ async def get_group(call: Call[NoQuery, NoBody]) -> GroupDetail:
     described = known_group(call.access, call.params["group"])
     offsets = view_offsets(call.access, described)
     return GroupDetail(
-        group=described.group_id,
+        name=described.group_id,
         state=described.state,
         protocol_type=described.protocol_type,
         protocol=described.protocol_name,
+        member_count=len(described.members),
         members=[_view_member(each) for each in described.members],
         lag=_sum_lag(offsets),
         offsets=offsets,
+        group=described.group_id,
     )
 
 
@@ -209,13 +217,15 @@ def _view_offset(
 
 def _view(described: GroupDescription, offsets: Iterable[OffsetView]) -> GroupView:
     return GroupView(
-        group=described.group_id,
+        name=described.group_id,
         state=described.state,
         protocol=described.protocol_name,
-        members=len(described.members),
+        member_count=len(described.members),
         topics=sorted({each.topic for each in offsets}),
         lag=_sum_lag(offsets),
         lag_by_topic=_lag_by_topic(offsets),
+        group=described.group_id,
+        members=len(described.members),
     )
 
 

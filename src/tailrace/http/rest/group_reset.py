@@ -17,6 +17,7 @@ from tailrace.broker.gate import Access
 from tailrace.broker.groups.api import CommitRequest, OffsetToCommit
 from tailrace.broker.groups.handle import GroupHandle
 from tailrace.http.error import Code, HttpError, invalid
+from tailrace.http.older_name import older_name_of
 from tailrace.http.operation import Call, NoQuery, Operation
 from tailrace.http.rest.group import FAILS, GROUP, known_group
 from tailrace.http.rest.topic import topic_of
@@ -82,9 +83,10 @@ class MoveView(msgspec.Struct, frozen=True):
 class ResetView(msgspec.Struct, frozen=True):
     """What was done, or would be."""
 
-    group: str
+    name: str
     applied: bool
     offsets: list[MoveView]
+    group: Annotated[str, older_name_of("name")]
 
 
 # ---- the handler
@@ -100,7 +102,7 @@ async def reset_offsets(call: Call[NoQuery, ResetBody]) -> ResetView:
     if not body.dry_run:
         _check_empty(group)
         await call.service.in_time(_apply(group, moves))
-    return ResetView(group=name, applied=not body.dry_run, offsets=[_view(each) for each in moves])
+    return ResetView(name=name, applied=not body.dry_run, offsets=[_view(each) for each in moves], group=name)
 
 
 async def _plan(access: Access, group: GroupHandle, body: ResetBody, *, now_ms: int) -> list[Move]:

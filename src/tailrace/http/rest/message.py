@@ -173,7 +173,7 @@ OPERATIONS = (
         tag="subscriptions",
         summary="Messages are done with",
         doc="Answered when it is durable. Counts those that were not done with before; ids from before a "
-        "seek change nothing.",
+        "replay change nothing.",
         handler=ack,
         body=AckBody,
         answer=Acknowledged,

@@ -7,12 +7,14 @@ series ends at `end_ms`; its values are `interval_ms` apart, the oldest first.
 from __future__ import annotations
 
 import asyncio
+from typing import Annotated
 
 import msgspec
 from starlette.responses import Response
 
 from tailrace.broker.topic import Topic
 from tailrace.http.error import Code
+from tailrace.http.older_name import older_name_of
 from tailrace.http.operation import Call, NoBody, NoQuery, Operation
 from tailrace.http.rest.group import known_group
 from tailrace.http.rest.topic import topic_of
@@ -81,7 +83,7 @@ class BrokerList(msgspec.Struct, frozen=True):
 class TopicFigures(msgspec.Struct, frozen=True):
     """A topic: what it holds, and what happens on it. Rates are null if too many topics are busy."""
 
-    topic: str
+    name: str
     records: int  # offsets that can be read
     bytes: int
     records_in_total: int
@@ -91,6 +93,7 @@ class TopicFigures(msgspec.Struct, frozen=True):
     records_out_per_s: float | None
     bytes_out_per_s: float | None
     sparkline: list[float | None]  # the newest twenty records_in_per_s
+    topic: Annotated[str, older_name_of("name")]
 
 
 class TopicFiguresList(msgspec.Struct, frozen=True):
@@ -206,6 +209,7 @@ def _topic_figures(sampler: Sampler, topic: Topic) -> TopicFigures:
     sparkline = sampler.topics.column(topic, COLUMNS[0], tick=sampler.tick, count=_SPARKLINE)
     newest = {name: _last(sampler.topics.column(topic, name, tick=sampler.tick, count=1)) for name in COLUMNS}
     return TopicFigures(
+        name=topic.name,
         topic=topic.name,
         records=sum(each.high_watermark - each.start_offset for each in held),
         bytes=sum(each.size_bytes for each in held),

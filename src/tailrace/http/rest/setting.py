@@ -1,6 +1,8 @@
-"""/api/v1/settings: what this node goes by, under Kafka's names, and what each setting means."""
+"""/api/v1/configs: what this node goes by, under Kafka's names, and what each setting means."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import msgspec
 
@@ -21,15 +23,25 @@ class SettingView(msgspec.Struct, frozen=True):
     doc: str
 
 
-class SettingList(msgspec.Struct, frozen=True):
+class NodeConfigList(msgspec.Struct, frozen=True):
     """Every setting of the node, by name."""
+
+    configs: list[SettingView]
+
+
+class SettingList(msgspec.Struct, frozen=True):
+    """The same at its older path."""
 
     settings: list[SettingView]
 
 
-async def list_settings(call: Call[NoQuery, NoBody]) -> SettingList:
+async def list_configs(call: Call[NoQuery, NoBody]) -> NodeConfigList:
     settings = call.access.cluster(AclOperation.DESCRIBE_CONFIGS).settings
-    return SettingList(settings=[view(each) for each in describe_broker(settings)])
+    return NodeConfigList(configs=[view(each) for each in describe_broker(settings)])
+
+
+async def list_settings(call: Call[NoQuery, NoBody]) -> SettingList:
+    return SettingList(settings=(await list_configs(call)).configs)
 
 
 def view(entry: ConfigEntry) -> SettingView:
@@ -44,14 +56,25 @@ def view(entry: ConfigEntry) -> SettingView:
     )
 
 
+_LIST = Operation(
+    method="GET",
+    path="/api/v1/configs",
+    name="listConfigs",
+    tag="cluster",
+    summary="Every setting of the node, and what it means",
+    handler=list_configs,
+    answer=NodeConfigList,
+)
+
 OPERATIONS = (
-    Operation(
-        method="GET",
+    _LIST,
+    replace(
+        _LIST,
         path="/api/v1/settings",
         name="listSettings",
-        tag="cluster",
-        summary="Every setting of the node, and what it means",
+        summary="Older path of /api/v1/configs",
         handler=list_settings,
         answer=SettingList,
+        deprecated=True,
     ),
 )

@@ -5,6 +5,7 @@ Pulling and settling messages is in `message`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -14,6 +15,7 @@ from tailrace.broker.subscriptions.description import describe, summarize
 from tailrace.broker.subscriptions.move import Move
 from tailrace.broker.subscriptions.subscription import Subscription
 from tailrace.http.error import Code, invalid
+from tailrace.http.older_name import older_name_of
 from tailrace.http.operation import Call, NoBody, NoQuery, Operation
 from tailrace.http.rest.topic import config_text
 from tailrace.model import ConfigError
@@ -25,6 +27,7 @@ _LONG_MAX = 2**63 - 1
 _SHOWN_MAX = 249  # of a name; no subscription has a longer one
 
 _Index = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+_Offset = Annotated[int, msgspec.Meta(ge=0, le=_LONG_MAX)]
 _Place = Annotated[str, msgspec.Meta(max_length=100)]
 _SettingText = str | int | float | bool
 
@@ -34,11 +37,13 @@ class SubscriptionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     topic: str
-    start: _Place = "earliest"  # or latest, offset:N, time:MS, time:2h (ago), time:2026-11-16T09:00
-    settings: dict[str, _SettingText] = {}
+    start: _Place | None = None  # earliest, latest, offset:N, time:MS, time:2h (ago), time:2026-11-16T09:00
+    start_offset: _Offset | None = None  # the same as offset:N
+    configs: dict[str, _SettingText] = {}
+    settings: Annotated[dict[str, _SettingText], older_name_of("configs")] = {}
 
 
-class SeekBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ReplayBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where to go on: earliest, latest, offset:N or time:T, in one partition or in all."""
 
     to: _Place
@@ -64,10 +69,11 @@ class SubscriptionView(msgspec.Struct, frozen=True):
     name: str
     topic: str
     mode: str
-    state: str  # active, idle (nobody is in it) or paused
-    members: int
+    state: str  # active, idle (it has no members) or paused
+    member_count: int
     lag: int
     unacknowledged: int
+    members: Annotated[int, older_name_of("member_count")]
 
 
 class SubscriptionList(msgspec.Struct, frozen=True):
@@ -91,12 +97,13 @@ class CursorView(msgspec.Struct, frozen=True):
     partition: int
     position: int  # everything below is done with
     acknowledged_beyond: int
-    end: int
+    end_offset: int
     lag: int
     in_flight: int
     unacknowledged: int
     epoch: int
     error: str
+    end: Annotated[int, older_name_of("end_offset")]
 
 
 class SubscriptionDetail(msgspec.Struct, frozen=True):
@@ -107,11 +114,12 @@ class SubscriptionDetail(msgspec.Struct, frozen=True):
     mode: str
     state: str
     reason: str  # why it is paused
+    member_count: int
     members: list[SubscriptionMember]
     lag: int
     unacknowledged: int
     in_flight: int
-    settings: dict[str, str]  # what differs from the defaults
+    configs: dict[str, str]  # what differs from the defaults
     dead_letter_topic: str
     created_ms: int
     retry_buffer_bytes: int
@@ -123,10 +131,11 @@ class SubscriptionDetail(msgspec.Struct, frozen=True):
     skipped: int  # never delivered: gone from the log, or unreadable
     unreadable: int  # in batches that cannot be decoded
     partitions: list[CursorView]
+    settings: Annotated[dict[str, str], older_name_of("configs")]
 
 
 class CursorMove(msgspec.Struct, frozen=True):
-    """What the seek does to a partition."""
+    """What the replay does to a partition."""
 
     topic: str
     partition: int
@@ -137,7 +146,7 @@ class CursorMove(msgspec.Struct, frozen=True):
     passed_over: int  # messages that are not done with, and are not delivered any more
 
 
-class Sought(msgspec.Struct, frozen=True):
+class Replayed(msgspec.Struct, frozen=True):
     """What was done, or would be; ids from before the epoch mean nothing."""
 
     epoch: int
@@ -165,7 +174,8 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     headers: list[HeaderRow]  # its own, and behind them those that tell why: _dlq_...
     origin: Origin
     reason: str
-    deliveries: str | int
+    delivery_count: str | int
+    deliveries: Annotated[str | int, older_name_of("delivery_count")]
 
 
 class DeadLetterList(msgspec.Struct, frozen=True):
@@ -193,9 +203,11 @@ async def list_subscriptions(call: Call[NoQuery, NoBody]) -> SubscriptionList:
 
 async def create_subscription(call: Call[NoQuery, SubscriptionBody]) -> SubscriptionDetail:
     wanted = call.body
-    settings = {name: config_text(value) for name, value in wanted.settings.items()}
-    config = SubscriptionConfig.read(wanted.name, wanted.topic, settings)
-    start = _read_start(wanted.start, now_ms=call.service.clock.now_ms())
+    if wanted.configs and wanted.settings:
+        raise invalid("settings is the older name of configs: send configs alone")
+    given = {name: config_text(value) for name, value in (wanted.configs or wanted.settings).items()}
+    config = SubscriptionConfig.read(wanted.name, wanted.topic, given)
+    start = _read_start(_place_of(wanted), now_ms=call.service.clock.now_ms())
     return _detail(await call.service.in_time(call.access.create_subscription(config, start)))
 
 
@@ -207,13 +219,13 @@ async def delete_subscription(call: Call[NoQuery, NoBody]) -> None:
     await call.service.in_time(call.access.delete_subscription(_name_of(call)))
 
 
-async def seek(call: Call[NoQuery, SeekBody]) -> Sought:
+async def replay(call: Call[NoQuery, ReplayBody]) -> Replayed:
     subscription = subscription_of(call, AclOperation.ALTER)
     start = _read_start(call.body.to, now_ms=call.service.clock.now_ms())
     plan = await call.service.in_time(subscription.plan_seek(start, call.body.partition))
     if not call.body.dry_run:
         await call.service.in_time(subscription.apply_seek(plan))
-    return Sought(
+    return Replayed(
         epoch=plan.epoch, applied=not call.body.dry_run, offsets=[_move_view(each) for each in plan.moves]
     )
 
@@ -254,6 +266,15 @@ def _detail(subscription: Subscription) -> SubscriptionDetail:
     return msgspec.convert(describe(subscription), SubscriptionDetail)
 
 
+def _place_of(wanted: SubscriptionBody) -> str:
+    """Where a new subscription starts."""
+    if wanted.start_offset is None:
+        return wanted.start or "earliest"
+    if wanted.start is not None:
+        raise invalid("start and start_offset both say where to start: send one of them")
+    return f"offset:{wanted.start_offset}"
+
+
 def _read_start(text: str, *, now_ms: int) -> Start:
     """Where to start; a time may be as people write it."""
     kind, _, moment = text.partition(":")
@@ -281,6 +302,20 @@ def _move_view(move: Move) -> CursorMove:
 _ALL = "/api/v1/subscriptions"
 ONE = f"{_ALL}/{{subscription}}"
 UNKNOWN = (Code.SUBSCRIPTION_NOT_FOUND, Code.BROKER_NOT_AVAILABLE)
+
+_REPLAY = Operation(
+    method="POST",
+    path=f"{ONE}/replay",
+    name="replaySubscription",
+    tag="subscriptions",
+    summary="Start again from another place, or show what that would do",
+    doc="`to` is earliest, latest, offset:N, or time: with milliseconds since 1970, 2h (ago) or "
+    "2026-11-16T09:00. `dry_run` only shows what would change.",
+    handler=replay,
+    body=ReplayBody,
+    answer=Replayed,
+    fails=(*UNKNOWN, Code.TOPIC_NOT_FOUND, Code.OFFSET_OUT_OF_RANGE),
+)
 
 OPERATIONS = (
     Operation(
@@ -331,18 +366,13 @@ OPERATIONS = (
         status=204,
         fails=UNKNOWN,
     ),
-    Operation(
-        method="POST",
+    _REPLAY,
+    replace(
+        _REPLAY,
         path=f"{ONE}/seek",
         name="seekSubscription",
-        tag="subscriptions",
-        summary="Go on from elsewhere, or show what that would do",
-        doc="`to` is earliest, latest, offset:N, or time: with milliseconds since 1970, 2h (ago) or "
-        "2026-11-16T09:00. `dry_run` only shows what would change.",
-        handler=seek,
-        body=SeekBody,
-        answer=Sought,
-        fails=(*UNKNOWN, Code.TOPIC_NOT_FOUND, Code.OFFSET_OUT_OF_RANGE),
+        summary="Older path of replay",
+        deprecated=True,
     ),
     Operation(
         method="GET",

@@ -2,7 +2,7 @@
 
 `greeting`       HEARTBEAT, AUTH
 `topic`          CREATE_TOPIC
-`subscription`   CREATE_SUBSCRIPTION, DELETE_SUBSCRIPTION, SEEK, REDRIVE
+`subscription`   CREATE_SUBSCRIPTION, DELETE_SUBSCRIPTION, REPLAY, REDRIVE
 `joining`        SUBSCRIBE, UNSUBSCRIBE, CREDIT, PULL
 `settling`       ACK, NACK, EXTEND
 `describing`     DESCRIBE

@@ -1,10 +1,12 @@
 """DESCRIBE: what there is, as JSON in the body of the reply.
 
-topics           [{name, id, partitions}, ...]
-topic            {name, id, partitions: [{partition, start, end}, ...], settings: {...}}; `_name`
+topics           [{name, topic_id, partitions}, ...]
+topic            {name, topic_id, partitions: [{partition, start_offset, end_offset}, ...], configs}; `_name`
 subscriptions    [{name, topic, state, lag, ...}, ...]
 subscription     everything that one says of itself; `_name`
 dead_letters     the oldest ones of a subscription; `_name`, [`_count` = 100]
+
+Fields marked "older name" stand beside the new ones for one release (docs/api-reference.md, Names).
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from tailrace.wire.native import Frame, MessageType, write_frame
 
 if TYPE_CHECKING:
     from tailrace.broker.partition import Partition
+    from tailrace.broker.topic import Topic
     from tailrace.native.protocol import NativeProtocol
 
 _ACK = int(MessageType.ACK)
@@ -46,7 +49,7 @@ def _describe(protocol: NativeProtocol, frame: Frame, what: str) -> Any:
     access = protocol.access
     if what == "topics":
         return [
-            {"name": each.name, "id": str(each.id), "partitions": len(each.partitions)}
+            {**_names(each), "partitions": len(each.partitions)}
             for each in access.topics(Operation.DESCRIBE)
             if not each.internal
         ]
@@ -65,11 +68,15 @@ def _describe(protocol: NativeProtocol, frame: Frame, what: str) -> Any:
 def _topic(protocol: NativeProtocol, name: str) -> dict[str, Any]:
     topic = protocol.access.topic(name[:249], Operation.DESCRIBE)
     return {
-        "name": topic.name,
-        "id": str(topic.id),
+        **_names(topic),
         "partitions": [_partition(each) for each in topic.partitions],
-        "settings": dict(topic.configs),
+        "configs": topic.configs,
+        "settings": topic.configs,  # older name
     }
+
+
+def _names(topic: Topic) -> dict[str, Any]:
+    return {"name": topic.name, "topic_id": str(topic.id), "id": str(topic.id)}  # id: older name
 
 
 def _partition(partition: Partition) -> dict[str, Any]:
@@ -77,8 +84,12 @@ def _partition(partition: Partition) -> dict[str, Any]:
     try:
         start, end = int(partition.start_offset), int(partition.high_watermark)
     except BrokerError as error:
-        return {"partition": partition.index, "start": -1, "end": -1, "error": str(error)}
-    return {"partition": partition.index, "start": start, "end": end}
+        return {"partition": partition.index, **_extent(-1, -1), "error": str(error)}
+    return {"partition": partition.index, **_extent(start, end)}
+
+
+def _extent(start: int, end: int) -> dict[str, int]:
+    return {"start_offset": start, "end_offset": end, "start": start, "end": end}  # start, end: older names
 
 
 async def _dead_letters(protocol: NativeProtocol, sequence: int, name: str, count: int) -> bytes:

@@ -1,4 +1,4 @@
-"""CREATE_SUBSCRIPTION, DELETE_SUBSCRIPTION, SEEK, REDRIVE: a subscription comes, goes, and is moved.
+"""CREATE_SUBSCRIPTION, DELETE_SUBSCRIPTION, REPLAY, REDRIVE: a subscription comes, goes, and is moved.
 
 All of them are answered when what they did is durable. Only a creation holds the requests behind it, since
 those may well be about what it creates.
@@ -30,11 +30,11 @@ def delete(protocol: NativeProtocol, frame: Frame) -> None:
     protocol.run("delete subscription", frame.sequence, _delete(protocol, frame.sequence, name))
 
 
-def seek(protocol: NativeProtocol, frame: Frame) -> None:
+def replay(protocol: NativeProtocol, frame: Frame) -> None:
     subscription = subscription_of(protocol, frame.properties, Operation.ALTER)
     start = Start.parse(text_of(frame.properties, "_to"))
     partition = partition_of(frame.properties)
-    protocol.run("seek", frame.sequence, _seek(frame.sequence, subscription, start, partition))
+    protocol.run("replay", frame.sequence, _replay(frame.sequence, subscription, start, partition))
 
 
 def redrive(protocol: NativeProtocol, frame: Frame) -> None:
@@ -69,7 +69,7 @@ async def _delete(protocol: NativeProtocol, sequence: int, name: str) -> bytes:
     return write_frame(_ACK, sequence=sequence)
 
 
-async def _seek(sequence: int, subscription: Subscription, start: Start, partition: int | None) -> bytes:
+async def _replay(sequence: int, subscription: Subscription, start: Start, partition: int | None) -> bytes:
     epoch = await subscription.seek(start, partition)
     return write_frame(_ACK, sequence=sequence, properties=b"_epoch=%d\0" % epoch)
 

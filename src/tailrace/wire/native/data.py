@@ -17,7 +17,7 @@ _DATA = int(MessageType.DATA)
 
 
 def write_data_prefix(*, subscription: str, topic: str, partition: int, epoch: int) -> bytes:
-    """The properties that all messages of one partition share until the next seek."""
+    """The properties that all messages of one partition share until the next replay."""
     return write_properties(
         {
             "_subscription": subscription,

@@ -47,8 +47,8 @@ _NUMBERS: Final = frozenset(
 _LONG_MAX = (1 << 63) - 1
 _TYPE_MAX = (1 << 32) - 1
 _SAFE_NUMBER_MAX = (1 << 53) - 1  # up to which JavaScript's numbers are exact
-_TYPES = {member.name.lower(): int(member) for member in MessageType}
-_NAMES = {number: name for name, number in _TYPES.items()}
+_NAMES = {int(member): member.name.lower() for member in MessageType}
+_TYPES = {name.lower(): int(member) for name, member in MessageType.__members__.items()}  # older names too
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode

@@ -24,7 +24,7 @@ class MessageType(enum.IntEnum):
 
     NACK = 32
     PULL = 33
-    SEEK = 34
+    REPLAY = 34
     CREDIT = 35
     AUTH = 36
     ERROR = 37
@@ -33,6 +33,8 @@ class MessageType(enum.IntEnum):
     DESCRIBE = 40
     REDRIVE = 41
     NOTICE = 42
+
+    SEEK = 34  # older name of REPLAY
 
 
 _NAMES = {int(member): member.name for member in MessageType}

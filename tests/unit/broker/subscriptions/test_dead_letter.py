@@ -55,6 +55,7 @@ def test_a_dead_letter_holds_the_message_and_its_story() -> None:
     assert read_dead_letter(letter) == {
         "origin": {"topic": "orders", "partition": 3, "offset": 7},
         "reason": "no",
+        "delivery_count": 5,
         "deliveries": 5,
     }
 

@@ -23,6 +23,7 @@ def test_a_summary_is_one_line() -> None:
             "topic": "orders",
             "mode": "key_shared",
             "state": "idle",
+            "member_count": 0,
             "members": 0,
             "lag": 3,
             "unacknowledged": 0,
@@ -32,7 +33,13 @@ def test_a_summary_is_one_line() -> None:
         await rig.turns()
         await ann.ack(ann.got[0].record.offset, partition=ann.got[0].source.partition)
         await rig.turns()
-        assert summarize(work) == expected | {"state": "active", "members": 1, "lag": 2, "unacknowledged": 2}
+        assert summarize(work) == expected | {
+            "state": "active",
+            "member_count": 1,
+            "members": 1,
+            "lag": 2,
+            "unacknowledged": 2,
+        }
 
     play(scenario)
 
@@ -65,6 +72,7 @@ def test_a_description_tells_everything() -> None:
                 "partition": 0,
                 "position": 1,
                 "acknowledged_beyond": 1,
+                "end_offset": 5,
                 "end": 5,
                 "lag": 3,
                 "in_flight": 3,
@@ -124,6 +132,7 @@ def test_dead_letters_are_listed_as_people_can_read_them() -> None:
             ],
             "origin": {"topic": "orders", "partition": 0, "offset": 0},
             "reason": "no",
+            "delivery_count": 1,
             "deliveries": 1,
         }
         raw, tombstone = listed[1:]

@@ -20,7 +20,7 @@ def test_every_request_says_what_the_protocol_wants() -> None:
     async def test(listener: FakeListener) -> None:
         listener.on[M.SEEK] = lambda peer, frame: peer.reply(frame, {"_epoch": "4"})
         async with listener.client(client_id="me") as client:
-            await client.create_topic("events", 3, **{"retention.ms": 60_000})
+            await client.create_topic("events", 3, configs={"retention.ms": 60_000})
             await client.create_subscription("g", "events", start_offset=7, mode="key_shared", priority=False)
             await client.create_subscription("h", "events")
             await client.create_subscription("i", "events", start=datetime(1970, 1, 2, tzinfo=UTC))

@@ -46,12 +46,14 @@ async def _plan(
     extents = {each["partition"]: each for each in (await client.describe_topic(own))["partitions"]}
     rows = [
         {
-            "name": name,
+            "subscription": name,
             "topic": own,
             "partition": each["partition"],
             "before": each["position"],
             "after": _target(start, extents[each["partition"]]),
-            "end": each["end"],
+            "end_offset": each["end_offset"],
+            "name": name,  # older name of subscription
+            "end": each["end_offset"],  # older name
         }
         for each in described["partitions"]
         if each["topic"] == own and partition in (None, each["partition"])
@@ -67,19 +69,20 @@ def _target(start: str, extent: dict[str, int]) -> int | None:
     if kind == "time":
         return None
     if kind != "offset":
-        return extent["start" if kind == "earliest" else "end"]
-    if int(value) > extent["end"]:
+        return extent["start_offset" if kind == "earliest" else "end_offset"]
+    if int(value) > extent["end_offset"]:
         raise CommandFailed(
-            f"offset {value} is behind the end of partition {extent['partition']}, which is {extent['end']}",
+            f"offset {value} is behind the end of partition {extent['partition']}, which is "
+            f"{extent['end_offset']}",
             exit_code=ExitCode.NOT_FOUND,
         )
-    return max(int(value), extent["start"])
+    return max(int(value), extent["start_offset"])
 
 
 async def _apply(
     client: AsyncClient, name: str, start: str, partition: int | None, rows: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    await client.seek(name, start, partition=partition)
+    await client.replay(name, start, partition=partition)
     if not start.startswith("time:"):
         return [{**row, "applied": True} for row in rows]
     # Members may have taken from there already, but nobody has a better word for where it went.
@@ -93,6 +96,6 @@ REPLAY_COLUMNS = (
     Column("partition", right=True),
     Column("before", right=True),
     Column("after", right=True),
-    Column("end", right=True),
+    Column("end_offset", "end", right=True),
     Column("applied", show=lambda applied: "yes" if applied else "no"),
 )
