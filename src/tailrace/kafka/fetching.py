@@ -47,7 +47,7 @@ _CAREFUL_BYTES = 256 * 1024
 class Records:
     """What a partition contributes to a reply: extents that are loaded as the socket drains."""
 
-    __slots__ = ("_is_begun", "_service", "_tp", "counters", "extents", "next_offset", "size")
+    __slots__ = ("_service", "_tp", "counters", "extents", "is_sampled", "next_offset", "size")
 
     def __init__(
         self, found: Slice, tp: TopicPartition, service: KafkaService, counters: TopicCounters
@@ -58,12 +58,12 @@ class Records:
         self.next_offset = found.next_offset
         self._tp = tp
         self._service = service
-        self._is_begun = False  # some of it was sent
+        self.is_sampled = False  # the age of the records is to be noted
 
     def sending(self, data: memoryview) -> None:
         """An extent is about to be sent; the first one tells how old the records are."""
-        if not self._is_begun:
-            self._is_begun = True
+        if self.is_sampled:
+            self.is_sampled = False
             self._service.note_fetch_age(data)
 
     def failed(self, error: Exception) -> None:  # noqa: ARG002
@@ -360,24 +360,28 @@ class Fetch(HeldReply):
     # ---- answering
 
     def _encode(self, answers: list[Answer]) -> Pieces:
+        service = self._connection.service
+        now = service.clock.monotonic()
+        is_sampled = now >= service.next_age_at
         topics: list[tuple[TopicRef, list[FetchResult[Records]]]] = []
         for wanted, result in self._context.choose(answers):
             topic = wanted.key[0]
             if not topics or topics[-1][0] != topic:
                 topics.append((topic, []))
             topics[-1][1].append(result)
-            if result.records is not None:
-                counters = result.records.counters
-                counters.bytes_out += result.records.size
-                counters.records_out += result.records.next_offset - wanted.offset
-        self._count(answers)
+            records = result.records
+            if records is not None:
+                records.is_sampled = is_sampled
+                counters = records.counters
+                counters.bytes_out += records.size
+                counters.records_out += records.next_offset - wanted.offset
+        self._count(answers, now - self._started)
         pieces = write_fetch_response(self._version, session_id=self._context.session_id, topics=topics)
         return framed(pieces, version=self._version, correlation_id=self._correlation_id)
 
-    def _count(self, answers: list[Answer]) -> None:
+    def _count(self, answers: list[Answer], seconds: float) -> None:
         """The answer is known. Its time is also that for which it waited for records."""
         service = self._connection.service
-        seconds = service.clock.monotonic() - self._started
         service.fetched.note(seconds)
         error = ""
         if self._failed:

@@ -253,7 +253,8 @@ class Outbox:
             if isinstance(piece, bytes):
                 self._pieces.append(piece)
             else:
-                self._pieces.extend((extent, piece) for extent in piece.extents)
+                for extent in piece.extents:
+                    self._pieces.append((extent, piece))
 
     def _load_nowait(self, extent: Extent, records: LazyRecords, *, may_wait: bool) -> memoryview | None:
         """The bytes of an extent; None if they come later, or never."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import random
+
 from tailrace.broker.gate import Gate
 from tailrace.kafka.cache import ReplyCache
 from tailrace.kafka.config import KafkaConfig
@@ -10,6 +12,8 @@ from tailrace.model import TopicPartition
 from tailrace.net import NodeBudget, RequestBudget, RequestService
 from tailrace.records import max_timestamp_at
 
+AGE_GAP_S = 0.001
+"""About how long answers are not measured after one whose age was noted: then most of them pay nothing."""
 _QUICK_ROUND_S = 0.02
 """A commit round up to this time is one whose bytes cost more than its syncs."""
 
@@ -33,6 +37,7 @@ class KafkaService(RequestService):
             idle_s=config.session_idle_s,
         )
         self.suspects: set[TopicPartition] = set()  # their records could not be read in mid-reply
+        self.next_age_at = 0.0  # from this time on the age of an answer's records is noted
 
     def admit_large(self, size: int) -> bool:
         """Whether a large request of `size` bytes may be served now; else it waits for others (`large`).
@@ -52,8 +57,10 @@ class KafkaService(RequestService):
     def note_fetch_age(self, data: memoryview) -> None:
         """Whole batches answer a Fetch now: note how old the newest record of the first one is.
 
-        By the batch's header, since nothing is decoded here.
+        By the batch's header, since nothing is decoded here. The answers of the next moment are not measured.
         """
+        # A gap of random length: a fixed one would alias with periodic clients.
+        self.next_age_at = self.clock.monotonic() + 2 * AGE_GAP_S * random()
         newest_ms = max_timestamp_at(data)
         if newest_ms >= 0:
             age_ms = max(self.clock.now_ms() - newest_ms, 0)  # a client's clock may be ahead

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.kafka.rig import TOPIC, Rig, batch, fetch_body, only, play, produce_body
 
 from tailrace.broker import NewTopic
-from tailrace.kafka import KafkaConfig
+from tailrace.kafka import KafkaConfig, service
 from tailrace.model import ErrorCode, LogDamaged, Offset, StorageError
 from tailrace.records import iter_batches
 from tailrace.storage import Slice
@@ -427,7 +427,11 @@ def test_without_room_the_first_batch_comes_all_the_same(limits: dict[str, int])
     play(scenario)
 
 
-def test_the_age_of_what_is_fetched_is_noted_once_for_each_partition_with_records() -> None:
+def test_the_age_of_what_is_fetched_is_noted_once_for_each_partition_with_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service, "AGE_GAP_S", 0.0)
+
     async def scenario(rig: Rig) -> None:
         client = await rig.connect()
         ages, now_ms = rig.broker.counters.fetch_age, rig.broker.clock.now_ms()
@@ -441,6 +445,24 @@ def test_the_age_of_what_is_fetched_is_noted_once_for_each_partition_with_record
             await client.produce(batch(b"x" * 60_000, timestamp=now_ms - 1_000), partition=1)
         await client.fetch({1: 0})
         assert (ages.count, ages.sum_s) == (3, 4.0), "once, of however many pieces"
+
+    play(scenario)
+
+
+def test_after_one_answer_the_age_of_others_is_not_noted_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service, "AGE_GAP_S", 3_600.0)
+    monkeypatch.setattr(service, "random", lambda: 0.5)
+
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        await client.produce(batch(b"a"))
+        await client.produce(batch(b"b"), partition=1)
+        await client.fetch({0: 0, 1: 0})
+        assert rig.broker.counters.fetch_age.count == 2, "both partitions of the first answer"
+        await client.fetch({0: 0})
+        assert rig.broker.counters.fetch_age.count == 2
 
     play(scenario)
 

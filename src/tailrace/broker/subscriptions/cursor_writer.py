@@ -43,8 +43,7 @@ class CursorWriter:
         if self._ended:
             _tell([waiter], ErrorCode.RESOURCE_NOT_FOUND)
             return
-        if not self._waiting:
-            self._write_soon(self)
+        self._write_soon(self)  # also if a write is due already: it waits for further changes that follow
         self._waiting.append(waiter)
 
     def wait(self) -> asyncio.Future[None]:

@@ -324,7 +324,7 @@ class Subscriptions:
         name = subscription.config.name
         writer = CursorWriter(
             subscription.partitions,
-            write_soon=lambda source: self._writer(name).write_soon(source),
+            write_soon=self._writer(name).write_soon,
             clock=self._clock,
         )
         subscription.open(partitions, writer)

@@ -388,7 +388,10 @@ def _write_result(head: list[bytes], r: FetchResult[E], version: int) -> None:
 
 def fetch_response_size(pieces: Sequence[bytes | Extent]) -> int:
     """How many bytes the pieces of a response are together."""
-    return sum(len(piece) if isinstance(piece, bytes) else piece.size for piece in pieces)
+    size = 0
+    for piece in pieces:
+        size += len(piece) if isinstance(piece, bytes) else piece.size
+    return size
 
 
 def write_fetch_request(

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 import pytest
+from tests.unit.broker.internal.memory_log import MemoryLog
 
-from tailrace.broker.internal import Done, Source
+from tailrace.broker.internal import Done, ErrorMap, Source, StateWriter
 from tailrace.broker.subscriptions.cursor_writer import CursorWriter
 from tailrace.broker.subscriptions.subscribed_partition import SubscribedPartition
 from tailrace.model import BrokerError, ErrorCode
@@ -268,5 +269,28 @@ def test_what_changes_is_written_also_if_nobody_waits_for_it() -> None:
         stage.settle()
         await turn()
         assert first.done() and len(stage.written) == 2
+
+    play(scenario)
+
+
+def test_acknowledgements_of_turns_that_follow_each_other_are_one_write() -> None:
+    async def scenario(stage: Stage) -> None:
+        log = MemoryLog()
+        state = StateWriter(
+            log,
+            0,
+            topic="__state",
+            errors=ErrorMap(codes={}, otherwise=ErrorCode.NONE, stopped=ErrorCode.NONE),
+            on_failure=pytest.fail,
+            append_bytes_max=1000,
+            queued_bytes_max=1000,
+        )
+        partitions = cast("Sequence[SubscribedPartition]", [stage.one])
+        stage.writer = CursorWriter(partitions, write_soon=state.write_soon, clock=FakeClock())
+        for _ in range(4):
+            stage.ack()
+            await asyncio.sleep(0)
+        await state.wait_idle()
+        assert log.appends == 1
 
     play(scenario)
