@@ -1,8 +1,9 @@
 """The options of a read, checked. Names, defaults and meanings are those of Spark's Kafka source.
 
-What differs: `isolation.level` may be given with and without `kafka.`, `maxBytesPerTrigger` and
-`publishGroup` are additions, and a name that is not known is an error. As in Spark, and in Kafka's own
-consumer, records of open and of aborted transactions are read unless isolation.level is read_committed.
+What differs: `isolation.level` may be given with and without `kafka.`, `maxBytesPerTrigger`,
+`publishGroup` and `waitForTopics` are additions, and a name that is not known is an error. As in Spark, and
+in Kafka's own consumer, records of open and of aborted transactions are read unless isolation.level is
+read_committed.
 
 Limits of a trigger mean nothing to a batch read and are passed over there.
 """
@@ -63,6 +64,7 @@ KNOWN = (
         "includeHeaders",
         "isolation.level",
         "publishGroup",
+        "waitForTopics",
         "kafka.exclude.internal.topics",
         "kafka.isolation.level",
         "kafka.fetch.max.bytes",
@@ -118,6 +120,8 @@ class SourceSettings:
     trigger_delay_ms_max: int
     fetch_bytes: int | None  # as much as suits reading, if nobody says
     publish_group: str | None
+    waits_for_topics: bool
+    """Whether a stream may begin before its topics exist."""
 
 
 def batch_settings(given: Mapping[str, str]) -> SourceSettings:
@@ -168,6 +172,7 @@ def _settings(options: Options, *, start: str) -> SourceSettings:
         trigger_delay_ms_max=options.duration_ms("maxTriggerDelay", default_ms=TRIGGER_DELAY_MS_MAX),
         fetch_bytes=_fetch_bytes(options),
         publish_group=_publish_group(options),
+        waits_for_topics=options.flag("waitForTopics", default=False),
     )
 
 

@@ -296,7 +296,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     async def _find_start(self, client: KafkaClient) -> StreamOffset:
         settings = self._settings
-        found = await lookup.find_partitions(client, settings.topics)
+        # A topic that comes later is read from its beginning, as every partition that is new.
+        found = await lookup.find_partitions(
+            client, settings.topics, passes_missing=settings.waits_for_topics
+        )
         offsets = await lookup.resolve(
             client, settings.start, found.partitions, read_committed=settings.read_committed
         )
