@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -143,7 +143,8 @@ def test_bad_rows_can_go_to_a_topic_with_their_reason(
     )
     broker.create_topic("rejected")
     query = CENTS.replace("STREAM ", stream)
-    fields = {"schema": {"orders": COLUMNS}, "bad_rows": "topic:rejected", "to": str(tmp_path / "out")}
+    fields: dict[str, Any] = {"schema": {"orders": COLUMNS}, "bad_rows": "topic:rejected"}
+    fields["to"] = str(tmp_path / "out")
     done, _ = run(spark, broker, query, **fields)
     assert pq.read_table(tmp_path / "out").column("cents").to_pylist() == [5]
     assert done.bad_rows == 1
@@ -194,12 +195,14 @@ def test_types_are_widened_on_command_and_refused_ones_are_not_kept(
     assert json.loads(list(broker.read("copy"))[-1].value or b"") == {"cents": 2.5}
     # A sum of another type does not go on from the state that there is.
     broker.create_topic("sums")
-    run(spark, broker, SUMS, to="topic:sums", name="sums", schema={"orders": "cents DECIMAL(9,1)"})
+    declared = {"orders": "city STRING, cents DECIMAL(9,1)"}
+    run(spark, broker, SUMS, to="topic:sums", name="sums", schema=declared)
     kept = state_home / "tailrace" / "sql" / "sums" / TYPES_FILE
     before = kept.read_text()
     put(broker, {"cents": 2.5})
+    declared = {"orders": "city STRING, cents DOUBLE"}
     with pytest.raises(TailraceError):
-        run(spark, broker, SUMS, to="topic:sums", name="sums", widen=True, schema={"orders": "cents DOUBLE"})
+        run(spark, broker, SUMS, to="topic:sums", name="sums", widen=True, schema=declared)
     assert kept.read_text() == before
     run(spark, broker, SUMS, to="topic:sums", name="sums")
 

@@ -26,7 +26,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -394,29 +394,32 @@ class _Run:
 
     def _follow(self, frame: DataFrame, views: Views, checkpoint: Path) -> SqlDone:
         kept = read_kept(checkpoint)
-        queries = [self._start(frame, checkpoint)]
         try:
-            queries += self._start_bad_rows(views, checkpoint)
-            while any(query.isActive for query in queries) and not self._stop.is_set():
-                running = [query for query in queries if query.isActive]
-                _wait(running[0], _POLL_S)
-                self._tell_of(queries[0])
-                if any(query.exception() is not None for query in queries):
-                    break
-        finally:
-            for query in queries:
-                _stop_after_batch(query)
-        self._tell_of(queries[0])
-        for query in queries:
-            if (failure := query.exception()) is not None:
-                if self._told < 0 and kept:
-                    write_kept(checkpoint, kept)  # types that Spark has refused are not kept
-                raise failure
+            self._run_stream(frame, views, checkpoint)
+        except Exception:
+            if self._told < 0 and kept:
+                write_kept(checkpoint, kept)  # the query has not run with the new types: it keeps its own
+            raise
         return self._done(
             rows=self._pace.rows,
             batches=self._told + 1,
             checkpoint=str(checkpoint) if self._config.checkpoint or self._config.to != CONSOLE else None,
         )
+
+    def _run_stream(self, frame: DataFrame, views: Views, checkpoint: Path) -> None:
+        """Run the query, and those for its bad rows, until they end, one fails, or a stop is asked for."""
+        queries = [self._start(frame, checkpoint)]
+        try:
+            queries += self._start_bad_rows(views, checkpoint)
+            while not self._stop.is_set() and (running := [query for query in queries if query.isActive]):
+                _wait(running[0], _POLL_S)
+                self._tell_of(queries[0])
+                _raise_failure(queries)
+        finally:
+            for query in queries:
+                _stop_after_batch(query)
+        self._tell_of(queries[0])
+        _raise_failure(queries)
 
     def _done(self, *, batches: int, rows: int = 0, checkpoint: str | None = None) -> SqlDone:
         return SqlDone(
@@ -601,6 +604,12 @@ def _stop_after_batch(query: StreamingQuery) -> None:
 def _wait(query: StreamingQuery, seconds: float) -> None:
     """Wait for the end of a query, but not for long; its failure is raised here."""
     query.awaitTermination(seconds)  # type: ignore[arg-type]  # pyspark takes fractions, its types do not
+
+
+def _raise_failure(queries: Sequence[StreamingQuery]) -> None:
+    for query in queries:
+        if (failure := query.exception()) is not None:
+            raise failure
 
 
 def _is_of_the_query(error: Exception) -> bool:

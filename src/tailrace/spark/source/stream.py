@@ -75,7 +75,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, settings: SourceSettings, schema: StructType) -> None:
         self._settings = settings
-        self._schema: pa.Schema = arrow_schema(schema)
+        self._schema: pa.Schema = arrow_schema(schema, decodes=settings.value is not None)
         self._group = None if settings.publish_group is None else GroupProgress(settings.publish_group)
         self._target: LogView | None = None  # of a query with trigger AvailableNow
         self._seen: LogView | None = None

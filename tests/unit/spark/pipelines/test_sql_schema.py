@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tailrace.spark.pipelines.sql_schema import DEPTH_MAX, FIELDS_MAX, infer_shape, struct_text
 
 
-def infer_type(values: Iterable[bytes]) -> str | None:
+def infer_type(values: Iterable[bytes | None]) -> str | None:
     return struct_text(infer_shape(values))
 
 

@@ -119,9 +119,12 @@ def test_one_bad_value_among_many_is_found_and_the_others_are_read_together(
 ) -> None:
     slow: list[int] = []
     really = decoding._decode_slowly
-    monkeypatch.setattr(
-        decoding, "_decode_slowly", lambda values, *rest: slow.append(len(values)) or really(values, *rest)
-    )
+
+    def counted(values: pa.Array, kind: pa.StructType, read: decoding.Read) -> decoding.Decoded:
+        slow.append(len(values))
+        return really(values, kind, read)
+
+    monkeypatch.setattr(decoding, "_decode_slowly", counted)
     values = [b'{"a": %d}' % at for at in range(20_000)]
     values[12_345] = b'{"a": "x"}'
     rows, bad = decode(*values)
