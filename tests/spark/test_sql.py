@@ -71,6 +71,7 @@ def test_a_topic_is_a_table_with_text_and_json(spark: SparkSession, broker: tail
         broker,
         "SELECT key, value, data, data.cents AS cents, topic, partition, offset, headers FROM orders"
         " ORDER BY offset",
+        bad_rows="null",
     )
     assert [row["key"] for row in shown.rows] == ["Ulm", None, "k"]
     assert [row["cents"] for row in shown.rows] == [5, None, None]

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import rich_click as click
 
-Kind = Literal["value", "list", "switch", "argument"]
+Kind = Literal["value", "list", "pairs", "switch", "argument"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Flag:
             return click.Option([self.field, names], is_flag=True, default=None, help=self.help, **shown)
         return click.Option(
             [self.field, self.spelling],
-            multiple=self.kind == "list",
+            multiple=self.kind in ("list", "pairs"),
             metavar=self.metavar,
             help=self.help,
             **shown,
@@ -173,6 +173,40 @@ FLAGS: Mapping[str, Sequence[Flag]] = {
             default="none for the console, else one that belongs to the query",
             help="Where Spark keeps how far a stream has come. Deleting it means starting over.",
         ),
+        Flag(
+            field="name",
+            metavar="NAME",
+            default="made of the query's text, without regard to white space and comments",
+            help="Of a query to a topic: under this name its progress is found again, even if the query "
+            "changes.",
+        ),
+        Flag(
+            field="state",
+            metavar="DIR",
+            default="the data directory if this machine has one, else ~/.local/state/tailrace",
+            help="Where queries to topics keep their progress. In a container, name a volume.",
+        ),
+        Flag(
+            field="schema",
+            kind="pairs",
+            metavar="TOPIC=COLUMNS|FILE",
+            default="[schemas.TOPIC] of tailrace.toml, else guessed from the newest records",
+            help="The types of a topic's data: columns such as 'order STRING, total DECIMAL(12,2)', or a "
+            "file with them (.ddl, .sql, .txt) or with a JSON Schema (.json).",
+        ),
+        Flag(
+            field="bad_rows",
+            metavar="fail|null|topic:T",
+            default="fail",
+            help="What becomes of a value that does not fit its type: the query fails, data is null, or the "
+            "record goes to a topic. The last two are counted.",
+        ),
+        Flag(
+            field="widen",
+            kind="switch",
+            help="Take other types than those that the query began with: the declared ones, or for guessed "
+            "ones such as hold the newest records too.",
+        ),
         _ONCE,
         Flag(
             field="output_mode",
@@ -267,7 +301,9 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     ),
     "sql": (
         'tailrace pipeline run sql "SELECT key, count(*) AS n FROM STREAM orders GROUP BY key"',
-        'tailrace pipeline run sql "SELECT key, value FROM STREAM orders" --to topic:copy --checkpoint ./cp',
+        'tailrace pipeline run sql "SELECT key, value FROM STREAM orders" --to topic:copy --name copy',
+        'tailrace pipeline run sql "SELECT sum(data.total) AS t FROM STREAM orders" '
+        "--schema orders='total DECIMAL(12,2)' --bad-rows topic:rejected",
     ),
     "compact": (
         "tailrace pipeline run compact --lake ./lake",
@@ -282,15 +318,24 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
 
 
 def given_values(flags: Sequence[Flag], options: Mapping[str, Any]) -> dict[str, object]:
-    """What was typed, by field; commas part lists."""
+    """What was typed, by field; commas part lists, and `=` parts a pair's name from its value."""
     given: dict[str, object] = {}
     for flag in flags:
         value = options[flag.field]
         if flag.kind == "list":
             value = ",".join(value) or None
+        elif flag.kind == "pairs":
+            value = dict(_pair(flag, each) for each in value) or None
         if value is not None:
             given[flag.field] = value
     return given
+
+
+def _pair(flag: Flag, text: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
+    if not found or not name.strip():
+        raise click.UsageError(f"{flag.spelling} {text!r} is not {flag.metavar}")
+    return name.strip(), value
 
 
 def spell_of(flags: Sequence[Flag]) -> Mapping[str, str]:

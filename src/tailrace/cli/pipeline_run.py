@@ -31,6 +31,7 @@ from tailrace.spark import INSTALL_SPARK
 
 if TYPE_CHECKING:
     from tailrace.client.kafka import KafkaClient
+    from tailrace.server.configuration import Configuration
     from tailrace.spark.pipelines.declared import Declared
     from tailrace.spark.pipelines.runner import Outcome, Runner
 
@@ -48,8 +49,8 @@ _NOTES = {
     "that the run prints. It may be killed at any moment and run again.",
     "replay": "Keys, values, headers and timestamps are those of the lake. Run again, it adds nothing twice.",
     "sql": "Every topic is a view with key and value as text, topic, partition, offset, timestamp, "
-    "timestampType, headers, and data: the value as JSON, such as data.total. FROM STREAM orders goes on "
-    "with what comes; FROM orders is what the topic holds now.",
+    "timestampType, headers, and data: the value with its types, such as data.total. FROM STREAM orders goes "
+    "on with what comes; FROM orders is what the topic holds now.",
     "compact": "An archive may go on meanwhile, and who reads the table's log sees one version. A program "
     "that lists the folders of a parquet lake just then may see fewer rows, or miss a file it has listed.",
     "report": "Throughput, sizes, skew and the largest keys over time; with --bootstrap the lag as well.",
@@ -194,19 +195,20 @@ def _declared_command(name: str) -> click.Command:
 
 def _make(kind: str, flags: Sequence[Flag], given: Mapping[str, object], place: Place) -> Declared:
     """The pipeline that flags describe; without a flag of its own, the one that is declared by its name."""
-    from tailrace.spark.pipelines.declared import Declared, make_config
+    from tailrace.spark.pipelines.declared import Declared, make_config, with_defaults
     from tailrace.spark.pipelines.registry import find_pipeline
 
     if set(given) <= {"once"} and kind in _declared_tables(place):
         return _read_declared(place, once="once" in given, only=kind)[0]
     pipeline = find_pipeline(kind)
     fields = pipeline.load_config().__dataclass_fields__
-    values = {**given, **{key: value for key, value in _overrides(place).items() if key in fields}}
+    values = with_defaults(pipeline, given, _defaults(place))
+    values = {**values, **{key: value for key, value in _overrides(place).items() if key in fields}}
     spelled = spell_of(flags)
     config = make_config(
         pipeline, values, place=f"pipeline run {kind}", spell=lambda field: spelled.get(field, f"--{field}")
     )
-    return Declared(name=kind, pipeline=pipeline, config=config)
+    return Declared(name=getattr(config, "name", None) or kind, pipeline=pipeline, config=config)
 
 
 def _read_declared(place: Place, *, once: bool, only: str | None = None) -> list[Declared]:
@@ -218,7 +220,7 @@ def _read_declared(place: Place, *, once: bool, only: str | None = None) -> list
             'no pipeline is declared. Add [pipelines.NAME] with run = "archive" to tailrace.toml'
         )
     overrides = _overrides(place) | ({"once": True, "every_s": None} if once else {})
-    return read_declared(tables, overrides=overrides, only=only)
+    return read_declared(tables, overrides=overrides, defaults=_defaults(place), only=only)
 
 
 def _overrides(place: Place) -> dict[str, object]:
@@ -231,10 +233,24 @@ def _overrides(place: Place) -> dict[str, object]:
     return told
 
 
+def _defaults(place: Place) -> dict[str, object]:
+    """What holds for every pipeline that has such a field and is not told otherwise."""
+    configuration = _configuration(place)
+    defaults: dict[str, object] = {"schema": dict(configuration.schemas)}
+    data_dir = Path(str(configuration["storage.data_dir"]))
+    if data_dir.is_dir() and os.access(data_dir, os.W_OK):
+        defaults["state"] = str(data_dir.absolute())
+    return defaults
+
+
 def _declared_tables(place: Place) -> Mapping[str, object]:
+    return _configuration(place).pipelines
+
+
+def _configuration(place: Place) -> Configuration:
     from tailrace.server.configuration import read_config
 
-    return read_config(environment=os.environ, file=place.config_file).pipelines
+    return read_config(environment=os.environ, file=place.config_file)
 
 
 # ---- running

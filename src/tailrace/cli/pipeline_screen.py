@@ -59,6 +59,9 @@ class RunScreen:
             self._lines[run.record.id] = text
             if self._output.format == "jsonl":
                 self._print_object(run, progress)
+            if progress.notice:
+                self._print_over(f"{run.declared.name}: {progress.notice}")
+                return
             now = time.monotonic()
             if not self._live and now - self._printed_at.get(run.record.id, -_LINE_EVERY_S) >= _LINE_EVERY_S:
                 self._printed_at[run.record.id] = now
@@ -70,9 +73,7 @@ class RunScreen:
             return
         with self._lock:
             self._lines[outcome.id] = f"{outcome.name}  failed"
-            if self._live:
-                self._stream.write("\r\x1b[K")
-            self._print(f"{outcome.name} failed: {outcome.reason}")
+            self._print_over(f"{outcome.name} failed: {outcome.reason}")
             if self._output.format == "jsonl":
                 self._output.rows([outcome_fields(outcome)], columns=())
                 sys.stdout.flush()
@@ -104,6 +105,12 @@ class RunScreen:
             return ""
         seconds = time.monotonic() - self._said_at
         return f"{_SPINNER[turn % len(_SPINNER)]} {self._said} {seconds:.0f} s"
+
+    def _print_over(self, text: str) -> None:
+        """A line that stays, in the place of the one that lives."""
+        if self._live:
+            self._stream.write("\r\x1b[K")
+        self._print(text)
 
     def _print(self, text: str) -> None:
         print(escape(text), file=self._stream, flush=True)

@@ -31,6 +31,7 @@ class Configuration:
     values: Mapping[str, Given]
     file: Path | None
     pipelines: Mapping[str, object] = field(default_factory=dict)  # [pipelines.NAME], as the file has them
+    schemas: Mapping[str, str] = field(default_factory=dict)  # [schemas.TOPIC] value, by topic
 
     def __getitem__(self, key: str) -> Value:
         return self.values[key].value
@@ -87,7 +88,7 @@ def read_config(
     values = {key: Given(value=setting.default, source=DEFAULT) for key, setting in table.items()}
     for source in reversed(ranked):
         values.update(source.values)
-    return Configuration(values, path, from_file.pipelines)
+    return Configuration(values, path, from_file.pipelines, from_file.schemas)
 
 
 def refuse(problems: Iterable[str]) -> None:
@@ -100,14 +101,15 @@ def refuse(problems: Iterable[str]) -> None:
 
 def check_file(path: Path) -> list[str]:
     """Everything that is wrong with a file by itself."""
-    from tailrace.spark.pipelines.declared import check_declared
+    from tailrace.spark.pipelines.declared import check_declared, check_schemas
 
     try:
         source = read_file(settings(), path)
         if not source.problems:
             values = {key: Given(value=each.default, source=DEFAULT) for key, each in settings().items()}
             Configuration({**values, **source.values}, path).server()
-            return [f"{path}: {each}" for each in check_declared(source.pipelines, with_configs=True)]
+            problems = check_declared(source.pipelines, with_configs=True) + check_schemas(source.schemas)
+            return [f"{path}: {each}" for each in problems]
     except ConfigError as error:
         return [str(error)]
     return source.problems

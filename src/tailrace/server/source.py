@@ -22,6 +22,7 @@ from tailrace.server.variable import PREFIX, is_service_link
 
 FILE_BYTES_MAX = 1 << 20
 PIPELINES_TABLE = "pipelines"
+SCHEMAS_TABLE = "schemas"
 _FROM_FILE = "_FILE"
 
 _TABLE_LINE = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(?:#.*)?$")
@@ -42,6 +43,7 @@ class Source:
 
     values: dict[str, Given] = field(default_factory=dict)
     pipelines: dict[str, object] = field(default_factory=dict)  # tables as they stand; only a file has any
+    schemas: dict[str, str] = field(default_factory=dict)  # by topic; only a file has any
     problems: list[str] = field(default_factory=list)
 
     def take(self, setting: Setting, given: object, *, source: str, name: str) -> None:
@@ -101,6 +103,7 @@ def read_file(settings: Mapping[str, Setting], path: Path) -> Source:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from error
     _take_pipelines(source, document, path)
+    _take_schemas(source, document, path)
     lines = _lines(text)
     for key, given in sorted(_flatten(document), key=lambda pair: pair[0] not in FILE_ALIASES):
         place = f"{path} line {lines[key]}" if key in lines else str(path)
@@ -126,6 +129,22 @@ def _take_pipelines(source: Source, document: dict[str, object], path: Path) -> 
         source.problems += [f"{path}: {problem}" for problem in problems]
     else:
         source.problems.append(f"{path}: {PIPELINES_TABLE} must be tables: write [{PIPELINES_TABLE}.NAME]")
+
+
+def _take_schemas(source: Source, document: dict[str, object], path: Path) -> None:
+    """[schemas.TOPIC] are the types of values, for pipelines alone."""
+    if SCHEMAS_TABLE not in document:
+        return
+    from tailrace.spark.pipelines.declared import read_schemas
+
+    schemas = document.pop(SCHEMAS_TABLE)
+    if not isinstance(schemas, dict):
+        source.problems.append(f"{path}: {SCHEMAS_TABLE} must be tables: write [{SCHEMAS_TABLE}.TOPIC]")
+        return
+    try:
+        source.schemas = read_schemas(schemas)
+    except ConfigError as error:
+        source.problems.append(f"{path}: {error}")
 
 
 def suggest(key: str, settings: Mapping[str, Setting]) -> str:

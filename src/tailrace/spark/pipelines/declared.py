@@ -5,6 +5,9 @@
     topic = ["orders", "payments"]
     to = "./lake"
 
+    [schemas.orders]             # the types of a topic's values, for every pipeline that reads them
+    value = "order STRING, total DECIMAL(12,2)"
+
 Every other key is a field of the pipeline's config. Values may be text ("100", "true", "orders,payments"): a
 flag is nothing else. A key that does not exist, is missing or has a wrong value is a ConfigError that names
 the place, the key and the fix.
@@ -67,12 +70,63 @@ def make_config(pipeline: Pipeline, values: Table, *, place: str, spell: Spell =
 
 
 def read_declared(
-    tables: Mapping[str, object], *, overrides: Table | None = None, only: str | None = None
+    tables: Mapping[str, object],
+    *,
+    overrides: Table | None = None,
+    defaults: Table | None = None,
+    only: str | None = None,
 ) -> list[Declared]:
-    """What [pipelines.*] declares. `overrides` win over every table whose pipeline has such a key."""
+    """What [pipelines.*] declares. `overrides` win over every table whose pipeline has such a key.
+
+    `defaults` hold where a table says nothing, as `with_defaults` tells.
+    """
     if only is not None and only not in tables:
         raise ConfigError(f"{only!r} is neither a pipeline nor declared.{suggest_name(only, tables)}")
-    return [_read_one(name, tables[name], overrides or {}) for name in tables if only in (None, name)]
+    return [
+        _read_one(name, tables[name], overrides or {}, defaults or {})
+        for name in tables
+        if only in (None, name)
+    ]
+
+
+def with_defaults(pipeline: Pipeline, values: Table, defaults: Table) -> Table:
+    """Values with those defaults that are settings of the pipeline; tables are joined key by key."""
+    fields = {field.name for field in dataclasses.fields(pipeline.load_config())}
+    joined = {**{key: value for key, value in defaults.items() if key in fields}, **values}
+    for key, value in joined.items():
+        default = defaults.get(key)
+        if isinstance(value, dict) and isinstance(default, dict):
+            joined[key] = {**default, **value}
+    return joined
+
+
+def read_schemas(tables: Mapping[str, object]) -> dict[str, str]:
+    """What [schemas.TOPIC] declares, by topic; ConfigError names the table and the fix."""
+    found = {}
+    for topic, table in tables.items():
+        if not isinstance(table, dict) or set(table) != {"value"} or not isinstance(table["value"], str):
+            raise ConfigError(
+                f'[schemas.{topic}] needs value = "COLUMN TYPE, ..." or the name of a schema file, and'
+                " nothing else"
+            )
+        found[topic] = table["value"]
+    return found
+
+
+def check_schemas(schemas: Mapping[str, str]) -> list[str]:
+    """Everything that is wrong with the schemas of topics, as far as it is seen without Spark."""
+    from tailrace.spark.value.schema import read_schema
+
+    problems = []
+    for topic, text in schemas.items():
+        try:
+            read_schema(text)
+        except ConfigError as error:
+            problems.append(f"[schemas.{topic}]: {error}")
+        except ImportError as error:
+            missing = error.name or error
+            problems.append(f"[schemas.{topic}] cannot be checked without {missing}. Try: {INSTALL_SPARK}")
+    return problems
 
 
 def check_declared(tables: Mapping[str, object], *, with_configs: bool) -> list[str]:
@@ -81,7 +135,7 @@ def check_declared(tables: Mapping[str, object], *, with_configs: bool) -> list[
     for name, table in tables.items():
         try:
             if with_configs:
-                _read_one(name, table, {})
+                _read_one(name, table, {}, {})
             else:
                 _shape(name, table)
         except ConfigError as error:
@@ -103,8 +157,9 @@ def suggest_name(name: str, tables: Mapping[str, object]) -> str:
     )
 
 
-def _read_one(name: str, table: object, overrides: Table) -> Declared:
+def _read_one(name: str, table: object, overrides: Table, defaults: Table) -> Declared:
     pipeline, values = _shape(name, table)
+    values = with_defaults(pipeline, values, {**defaults, "name": name})
     fields = {field.name for field in dataclasses.fields(pipeline.load_config())}
     won = {key: value for key, value in overrides.items() if key in fields}
     config = make_config(pipeline, {**values, **won}, place=f"[pipelines.{name}]")

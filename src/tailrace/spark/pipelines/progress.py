@@ -33,6 +33,7 @@ class Progress:
     watermark: str | None = None  # of event time, where a query has one
     eta_s: float | None = None  # until lag is 0 at this rate
     note: str = ""  # a few words that only this pipeline has
+    notice: str = ""  # what a user should read, told once and on a line of its own
 
 
 Observer = Callable[[Progress], None]

@@ -58,14 +58,19 @@ class Views:
     tables: Sequence[str]
 
 
-def plan_views(query: str, topics: Collection[str]) -> Views:
-    """The views a query needs, among the topics there are; ConfigError for a stream of no topic."""
+def plan_views(query: str, topics: Collection[str], *, awaits: bool = False) -> Views:
+    """The views a query needs, among the topics there are; ConfigError for a stream of no topic.
+
+    With `awaits` such a stream is a view as well: its topic may be created later.
+    """
     streams: dict[str, None] = {}
     tables: dict[str, None] = {}
     for name, is_stream in _named(list(tokens_of(query)), topics):
         found = _match(name, topics)
         if found is not None:
             (streams if is_stream else tables)[found] = None
+        elif is_stream and awaits:
+            streams[name] = None
         elif is_stream:
             raise ConfigError(f"sql: there is no topic {name}{near_hint(name, topics)}")
     return Views(streams=tuple(streams), tables=tuple(name for name in tables if name not in streams))
@@ -83,6 +88,31 @@ def is_aggregate(query: str) -> bool:
     return False
 
 
+def uses_data(query: str) -> bool:
+    """Whether a query may read the column `data`: by its name, or by a star in the place of columns."""
+    before: Token | None = None
+    for token in tokens_of(query):
+        if token.kind in ("word", "quoted") and token.value.lower() == "data":
+            return True
+        if token.kind == "sign" and token.value == "*" and before is not None and _opens_columns(before):
+            return True
+        before = token
+    return False
+
+
+def _opens_columns(token: Token) -> bool:
+    """Whether a star behind this stands for columns, and not for a product or for count(*)."""
+    return token.is_word("select", "distinct", "all") or (token.kind == "sign" and token.value in ",.")
+
+
+def normal_text(query: str) -> str:
+    """The query without comments, and with one space wherever there is white space or may be some."""
+    tokens = list(tokens_of(query))
+    while tokens and tokens[-1].kind == "sign" and tokens[-1].value == ";":
+        tokens.pop()
+    return " ".join(query[token.start : token.end] for token in tokens)
+
+
 def has_session_window(query: str) -> bool:
     """Whether a query puts rows together by sessions."""
     tokens = list(tokens_of(query))
@@ -92,11 +122,11 @@ def has_session_window(query: str) -> bool:
     )
 
 
-def near_hint(name: str, topics: Collection[str]) -> str:
+def near_hint(name: str, topics: Collection[str], *, ask: str = ": did you mean") -> str:
     """What somebody may have meant by a name."""
     near = difflib.get_close_matches(name, topics, n=3)
     if near:
-        return f": did you mean {', '.join(quoted(each) for each in near)}?"
+        return f"{ask} {', '.join(quoted(each) for each in near)}?"
     shown = ", ".join(quoted(each) for each in sorted(topics)[:10])
     return f". There {'is' if len(topics) == 1 else 'are'} {shown}" if topics else ". There are no topics yet"
 

@@ -19,13 +19,18 @@ Shape = str | list[Any] | dict[str, Any] | None
 """A name of a type, [items], {field: shape}, or None for nothing seen but nulls."""
 
 
-def infer_type(values: Iterable[bytes | None]) -> str | None:
-    """The struct that holds the JSON objects among some values; None if there is none among them."""
-    shape: Shape = None
+def infer_shape(values: Iterable[bytes | None], known: Shape = None) -> Shape:
+    """The shape that holds the JSON objects among some values, and what `known` holds."""
+    shape = known
     for value in values:
         found = _parse(value)
         if isinstance(found, dict):
             shape = _merge(shape, _shape_of(found, 0))
+    return shape
+
+
+def struct_text(shape: Shape) -> str | None:
+    """A shape as Spark writes a struct; None if it is none, or has no fields that a struct can have."""
     return _type_of(shape) if isinstance(shape, dict) and _fields_of(shape) else None
 
 

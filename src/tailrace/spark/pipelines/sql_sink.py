@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,9 +131,13 @@ def _as_text(frame: DataFrame, name: str) -> Any:
 # ---- a folder
 
 
-def claim_folder(folder: Path, checkpoint: Path, *, query: str) -> None:
-    """Make the folder that of this checkpoint, or find that it is; ConfigError if it is another's."""
-    mine, its = _read_id(checkpoint / MARKER), _read_id(folder / MARKER)
+def claim_folder(folder: Path, checkpoint: Path, *, query: str, columns: str) -> None:
+    """Make the folder that of this checkpoint, or find that it is; ConfigError if it is another's.
+
+    Its files must all have the same columns, or no reader could read the folder as one table.
+    """
+    marker = _read_marker(folder / MARKER)
+    mine, its = _id_of(_read_marker(checkpoint / MARKER)), _id_of(marker)
     if its is None and folder.exists() and _has_strangers(folder, checkpoint):
         raise ConfigError(
             f"sql: {str(folder)!r} has files that are no result of a query. Name another folder"
@@ -143,13 +147,18 @@ def claim_folder(folder: Path, checkpoint: Path, *, query: str) -> None:
             f"sql: {str(folder)!r} has the result of another query, or of one whose checkpoint is gone:"
             f" {str(checkpoint)!r} does not belong to it. Name another folder, or delete this one"
         )
+    if marker is not None and marker.get("columns", columns) != columns:
+        raise ConfigError(
+            f"sql: {str(folder)!r} has rows with the columns {marker['columns']}, and the query gives"
+            f" {columns} now. Name another folder"
+        )
     for place in (folder, checkpoint):
         place.mkdir(parents=True, exist_ok=True)
     if its is None:
         # The checkpoint first: a folder without its id is refused, a checkpoint without a folder is not.
         mine = mine or uuid.uuid4().hex
         for place in (checkpoint, folder):
-            _write_marker(place / MARKER, {"v": 1, "id": mine, "query": query})
+            write_marker(place / MARKER, {"v": 1, "id": mine, "query": query, "columns": columns})
 
 
 def _has_strangers(folder: Path, checkpoint: Path) -> bool:
@@ -159,19 +168,24 @@ def _has_strangers(folder: Path, checkpoint: Path) -> bool:
     )
 
 
-def _read_id(path: Path) -> str | None:
+def _read_marker(path: Path) -> dict[str, Any] | None:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
     try:
-        found = json.loads(text)["id"]
+        found = json.loads(text)
+        return {**found, "id": str(found["id"])}
     except (ValueError, KeyError, TypeError):
         raise ConfigError(f"sql: {str(path)!r} is damaged. Name another folder") from None
-    return str(found)
 
 
-def _write_marker(path: Path, content: dict[str, object]) -> None:
+def _id_of(marker: dict[str, Any] | None) -> str | None:
+    return None if marker is None else str(marker["id"])
+
+
+def write_marker(path: Path, content: Mapping[str, object]) -> None:
+    """Write a small file as a whole or not at all; it is on disk when this returns."""
     made = path.with_name(f"{_UNFINISHED_MARKER}{os.getpid()}")
     with made.open("w", encoding="utf-8") as file:
         json.dump(content, file)

@@ -1,19 +1,22 @@
-"""Topics as views: key and value as text, and `data`, the value as JSON has it.
+"""Topics as views: key and value as text, and `data`, the value as its type says.
 
-The type of `data` comes from the newest records of the topic (sql_schema.py) and stays for as long as the
-query runs. It is null where a value is no JSON object, and is not there at all where the sample had none.
+The type of `data` is declared, or guessed from the newest records (sql_types.py), and stays for as long as
+the query runs. The column is not there where nothing is declared and the newest values are no JSON objects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tailrace.client.admin import extents
 from tailrace.model import TopicPartition
 from tailrace.spark.link import BrokerLink
 from tailrace.spark.offset_range import OffsetRange
-from tailrace.spark.pipelines.sql_schema import infer_type
+from tailrace.spark.pipelines.sql_bad import BAD, BadRows, decode_json, settle
+from tailrace.spark.pipelines.sql_schema import Shape, infer_shape, struct_text
+from tailrace.spark.pipelines.sql_types import TopicType, parse_columns
 from tailrace.spark.reading import read_range
 
 if TYPE_CHECKING:
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
 SAMPLE_ROWS = 500
 _SAMPLE_BYTES = 1024 * 1024
+_COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
 
 def read_topics(link: BrokerLink) -> list[str]:
@@ -34,7 +38,7 @@ def read_topics(link: BrokerLink) -> list[str]:
     return link.run(ask)
 
 
-def sample_values(link: BrokerLink, topic: str) -> Iterable[bytes | None]:
+def sample_values(link: BrokerLink, topic: str) -> Iterator[bytes | None]:
     """Values of some of the newest records, from every partition."""
 
     async def ask(client: KafkaClient) -> dict[TopicPartition, tuple[int, int]]:
@@ -58,45 +62,77 @@ def sample_values(link: BrokerLink, topic: str) -> Iterable[bytes | None]:
                 yield from piece.rows.column("value").to_pylist()
 
 
-def make_view(
-    session: SparkSession,
-    topic: str,
-    *,
-    link: BrokerLink,
-    stream: bool,
-    starting: str,
-    batch_rows: int,
-    fail_on_data_loss: bool,
-    watermark: str | None,
-) -> str | None:
-    """Make the view of a topic in a session; the type of its `data`, if it has any."""
+def guess_type(session: SparkSession, link: BrokerLink, topic: str, known: Shape) -> TopicType | None:
+    """A type that holds the newest values of a topic and a shape; None if the topic has no values."""
+    values = [value for value in sample_values(link, topic) if value is not None]
+    if not values:
+        return None
+    shape = infer_shape(values, known)
+    text = struct_text(shape)
+    if text is None:
+        return TopicType(origin="guessed", struct=None)
+    struct = parse_columns(session, text.removeprefix("struct<").removesuffix(">"), topic=topic)
+    return TopicType(origin="guessed", struct=struct, shape=shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How the topics of a query are read."""
+
+    link: BrokerLink
+    starting: str
+    batch_rows: int
+    fail_on_data_loss: bool
+    watermark: str | None
+    bad_rows: BadRows
+
+
+def read_topic(session: SparkSession, topic: str, reading: Reading, *, stream: bool) -> DataFrame:
+    """The records of a topic, as its source gives them."""
     reader = (session.readStream if stream else session.read).format("tailrace")
     options = {
-        "kafka.bootstrap.servers": link.bootstrap_servers,
+        "kafka.bootstrap.servers": reading.link.bootstrap_servers,
         "subscribe": topic,
         "includeHeaders": "true",
-        "failOnDataLoss": str(fail_on_data_loss).lower(),
+        "failOnDataLoss": str(reading.fail_on_data_loss).lower(),
     }
     if stream:
-        options |= {"startingOffsets": starting, "maxOffsetsPerTrigger": str(batch_rows)}
-    frame = reader.options(**options).load()
-    data_type = infer_type(sample_values(link, topic))
-    frame = _with_text(frame, data_type)
-    if stream and watermark is not None:
-        frame = frame.withWatermark("timestamp", watermark)
-    frame.createOrReplaceTempView("`" + topic.replace("`", "``") + "`")
-    return data_type
+        options |= {
+            "startingOffsets": reading.starting,
+            "maxOffsetsPerTrigger": str(reading.batch_rows),
+            "waitForTopics": "true",
+        }
+    return reader.options(**options).load()
 
 
-def _with_text(frame: DataFrame, data_type: str | None) -> DataFrame:
+def decode(frame: DataFrame, kind: TopicType) -> DataFrame:
+    """Records with `data`, and BAD where a value does not fit."""
+    struct = kind.spark_type()
+    assert struct is not None, "without a type there is nothing to decode"
+    return decode_json(frame, struct)
+
+
+def make_view(
+    session: SparkSession, topic: str, reading: Reading, *, stream: bool, kind: TopicType | None, counts: bool
+) -> None:
+    """Make the view of a topic in a session. `counts` has a stream count its bad rows, as `metric_of`."""
     from pyspark.sql import functions as f
 
-    names = ("topic", "partition", "offset", "timestamp", "timestampType", "headers")
+    frame = read_topic(session, topic, reading, stream=stream)
     columns = [f.col("key").cast("string").alias("key"), f.col("value").cast("string").alias("value")]
-    columns += [f.col(name) for name in names]
-    if data_type is not None:
-        text = f.col("value").cast("string")
-        # from_json gives an object of nulls for what is no object; a null says it plainly.
-        is_object = f.ltrim(text).startswith("{") & f.get_json_object(text, "$").isNotNull()
-        columns.append(f.when(is_object, f.from_json(text, data_type)).alias("data"))
-    return frame.select(*columns)
+    columns += [f.col(name) for name in _COLUMNS]
+    if kind is not None and kind.struct is not None:
+        frame = decode(frame, kind)
+        if stream and counts and reading.bad_rows.mode != "fail":
+            frame = frame.observe(metric_of(topic), f.count(f.col(BAD)).alias("bad"))
+        frame = settle(frame, reading.bad_rows, columns=kind.columns())
+        columns.append(f.col("data"))
+    frame = frame.select(*columns)
+    if stream and reading.watermark is not None:
+        frame = frame.withWatermark("timestamp", reading.watermark)
+    frame.createOrReplaceTempView("`" + topic.replace("`", "``") + "`")
+
+
+def metric_of(topic: str) -> str:
+    """The name under which a stream counts the bad rows of a topic."""
+    return f"bad rows of {topic}"

@@ -47,7 +47,7 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, settings: SourceSettings, schema: StructType) -> None:
         self._settings = settings
-        self._schema: pa.Schema = arrow_schema(schema)
+        self._schema: pa.Schema = arrow_schema(schema, decodes=settings.value is not None)
         self._bounds = Bounds()
 
     @property

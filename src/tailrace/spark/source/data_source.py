@@ -25,7 +25,11 @@ NAME = "tailrace"
 
 
 class TailraceDataSource(DataSource):
-    """Topics of Tailrace, or of Apache Kafka, as tables and streams."""
+    """Topics of Tailrace, or of Apache Kafka, as tables and streams.
+
+    A row is a record: key and value as bytes, topic, partition, offset, timestamp, timestampType, and headers
+    with includeHeaders. With valueFormat and valueSchema it has `data` too, the value with its types.
+    """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         self.options = options
@@ -34,12 +38,14 @@ class TailraceDataSource(DataSource):
     def name(cls) -> str:
         return NAME
 
-    def schema(self) -> StructType:
-        """The columns, where the user gave none."""
-        from tailrace.spark.source.schema import spark_schema
-        from tailrace.spark.source.settings import includes_headers
+    def schema(self) -> StructType | str:
+        """The columns, where the user gave none: those of a record, and those that come of its value."""
+        from tailrace.spark.source.schema import spark_schema, with_values
+        from tailrace.spark.source.settings import decodes_values, includes_headers
 
-        return spark_schema(headers=includes_headers(self.options))
+        columns = spark_schema(headers=includes_headers(self.options))
+        value = decodes_values(self.options)
+        return columns if value is None else with_values(columns, value)
 
     def reader(self, schema: StructType) -> BatchReader:
         from tailrace.spark.source.batch import BatchReader

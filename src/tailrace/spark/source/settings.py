@@ -1,8 +1,9 @@
 """The options of a read, checked. Names, defaults and meanings are those of Spark's Kafka source.
 
-What differs: `isolation.level` may be given with and without `kafka.`, `maxBytesPerTrigger` and
-`publishGroup` are additions, and a name that is not known is an error. As in Spark, and in Kafka's own
-consumer, records of open and of aborted transactions are read unless isolation.level is read_committed.
+What differs: `isolation.level` may be given with and without `kafka.`; `maxBytesPerTrigger`,
+`publishGroup`, `waitForTopics` and those of value_option.py are additions; a name that is not known is an
+error. As in Spark, and in Kafka's own consumer, records of open and of aborted transactions are read unless
+isolation.level is read_committed.
 
 Limits of a trigger mean nothing to a batch read and are passed over there.
 """
@@ -17,6 +18,8 @@ from tailrace.model import ConfigError, TopicPartition
 from tailrace.spark.options import KAFKA_LINK, LinkSettings, Options, link_settings
 from tailrace.spark.source.java_pattern import compile_java
 from tailrace.spark.source.place import Place, check_batch, end_place, read_assignment, start_place
+from tailrace.spark.source.value_option import OPTIONS as VALUE_OPTIONS
+from tailrace.spark.source.value_option import ValueSettings, value_settings
 
 TRIGGER_DELAY_MS_MAX = 15 * 60 * 1000
 FETCH_BYTES_MAX = 100 * 1024 * 1024
@@ -47,7 +50,7 @@ _NO_EFFECT = frozenset(
 KNOWN = (
     KAFKA_LINK
     | _NO_EFFECT
-    | {*_SUBSCRIPTIONS, *_ENDINGS}
+    | {*_SUBSCRIPTIONS, *_ENDINGS, *VALUE_OPTIONS}
     | {
         "startingOffsets",
         "startingTimestamp",
@@ -63,6 +66,7 @@ KNOWN = (
         "includeHeaders",
         "isolation.level",
         "publishGroup",
+        "waitForTopics",
         "kafka.exclude.internal.topics",
         "kafka.isolation.level",
         "kafka.fetch.max.bytes",
@@ -118,6 +122,10 @@ class SourceSettings:
     trigger_delay_ms_max: int
     fetch_bytes: int | None  # as much as suits reading, if nobody says
     publish_group: str | None
+    waits_for_topics: bool
+    """Whether a stream may begin before its topics exist."""
+    value: ValueSettings | None
+    """None where values are not decoded."""
 
 
 def batch_settings(given: Mapping[str, str]) -> SourceSettings:
@@ -144,6 +152,11 @@ def includes_headers(given: Mapping[str, str]) -> bool:
     return options.flag("includeHeaders", default=False)
 
 
+def decodes_values(given: Mapping[str, str]) -> ValueSettings | None:
+    """How values are decoded; None if they are not."""
+    return value_settings(Options(given, known=KNOWN, refused=_REFUSED))
+
+
 def _settings(options: Options, *, start: str) -> SourceSettings:
     offsets_min = options.number("minOffsetsPerTrigger")
     offsets_max = options.number("maxOffsetsPerTrigger")
@@ -168,6 +181,8 @@ def _settings(options: Options, *, start: str) -> SourceSettings:
         trigger_delay_ms_max=options.duration_ms("maxTriggerDelay", default_ms=TRIGGER_DELAY_MS_MAX),
         fetch_bytes=_fetch_bytes(options),
         publish_group=_publish_group(options),
+        waits_for_topics=options.flag("waitForTopics", default=False),
+        value=value_settings(options),
     )
 
 

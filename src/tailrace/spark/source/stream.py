@@ -75,7 +75,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, settings: SourceSettings, schema: StructType) -> None:
         self._settings = settings
-        self._schema: pa.Schema = arrow_schema(schema)
+        self._schema: pa.Schema = arrow_schema(schema, decodes=settings.value is not None)
         self._group = None if settings.publish_group is None else GroupProgress(settings.publish_group)
         self._target: LogView | None = None  # of a query with trigger AvailableNow
         self._seen: LogView | None = None
@@ -296,7 +296,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     async def _find_start(self, client: KafkaClient) -> StreamOffset:
         settings = self._settings
-        found = await lookup.find_partitions(client, settings.topics)
+        # A topic that comes later is read from its beginning, as every partition that is new.
+        found = await lookup.find_partitions(
+            client, settings.topics, passes_missing=settings.waits_for_topics
+        )
         offsets = await lookup.resolve(
             client, settings.start, found.partitions, read_committed=settings.read_committed
         )

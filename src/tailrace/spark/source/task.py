@@ -21,12 +21,14 @@ from tailrace.spark.codec.schema import plan_schema
 from tailrace.spark.offset_range import OffsetRange
 from tailrace.spark.reading import read_range
 from tailrace.spark.source.settings import SourceSettings
+from tailrace.spark.source.value_option import DATA, DATA_ERROR
 
 TASK_OFFSETS_MIN = 100_000
 """Partitions with less than this to read may share a task."""
 ROWS_MAX = 64 * 1024
 """Of one Arrow batch."""
 
+VALUE_COLUMNS = frozenset({DATA, DATA_ERROR})
 _AS_TEXT = ("key", "value")
 
 
@@ -47,6 +49,21 @@ def read_task(
     ranges: Sequence[OffsetRange], settings: SourceSettings, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a task, in batches that have exactly the schema."""
+    if settings.value is not None and not VALUE_COLUMNS.isdisjoint(schema.names):
+        from tailrace.spark.source.value_reading import ValueReading
+
+        reading = ValueReading(schema, settings.value)
+        for wanted, rows in _read_rows(ranges, settings, reading.read_as):
+            yield reading.finish(rows, wanted.topic_partition)
+        return
+    for _, rows in _read_rows(ranges, settings, schema):
+        yield rows
+
+
+def _read_rows(
+    ranges: Sequence[OffsetRange], settings: SourceSettings, schema: pa.Schema
+) -> Iterator[tuple[OffsetRange, pa.RecordBatch]]:
+    """The columns of records, with the range that each batch is of."""
     read_as = binary_schema(schema)
     link = settings.link.link()
     for wanted in ranges:
@@ -62,14 +79,15 @@ def read_task(
         for piece in pieces:
             rows = piece.rows if read_as is schema else _as_text(piece.rows, schema)
             for first in range(0, rows.num_rows, ROWS_MAX):
-                yield rows.slice(first, ROWS_MAX)
+                yield wanted, rows.slice(first, ROWS_MAX)
 
 
-def check_columns(schema: pa.Schema) -> pa.Schema:
-    """The schema, if records can be read as such; ConfigError if not."""
+def check_columns(schema: pa.Schema, *, decodes: bool = False) -> pa.Schema:
+    """The schema, if records can be read as such; ConfigError if not. `decodes` allows columns of values."""
     if len(set(schema.names)) != len(schema.names):
         raise ConfigError(f"the schema has a column twice: {', '.join(schema.names)}. Leave one out")
-    plan_schema(binary_schema(schema), headers=True)
+    plain = pa.schema([field for field in schema if not decodes or field.name not in VALUE_COLUMNS])
+    plan_schema(binary_schema(plain), headers=True)
     return schema
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,11 +14,11 @@ from tailrace.model import ConfigError
 from tailrace.spark.pipelines.sql import (
     SqlConfig,
     check_config,
-    plan_checkpoint,
     plan_output_mode,
     read_position,
     shorten,
 )
+from tailrace.spark.pipelines.sql_bad import read_bad_rows
 from tailrace.spark.pipelines.sql_sink import (
     MARKER,
     claim_folder,
@@ -25,11 +26,14 @@ from tailrace.spark.pipelines.sql_sink import (
     print_json,
     print_table,
 )
-from tailrace.spark.pipelines.sql_view import make_view
+from tailrace.spark.pipelines.sql_state import keep_query, plan_checkpoint
+from tailrace.spark.pipelines.sql_view import Reading, read_topic
 
 STREAM = "SELECT key FROM STREAM orders"
 SESSIONS = "SELECT key, count(*) FROM STREAM orders GROUP BY key, session_window(timestamp, '5 minutes')"
 SUM = "SELECT key, count(*) FROM STREAM orders GROUP BY key"
+COLUMNS = "struct<key:string>"
+HOME = {"XDG_STATE_HOME": "/state"}
 
 
 @pytest.mark.parametrize(
@@ -47,6 +51,13 @@ SUM = "SELECT key, count(*) FROM STREAM orders GROUP BY key"
         {"to": ""},
         {"to": "topic:"},
         {"to": "s3://bucket/x"},
+        {"state": "s3://bucket/x"},
+        {"name": "../x"},
+        {"name": ""},
+        {"bad_rows": "drop"},
+        {"bad_rows": "topic:"},
+        {"schema": {"orders": " "}},
+        {"schema": {"orders": "nowhere/orders.json"}},
     ],
 )
 def test_a_wrong_setting_is_named(fields: dict[str, object]) -> None:
@@ -84,20 +95,68 @@ def test_an_aggregation_changes_rows_and_a_folder_gets_final_ones(
     assert plan_output_mode(SqlConfig(query=query, to=to, output_mode=given)) == mode
 
 
+def place(**fields: Any) -> Path | None:
+    return plan_checkpoint(SqlConfig(**{"query": STREAM, **fields}), environment=HOME).path
+
+
 def test_checkpoints_are_where_their_results_are() -> None:
-    home = Path("/state")
-    assert plan_checkpoint(SqlConfig(query=STREAM), state_home=home) is None
-    assert plan_checkpoint(SqlConfig(query=STREAM, checkpoint="/cp"), state_home=home) == Path("/cp")
+    assert place() is None
+    assert place(checkpoint="/cp") == Path("/cp")
     local = SqlConfig(query=STREAM, checkpoint="file:///cp")
     check_config(local)
-    assert plan_checkpoint(local, state_home=home) == Path("/cp")
-    assert plan_checkpoint(SqlConfig(query=STREAM, to="/out"), state_home=home) == Path("/out/_checkpoint")
-    one, other, same = (
-        plan_checkpoint(SqlConfig(query=query, to="topic:t"), state_home=home)
-        for query in (STREAM, SUM, STREAM)
-    )
+    assert place(checkpoint="file:///cp") == Path("/cp")
+    assert place(to="/out") == Path("/out/_checkpoint")
+    one, other, same = (place(query=query, to="topic:t") for query in (STREAM, SUM, STREAM))
     assert one == same != other
-    assert one is not None and one.parent == home / "tailrace" / "sql"
+    assert one is not None and one.parent == Path("/state/tailrace/sql")
+
+
+def test_white_space_and_comments_make_no_other_query() -> None:
+    spaced = "SELECT  key\n FROM STREAM orders -- all of them\n ;"
+    assert place(query=spaced, to="topic:t") == place(to="topic:t")
+    assert place(query="SELECT 'a  b'", to="topic:t") != place(query="SELECT 'a b'", to="topic:t")
+    assert place(to="topic:u") != place(to="topic:t")
+
+
+def test_a_name_is_the_folder_of_a_query_whatever_its_text() -> None:
+    named = [place(query=query, to="topic:t", name="sums", state="/data") for query in (STREAM, SUM)]
+    assert named == [Path("/data/sql/sums")] * 2
+
+
+def test_a_checkpoint_of_the_older_naming_is_found(tmp_path: Path) -> None:
+    home = {"XDG_STATE_HOME": str(tmp_path)}
+    config = SqlConfig(query=STREAM, to="topic:t", name="sums", state=str(tmp_path / "data"))
+    old = hashlib.sha256(repr((config.bootstrap, STREAM, "topic:t")).encode()).hexdigest()[:20]
+    folder = tmp_path / "tailrace" / "sql" / old
+    folder.mkdir(parents=True)
+    assert plan_checkpoint(config, environment=home).path == folder
+    (tmp_path / "data" / "sql" / "sums").mkdir(parents=True)
+    assert plan_checkpoint(config, environment=home).path == tmp_path / "data" / "sql" / "sums"
+
+
+def notice(tmp_path: Path, query: str, *, to: str = "topic:t", name: str | None = None) -> str:
+    """What is said of a query before it starts; then it has started."""
+    config = SqlConfig(query=query, to=to, name=name, state=str(tmp_path))
+    found = plan_checkpoint(config, environment=HOME)
+    assert found.path is not None
+    keep_query(config, found.path)
+    return found.notice
+
+
+def test_a_changed_query_is_told_that_it_starts_over(tmp_path: Path) -> None:
+    assert notice(tmp_path, STREAM) == ""
+    assert notice(tmp_path, STREAM + " -- the same") == ""
+    assert notice(tmp_path, SUM, to="topic:u") == ""
+    changed = notice(tmp_path, SUM)
+    assert "another query has written to topic:t before, and this one starts over" in changed
+    assert notice(tmp_path, SUM) == ""
+
+
+def test_a_named_query_that_changed_is_told_that_it_goes_on(tmp_path: Path) -> None:
+    assert notice(tmp_path, STREAM, name="sums") == ""
+    assert notice(tmp_path, STREAM, name="sums") == ""
+    assert "the query sums has changed: it goes on" in notice(tmp_path, SUM, name="sums")
+    assert notice(tmp_path, SUM, name="sums") == ""
 
 
 @pytest.mark.parametrize(
@@ -146,19 +205,30 @@ def test_what_spark_says_is_told_without_its_plan(text: str, short: str) -> None
 
 def test_a_folder_belongs_to_its_checkpoint(tmp_path: Path) -> None:
     folder, checkpoint = tmp_path / "out", tmp_path / "out" / "_checkpoint"
-    claim_folder(folder, checkpoint, query=STREAM)
-    claim_folder(folder, checkpoint, query=STREAM)
+    claim_folder(folder, checkpoint, query=STREAM, columns=COLUMNS)
+    claim_folder(folder, checkpoint, query=STREAM, columns=COLUMNS)
     marker = json.loads((folder / MARKER).read_text())
     assert marker["query"] == STREAM
     with pytest.raises(ConfigError, match="whose checkpoint is gone"):
-        claim_folder(folder, tmp_path / "other", query=STREAM)
+        claim_folder(folder, tmp_path / "other", query=STREAM, columns=COLUMNS)
+
+
+def test_a_folder_keeps_its_columns(tmp_path: Path) -> None:
+    folder, checkpoint = tmp_path / "out", tmp_path / "out" / "_checkpoint"
+    claim_folder(folder, checkpoint, query=STREAM, columns=COLUMNS)
+    with pytest.raises(ConfigError, match=r"has rows with the columns .*string.* and the query gives .*int"):
+        claim_folder(folder, checkpoint, query=STREAM, columns="struct<key:int>")
+    marker = json.loads((folder / MARKER).read_text())
+    del marker["columns"]  # as an earlier version wrote it
+    (folder / MARKER).write_text(json.dumps(marker))
+    claim_folder(folder, checkpoint, query=STREAM, columns="struct<key:int>")
 
 
 def test_a_claim_that_was_cut_short_is_finished(tmp_path: Path) -> None:
     folder, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
-    claim_folder(folder, checkpoint, query=STREAM)
+    claim_folder(folder, checkpoint, query=STREAM, columns=COLUMNS)
     (folder / MARKER).unlink()
-    claim_folder(folder, checkpoint, query=STREAM)
+    claim_folder(folder, checkpoint, query=STREAM, columns=COLUMNS)
     assert (folder / MARKER).read_text() == (checkpoint / MARKER).read_text()
 
 
@@ -176,21 +246,21 @@ def test_a_claim_that_was_killed_while_it_wrote_its_marker_is_finished(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
-            claim_folder(folder, checkpoint, query=STREAM)
-    claim_folder(folder, checkpoint, query=STREAM)
+            claim_folder(folder, checkpoint, query=STREAM, columns=COLUMNS)
+    claim_folder(folder, checkpoint, query=STREAM, columns=COLUMNS)
     assert (folder / MARKER).read_text() == (checkpoint / MARKER).read_text()
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "photo.jpg").touch()
     with pytest.raises(ConfigError, match="no result of a query"):
-        claim_folder(tmp_path, tmp_path / "_checkpoint", query=STREAM)
+        claim_folder(tmp_path, tmp_path / "_checkpoint", query=STREAM, columns=COLUMNS)
 
 
 def test_a_damaged_marker_is_named(tmp_path: Path) -> None:
     (tmp_path / MARKER).write_text("{")
     with pytest.raises(ConfigError, match="is damaged"):
-        claim_folder(tmp_path, tmp_path / "cp", query=STREAM)
+        claim_folder(tmp_path, tmp_path / "cp", query=STREAM, columns=COLUMNS)
 
 
 def test_a_folder_for_one_result_is_empty_but_for_what_a_killed_run_left(tmp_path: Path) -> None:
@@ -228,24 +298,23 @@ def test_a_query_s_settings_are_options_of_its_sources(stream: bool) -> None:
     reader = Reader()
     session: Any = SimpleNamespace(read=reader, readStream=reader)
     link: Any = SimpleNamespace(bootstrap_servers="h:1")
+    reading = Reading(
+        link=link,
+        starting="latest",
+        batch_rows=7,
+        fail_on_data_loss=False,
+        watermark=None,
+        bad_rows=read_bad_rows("fail"),
+    )
     with pytest.raises(KeyboardInterrupt):
-        make_view(
-            session,
-            "orders",
-            link=link,
-            stream=stream,
-            starting="latest",
-            batch_rows=7,
-            fail_on_data_loss=False,
-            watermark=None,
-        )
-    limits = {"maxOffsetsPerTrigger": "7", "startingOffsets": "latest"} if stream else {}
+        read_topic(session, "orders", reading, stream=stream)
+    of_stream = {"maxOffsetsPerTrigger": "7", "startingOffsets": "latest", "waitForTopics": "true"}
     assert reader.given == {
         "kafka.bootstrap.servers": "h:1",
         "subscribe": "orders",
         "includeHeaders": "true",
         "failOnDataLoss": "false",
-        **limits,
+        **(of_stream if stream else {}),
     }
 
 

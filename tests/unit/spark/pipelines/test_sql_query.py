@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tailrace.model import ConfigError
-from tailrace.spark.pipelines.sql_query import Views, is_aggregate, near_hint, plan_views, quoted
+from tailrace.spark.pipelines.sql_query import (
+    Views,
+    is_aggregate,
+    near_hint,
+    normal_text,
+    plan_views,
+    quoted,
+    uses_data,
+)
 
 TOPICS = ("orders", "payments", "my-topic", "a.b", "Clicks", "stream")
 
@@ -86,3 +94,41 @@ def test_names_are_quoted_where_they_must_be(name: str, sql: str) -> None:
 )
 def test_aggregations_are_told_by_their_words(query: str, found: bool) -> None:
     assert is_aggregate(query) is found
+
+
+def test_a_stream_may_wait_for_its_topic() -> None:
+    found = plan_views("SELECT * FROM STREAM later JOIN orders USING (key)", TOPICS, awaits=True)
+    assert found == Views(streams=("later",), tables=("orders",))
+
+
+@pytest.mark.parametrize(
+    ("query", "uses"),
+    [
+        ("SELECT data.city FROM orders", True),
+        ("SELECT o.`data` FROM orders o", True),
+        ("SELECT key FROM orders WHERE DATA.x = 1", True),
+        ("SELECT * FROM orders", True),
+        ("SELECT o.*, 1 FROM orders o", True),
+        ("SELECT DISTINCT * FROM orders", True),
+        ("SELECT key, * FROM orders", True),
+        ("SELECT count(*) FROM orders", False),
+        ("SELECT partition * 2 FROM orders", False),
+        ("SELECT 'data' FROM orders -- data.x", False),
+    ],
+)
+def test_a_query_that_uses_data_is_known_by_its_words(query: str, uses: bool) -> None:
+    assert uses_data(query) == uses
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("SELECT  a FROM t", "SELECT a\nFROM t -- all\n;", True),
+        ("SELECT a+b FROM t", "SELECT a /* x */ + b FROM t", True),
+        ("SELECT 'a b'", "SELECT 'a  b'", False),
+        ("SELECT `a b` FROM t", "SELECT `a  b` FROM t", False),
+        ("SELECT a FROM t", "SELECT A FROM t", False),
+    ],
+)
+def test_white_space_and_comments_are_not_in_the_normal_text(one: str, other: str, same: bool) -> None:
+    assert (normal_text(one) == normal_text(other)) == same

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.spark.pipelines.sql_schema import DEPTH_MAX, FIELDS_MAX, infer_type
+from tailrace.spark.pipelines.sql_schema import DEPTH_MAX, FIELDS_MAX, infer_shape, struct_text
+
+
+def infer_type(values: Iterable[bytes | None]) -> str | None:
+    return struct_text(infer_shape(values))
 
 
 @pytest.mark.parametrize(
@@ -62,3 +67,11 @@ def test_what_is_too_deep_or_too_wide_is_cut() -> None:
 def test_any_json_has_a_type_or_none(values: list[object]) -> None:
     found = infer_type(json.dumps(value).encode() for value in values)
     assert found is None or (found.startswith("struct<`") and found.endswith(">"))
+
+
+def test_a_shape_is_widened_to_hold_what_came_later() -> None:
+    known = infer_shape([b'{"a": 1, "b": "x"}'])
+    assert struct_text(infer_shape([b'{"a": 1.5, "c": true}'], known)) == (
+        "struct<`a`: double, `b`: string, `c`: boolean>"
+    )
+    assert infer_shape([], known) == known

@@ -224,7 +224,7 @@ def test_a_schema_chooses_columns_and_text(broker: tailrace.Broker) -> None:
     [
         (StructType().add("colour", "string"), "no column 'colour'"),
         (StructType().add("offset", "integer"), "'offset' is int64, not int32"),
-        (StructType().add("value", "double"), "'value' cannot be read as double"),
+        (StructType().add("value", "double"), "'value' is binary, not double"),
         (StructType().add("value", "string").add("value", "binary"), "has a column twice"),
     ],
 )

@@ -1,0 +1,8 @@
+"""The types of values: declared by a schema, and read without a jar.
+
+    schema.py         the text that declares a schema: DDL, a file, a registry's address
+    json_schema.py    JSON Schema to Spark's types
+
+A schema says how values are encoded, too: DDL and JSON Schema describe JSON. What a declared type cannot hold
+is a bad row; what becomes of it is decided by the reader of the values.
+"""
