@@ -16,6 +16,7 @@ import rich_click as click
 from tailrace.cli.connection import Cluster, connection_option
 from tailrace.cli.exit import CommandFailed, ExitCode
 from tailrace.cli.output import Column, Output, examples, output_option
+from tailrace.cli.pipeline_files import command as files_command
 from tailrace.cli.pipeline_run import command as run_command
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def command() -> None:
 
 
 command.add_command(run_command)
+command.add_command(files_command)
 
 
 # ---- look

@@ -50,8 +50,9 @@ _NOTES = {
     "sql": "Every topic is a view with key and value as text, topic, partition, offset, timestamp, "
     "timestampType, headers, and data: the value as JSON, such as data.total. FROM STREAM orders goes on "
     "with what comes; FROM orders is what the topic holds now.",
-    "compact": "An archive may go on meanwhile, and who reads the table's log sees one version. A program "
-    "that lists the folders of a parquet lake just then may see fewer rows, or miss a file it has listed.",
+    "compact": "An archive may go on meanwhile, and a reader of the table's log, or of the files that "
+    "`tailrace pipeline files` prints, sees one version. A program that lists the folders of a parquet lake "
+    "just then may see fewer rows, or miss a file it has listed.",
     "report": "Throughput, sizes, skew and the largest keys over time; with --bootstrap the lag as well.",
 }
 
