@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping
 from uuid import UUID
 
+from tailrace.broker.archive_reach import tell_archive_reach
 from tailrace.broker.cluster_view import ClusterView, Node
 from tailrace.broker.config import BrokerConfig, cleaner_backoff_ms
 from tailrace.broker.counters import Counters
@@ -165,6 +166,7 @@ class Broker:
         """Retention and what else is due now and then, for ever."""
         while True:
             await asyncio.sleep(self.config.maintenance_interval_ms / 1000)
+            tell_archive_reach(self.topics, self.groups)
             await self.storage.maintain()
 
     async def _compact(self) -> None:

@@ -3,7 +3,8 @@
 Every error that a command lets through meets this one table. What is not in it is a bug, and shows its
 traceback.
 
-    0 ok    1 error    2 usage    3 not found    4 refused    5 timeout    130 stopped by Ctrl-C
+    0 ok    1 error    2 usage    3 not found    4 refused    5 timeout    6 data missing
+    130 stopped by Ctrl-C
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 
 import rich_click as click
 
-from tailrace.model import ConfigError, OffsetOutOfRange, TailraceError, escape
+from tailrace.model import ConfigError, DataMissing, OffsetOutOfRange, TailraceError, escape
 
 
 class ExitCode(enum.IntEnum):
@@ -25,6 +26,7 @@ class ExitCode(enum.IntEnum):
     NOT_FOUND = 3
     AUTH = 4
     TIMEOUT = 5
+    DATA_MISSING = 6  # records were deleted before they were copied
     INTERRUPTED = 130  # 128 + SIGINT, as a shell counts
 
 
@@ -61,6 +63,8 @@ def exit_code_of(error: Failure) -> ExitCode:
             return ExitCode.AUTH
         case TimeoutError():
             return ExitCode.TIMEOUT
+        case DataMissing():
+            return ExitCode.DATA_MISSING
         case _:
             return ExitCode.ERROR
 

@@ -16,6 +16,7 @@ import rich_click as click
 from tailrace.cli.connection import Cluster, connection_option
 from tailrace.cli.exit import CommandFailed, ExitCode
 from tailrace.cli.output import Column, Output, examples, output_option
+from tailrace.cli.pipeline_files import command as files_command
 from tailrace.cli.pipeline_run import command as run_command
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def command() -> None:
 
 
 command.add_command(run_command)
+command.add_command(files_command)
 
 
 # ---- look
@@ -82,6 +84,11 @@ def show_status(run: str, cluster: Cluster, output: Output) -> None:
     if settings:
         click.echo("\nSettings")
         output.record(settings, columns=[Column(key, show=_figure) for key in settings])
+    missing = progress.get("missing")
+    if isinstance(missing, list) and missing:
+        click.echo("\nMissing from the lake: deleted from the topic before it was archived")
+        rows = [_missing_row(each) for each in missing if isinstance(each, dict)]
+        output.rows(rows, columns=[Column(key, show=_figure, right=key != "partition") for key in rows[0]])
     ends = _offsets(progress)
     if ends:
         click.echo("\nOffsets")
@@ -183,6 +190,7 @@ def _row(run: RunRecord, now: datetime) -> dict[str, Any]:
         "rows": progress.get("rows"),
         "rows_per_s": progress.get("rows_per_s"),
         "lag": progress.get("lag"),
+        "missing": _missing_count(progress),
         "host": run.host,
         "pid": run.pid,
         "started_at": _moment(run.started_at),
@@ -207,6 +215,24 @@ def _offsets(progress: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def _missing_row(missing: dict[str, Any]) -> dict[str, Any]:
+    first, last = missing.get("first_offset"), missing.get("last_offset")
+    return {
+        "partition": f"{missing.get('topic')}-{missing.get('partition')}",
+        "from": first,
+        "to": last,
+        "offsets": last - first + 1 if isinstance(first, int) and isinstance(last, int) else None,
+    }
+
+
+def _missing_count(progress: dict[str, Any]) -> int | None:
+    counts = progress.get("missing_offsets")
+    if not isinstance(counts, dict):
+        return None
+    found = [count for each in counts.values() if isinstance(each, dict) for count in each.values()]
+    return sum(count for count in found if isinstance(count, int)) or None
+
+
 def _figure(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -223,6 +249,7 @@ _LIST_COLUMNS = [
     Column("rows", show=_figure, right=True),
     Column("rows_per_s", "rows/s", show=_figure, right=True),
     Column("lag", show=_figure, right=True),
+    Column("missing", show=_figure, right=True),
     Column("host"),
     Column("started_at", "started"),
     Column("error"),

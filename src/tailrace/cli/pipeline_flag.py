@@ -125,6 +125,21 @@ FLAGS: Mapping[str, Sequence[Flag]] = {
             default="read-committed",
             help="Leave out records of transactions that were aborted or are still open.",
         ),
+        Flag(
+            field="fail_on_data_loss",
+            kind="switch",
+            name="--fail-on-data-loss/--no-fail-on-data-loss",
+            default="no-fail-on-data-loss",
+            help="Fail where retention removed records that the lake lacks, or go on and keep which are "
+            "missing. The exit code is 6 either way.",
+        ),
+        Flag(
+            field="group",
+            metavar="GROUP",
+            default="tailrace-archive-FOLDER",
+            help="The consumer group that shows how far the lake is; retention.archive.wait of a topic waits "
+            "for it. Lakes of one topic need groups of their own.",
+        ),
     ),
     "replay": (
         Flag(field="lake", name="--from", metavar="LAKE", help="The lake's folder."),

@@ -26,7 +26,7 @@ from tailrace.cli.connection import DEFAULT_BOOTSTRAP, Cluster
 from tailrace.cli.exit import CommandFailed, ExitCode
 from tailrace.cli.output import Output, examples, output_option
 from tailrace.cli.pipeline_flag import EXAMPLES, FLAGS, Flag, given_values, spell_of
-from tailrace.model import ConfigError, TailraceError
+from tailrace.model import ConfigError, DataMissing, TailraceError
 from tailrace.spark import INSTALL_SPARK
 
 if TYPE_CHECKING:
@@ -51,8 +51,9 @@ _NOTES = {
     "sql": "Every topic is a view with key and value as text, topic, partition, offset, timestamp, "
     "timestampType, headers, and data: the value with its types, such as data.total. FROM STREAM orders goes "
     "on with what comes; FROM orders is what the topic holds now.",
-    "compact": "An archive may go on meanwhile, and who reads the table's log sees one version. A program "
-    "that lists the folders of a parquet lake just then may see fewer rows, or miss a file it has listed.",
+    "compact": "An archive may go on meanwhile, and a reader of the table's log, or of the files that "
+    "`tailrace pipeline files` prints, sees one version. A program that lists the folders of a parquet lake "
+    "just then may see fewer rows, or miss a file it has listed.",
     "report": "Throughput, sizes, skew and the largest keys over time; with --bootstrap the lag as well.",
 }
 
@@ -341,12 +342,30 @@ def _exit_code(outcomes: Sequence[Outcome], declared: Sequence[Declared]) -> int
     if len(outcomes) == 1 and failed:
         raise _as_failure(failed[0])
     if failed:
-        raise CommandFailed("; ".join(f"{each.name} failed: {each.reason}" for each in failed))
+        all_missing = all(isinstance(each.error, DataMissing) for each in failed)
+        raise CommandFailed(
+            "; ".join(f"{each.name} failed: {each.reason}" for each in failed),
+            exit_code=ExitCode.DATA_MISSING if all_missing else ExitCode.ERROR,
+        )
+    gone = [f"{each.name}: {text}" for each in outcomes if (text := _gone_text(each))]
+    if gone:
+        raise CommandFailed(
+            f"records were deleted before they were archived, and the rest is in the lake: {'; '.join(gone)}",
+            exit_code=ExitCode.DATA_MISSING,
+        )
     unfinished = any(
         outcome.state == "stopped" and getattr(each.config, "once", True) and not _is_repeated(each)
         for outcome, each in zip(outcomes, declared, strict=True)
     )
     return ExitCode.INTERRUPTED if unfinished else ExitCode.OK
+
+
+def _gone_text(outcome: Outcome) -> str:
+    """What this run found deleted before it was archived; empty if nothing was."""
+    from tailrace.spark.lake.missing import find_missing, tell_missing
+
+    bad = getattr(outcome.result, "bad", ())
+    return tell_missing(find_missing(bad, topics={each.topic for each in bad}))
 
 
 def _is_repeated(declared: Declared) -> bool:

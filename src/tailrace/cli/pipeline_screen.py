@@ -19,12 +19,15 @@ from tailrace.cli.output import Column, Output
 from tailrace.model import escape
 
 if TYPE_CHECKING:
+    from tailrace.spark.lake import BadRange
+    from tailrace.spark.lake.missing import MissingRange
     from tailrace.spark.pipelines.progress import Progress
     from tailrace.spark.pipelines.runner import Outcome, Run
 
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _TICK_S = 0.2
 _LINE_EVERY_S = 5.0
+_MISSING_SHOWN_MAX = 20
 
 
 class RunScreen:
@@ -136,6 +139,8 @@ def progress_text(progress: Progress) -> str:
         parts.append(f"watermark {progress.watermark}")
     if progress.eta_s is not None and progress.lag:
         parts.append(f"ETA {duration_text(progress.eta_s)}")
+    if progress.missing:
+        parts.append(f"missing {sum(each.count for each in progress.missing):,}")
     if progress.note:
         parts.append(progress.note)
     return "  ".join(parts)
@@ -206,8 +211,9 @@ def _show_table(outcome: Outcome, row: dict[str, Any], output: Output) -> None:
         output.rows(
             ends, columns=[Column("partition"), Column("end", "end offset", show=_figure, right=True)]
         )
-    for bad in result.get("bad") or ():
+    for bad in getattr(outcome.result, "bad", ()):
         _show_bad(bad)
+    _show_missing(getattr(outcome.result, "missing", ()))
 
 
 def _is_fact(key: str, value: object) -> bool:
@@ -218,13 +224,20 @@ def _is_fact(key: str, value: object) -> bool:
     )
 
 
-def _show_bad(bad: object) -> None:
-    if isinstance(bad, dict):
-        where = (
-            f"{bad.get('topic')}-{bad.get('partition')} {bad.get('first_offset')} to {bad.get('last_offset')}"
-        )
-        saved = f", kept in {bad['saved']}" if bad.get("saved") else ""
-        print(escape(f"set aside: {where}: {bad.get('reason')}{saved}"))
+def _show_bad(bad: BadRange) -> None:
+    from tailrace.spark.lake.missing import GONE
+
+    if bad.reason != GONE:  # that is among what the lake misses
+        where = f"{bad.topic}-{bad.partition} {bad.first_offset} to {bad.last_offset}"
+        saved = f", kept in {bad.saved}" if bad.saved else ""
+        print(escape(f"set aside: {where}: {bad.reason}{saved}"))
+
+
+def _show_missing(missing: Sequence[MissingRange]) -> None:
+    for each in missing[:_MISSING_SHOWN_MAX]:
+        print(escape(f"missing: {each}: deleted from the topic before it was archived"))
+    if len(missing) > _MISSING_SHOWN_MAX:
+        print(f"missing: {len(missing) - _MISSING_SHOWN_MAX:,} more ranges; -o json has all of them")
 
 
 def _figure(value: object) -> str:

@@ -3,11 +3,13 @@
 `names`         ids, epochs, offsets              `errors`    the four families, and Kafka's codes
 `text`          text that is shown to people      `ranges`    a set of offsets
 `offset_reset`  where a group goes on after a reset  `address`  a TCP address or a Unix socket
+`duration`      lengths of time as people write them  `archive_group`  the groups of archives
 """
 
 from tailrace.model.errors import (
     BrokerError,
     ConfigError,
+    DataMissing,
     ErrorCode,
     InvalidRecords,
     LogBusy,
@@ -29,6 +31,7 @@ __all__ = [
     "BrokerError",
     "BrokerId",
     "ConfigError",
+    "DataMissing",
     "Epoch",
     "ErrorCode",
     "InvalidRecords",

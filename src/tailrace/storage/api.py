@@ -78,6 +78,8 @@ class LogConfig:
     index_interval_bytes: int = 4096
     retention_ms: int = 31 * _DAY_MS
     retention_bytes: int = NO_LIMIT
+    archive_wait_ms: int = 0  # how long what is past retention waits for `archived_before`; 0: not at all
+    archive_wait_bytes: int = NO_LIMIT  # and how much of it waits
     compact: bool = False  # keep the newest record of every key
     delete: bool = True  # remove what is past retention
     delete_retention_ms: int = _DAY_MS  # how long a tombstone stays visible
@@ -165,6 +167,12 @@ class PartitionLog(Protocol):
 
     Records at or above it may still be taken back. They do not expire, are not evicted, and supersede no
     earlier record of their key.
+    """
+
+    archived_before: Offset
+    """The offset below which archives have every record; the owner sets it. Retention waits for it.
+
+    0 at first: nothing is known to be archived. It counts where the settings say that retention waits.
     """
 
     @property

@@ -362,6 +362,24 @@ class EvictsWhatIsNotFinal(MemoryLog):
         return super()._evict_expired(now_ms, batches_max=batches_max, spared=spared)
 
 
+class WaitsForNoArchive(MemoryLog):
+    def _is_awaited(self) -> bool:
+        return False
+
+
+class WaitsForArchivesWithoutEnd(MemoryLog):
+    def _surplus_waits(self, size: int, messages: int) -> bool:
+        return True
+
+    def _expired_waits(self, now_ms: int) -> bool:
+        return True
+
+
+class WaitsForArchivesOfAnySize(MemoryLog):
+    def _evict_expired(self, now_ms: int, *, batches_max: int, spared: int) -> bool:
+        return super()._evict_expired(now_ms, batches_max=batches_max, spared=1)
+
+
 class EvictsEverything(MemoryLog):
     async def evict(self) -> None:
         await self.trim(self._end)
@@ -460,6 +478,17 @@ class AppendsWhenClosed(MemoryLog):
         (NeverEvicts, "surplus_bytes_leave", "nothing has left"),
         (EvictsWhatIsNotFinal, "old_batches_that_are_not_final_stay", "moved the start to 10"),
         (EvictsWhatIsNotFinal, "surplus_bytes_that_are_not_final_stay", "no record is final"),
+        (WaitsForNoArchive, "old_batches_wait_for_the_archive_so_long", "not archived waits"),
+        (WaitsForNoArchive, "surplus_bytes_wait_for_the_archive", "not archived waits"),
+        (WaitsForNoArchive, "surplus_bytes_wait_for_the_archive_so_long", "not archived waits"),
+        (WaitsForArchivesWithoutEnd, "old_batches_wait_for_the_archive_so_long", "what waited for its hour"),
+        (WaitsForArchivesWithoutEnd, "surplus_bytes_wait_for_the_archive_so_long", "nothing has left"),
+        (WaitsForArchivesWithoutEnd, "surplus_bytes_wait_for_the_archive", "14000 bytes may be kept"),
+        (
+            WaitsForArchivesOfAnySize,
+            "of_old_batches_so_many_bytes_wait_for_the_archive",
+            "4000 bytes may wait",
+        ),
         (EvictsEverything, "young_batches_stay", "moved the start to 15"),
         (EvictsEverything, "old_batches_leave", "must be kept"),
         (EvictsEverything, "without_limits_everything_stays", "retention is off"),

@@ -24,6 +24,8 @@ from tailrace.broker.configs.key import (
 )
 from tailrace.broker.configs.settings import NodeSettings
 from tailrace.broker.configs.without_effect import WITHOUT_EFFECT
+from tailrace.model import ConfigError
+from tailrace.model.duration import parse_duration_ms
 from tailrace.storage.api import COMMIT, NO_LIMIT, Fsync, LogConfig
 
 _DAY_MS = 24 * 3600 * 1000
@@ -65,6 +67,25 @@ _RETENTION_BYTES = ConfigKey(
     "is without bound.",
     at_least=-1,
     server_default="log.retention.bytes",
+)
+_ARCHIVE_WAIT = ConfigKey(
+    name="retention.archive.wait",
+    type=ConfigType.STRING,
+    default="0",
+    doc="How long records that are past retention.ms or retention.bytes wait until every archive of the "
+    "topic has them, as 36h, 90m or milliseconds; 0: they do not wait. Archives tell how far they are by the "
+    "consumer groups whose names begin with tailrace-archive; without any, nothing counts as archived.",
+    check=lambda text: _archive_wait_ms(text),
+    server_default="log.retention.archive.wait",
+)
+_ARCHIVE_WAIT_BYTES = ConfigKey(
+    name="retention.archive.wait.bytes",
+    type=ConfigType.LONG,
+    default="-1",
+    doc="How many bytes of a partition wait for archives at most (retention.archive.wait); beyond, the "
+    "oldest segments go. -1 is without bound, so that the wait alone bounds them.",
+    at_least=-1,
+    server_default="log.retention.archive.wait.bytes",
 )
 _SEGMENT_BYTES = ConfigKey(
     name="segment.bytes",
@@ -197,6 +218,8 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = table_of(
     _CLEANUP,
     _RETENTION_MS,
     _RETENTION_BYTES,
+    _ARCHIVE_WAIT,
+    _ARCHIVE_WAIT_BYTES,
     _SEGMENT_BYTES,
     _SEGMENT_MS,
     _INDEX_INTERVAL,
@@ -254,6 +277,8 @@ def log_config(configs: Mapping[str, str], defaults: Mapping[str, str]) -> LogCo
         index_interval_bytes=_int(_INDEX_INTERVAL, configs, defaults),
         retention_ms=_int(_RETENTION_MS, configs, defaults),
         retention_bytes=_int(_RETENTION_BYTES, configs, defaults),
+        archive_wait_ms=_archive_wait_ms(cast(str, _value(_ARCHIVE_WAIT, configs, defaults))),
+        archive_wait_bytes=_int(_ARCHIVE_WAIT_BYTES, configs, defaults),
         compact="compact" in cleanup,
         delete="delete" in cleanup,
         delete_retention_ms=_int(_DELETE_RETENTION, configs, defaults),
@@ -295,6 +320,13 @@ def _fsync(configs: Mapping[str, str], defaults: Mapping[str, str]) -> Fsync | N
         return COMMIT
     interval_ms = _int(_FLUSH_MS, configs, defaults)
     return None if interval_ms == _LONG_MAX else Fsync(interval_ms)
+
+
+def _archive_wait_ms(text: str) -> int:
+    try:
+        return parse_duration_ms(text)
+    except ConfigError as error:
+        raise ConfigError(f"retention.archive.wait: {error}") from error
 
 
 def _max_compaction_lag_ms(configs: Mapping[str, str], defaults: Mapping[str, str]) -> int:

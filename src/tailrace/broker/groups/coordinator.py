@@ -100,6 +100,11 @@ class GroupCoordinator:
         """Return when no partition is being read."""
         await self._directory.wait_loaded()
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether every group that this node coordinates is known."""
+        return self._directory.is_loaded
+
     async def close(self) -> None:
         """Send everybody who waits elsewhere, let what is on its way to the log arrive, and let go."""
         if self._closed:
@@ -214,6 +219,10 @@ class GroupCoordinator:
     ) -> dict[TopicPartition, CommittedOffset]:
         """The kept positions of these partitions, or of all that have one; else NOT_COMMITTED."""
         return self._positions.fetch(group_id, partitions)
+
+    def slowest_positions(self, wanted: Callable[[str], bool]) -> dict[TopicPartition, int]:
+        """The least position that one of the wanted groups has in each partition, of those that have one."""
+        return self._positions.slowest(wanted)
 
     async def delete_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]

@@ -161,6 +161,11 @@ class Directory:
             resident.group.die(ErrorCode.NOT_COORDINATOR)
             self._attend(resident)
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the groups of every home are known."""
+        return all(home.status is HomeStatus.READY for home in self._homes.values())
+
     async def wait_loaded(self) -> None:
         """Return when no partition is being read."""
         for home in self.homes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tailrace.broker.groups.api import NOT_COMMITTED, CommitRequest, CommittedOffset, OffsetToCommit
 from tailrace.broker.groups.committed import CommittedOffsets
@@ -63,6 +63,15 @@ class Positions:
         if partitions is None:
             return offsets.all()
         return {partition: offsets.get(partition) or NOT_COMMITTED for partition in partitions}
+
+    def slowest(self, wanted: Callable[[str], bool]) -> dict[TopicPartition, int]:
+        """The least position that one of the wanted groups keeps in each partition."""
+        least: dict[TopicPartition, int] = {}
+        for resident in self._directory.residents():
+            if wanted(resident.group.group_id):
+                for partition, kept in resident.offsets.all().items():
+                    least[partition] = min(kept.offset, least.get(partition, kept.offset))
+        return least
 
     async def delete(
         self, group_id: str, partitions: Iterable[TopicPartition]

@@ -8,6 +8,7 @@ decoded rows come in, files and commits go out.
     data_file.py   files of rows; change.py: what changes a table; state.py: what a change makes of it
     table.py       the port, and open_table; marker.py makes a folder a lake
     manifest.py    our own log: entry.py has its files, log.py numbers them, placing.py moves what they say
+    current.py     the files of one version of a "parquet" table by name, for readers that only know files
     delta.py, iceberg.py   the same on other people's logs
     staging.py     where runs keep what is in no commit yet
     writing.py     pieces to files, by day; row_file.py writes one; quarantine.py keeps what is no record

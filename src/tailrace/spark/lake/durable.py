@@ -76,6 +76,13 @@ def link_new(temporary: Path, path: Path) -> bool:
     return True
 
 
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file, or put other bytes in its place: a reader finds the old ones or the new ones, whole."""
+    temporary = write_temporary(path.parent, data)
+    os.replace(temporary, path)
+    sync_folder(path.parent)
+
+
 def remove_temporaries(folder: Path) -> None:
     """Clear what a killed writer left. Only under the lock: a living one's file looks the same."""
     for path in folder.glob(f"{_TEMPORARY_PREFIX}*"):

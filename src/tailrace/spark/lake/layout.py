@@ -2,6 +2,9 @@
 
     <lake>/
         topic=orders/dt=2026-11-16/p00003-<first>-<last>.parquet     rows, for everybody
+        _manifest/
+            current.txt            the paths of one version of a "parquet" table (current.py)
+            files/<path>.link      a hard link to each file that current.txt names, or named until lately
         _tailrace/
             lake.json              the format of the table, written once
             lock                   flock(2) on it while the table changes
@@ -35,8 +38,12 @@ OLD = f"{OWN}/old"
 QUARANTINE = f"{OWN}/quarantine"
 LOCK = f"{OWN}/lock"
 MARKER = f"{OWN}/lake.json"
+MANIFEST = "_manifest"
+CURRENT = f"{MANIFEST}/current.txt"
+LINKS = f"{MANIFEST}/files"
 STAGED_SUFFIX = ".staged"
 OLD_SUFFIX = ".old"
+LINK_SUFFIX = ".link"
 
 DAY_US = 86_400_000_000
 _DAY_FIRST = -719_162  # 0001-01-01, as days since 1970-01-01
@@ -97,6 +104,17 @@ def is_staged_path(path: str) -> bool:
 def old_path(path: str, *, version: int) -> str:
     """Where a data file goes that commit `version` removes."""
     return f"{OLD}/{version:020d}/{path}{OLD_SUFFIX}"
+
+
+def link_path(path: str) -> str:
+    """The name under which current.txt lists a data file."""
+    return f"{LINKS}/{path}{LINK_SUFFIX}"
+
+
+def read_link_path(link: str) -> str | None:
+    """The data file that a line of current.txt stands for, or None if the line is not one of ours."""
+    path = link.removeprefix(f"{LINKS}/").removesuffix(LINK_SUFFIX)
+    return path if link == link_path(path) and read_data_path(path) else None
 
 
 def day_text(day: int) -> str:

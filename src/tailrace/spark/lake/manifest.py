@@ -8,6 +8,8 @@ A commit goes
     removed   a replaced file was moved to _tailrace/old            (once for each)
     placed    a new file was moved to its visible name              (once for each)
     moved     all of them were, and the folders are synced
+    linked    a new file has the name that current.txt will list    (once for each)
+    listed    current.txt lists the files of this commit
 
 and a process that ends anywhere leaves a lake that the next `recover` or `commit` brings to an end of this
 list. Changes happen under the lake's lock; should a file system not share that lock between machines, the
@@ -24,6 +26,7 @@ from pathlib import Path
 
 from tailrace.model import StorageError
 from tailrace.spark.lake.change import Change, Conflict, Snapshot
+from tailrace.spark.lake.current import CurrentFiles
 from tailrace.spark.lake.durable import hold_lock, remove_temporaries
 from tailrace.spark.lake.entry import entry_of
 from tailrace.spark.lake.layout import LOCK, OLD
@@ -49,7 +52,8 @@ class ManifestTable:
         self._log = TableLog(root, checkpoint_every=checkpoint_every)
         self._seen: State | None = None
         self._settled: State | None = None
-        """The files of every commit up to this state lie where they belong."""
+        """The files of every commit up to this state lie where they belong, and current.txt lists them."""
+        self._current = CurrentFiles(root)
 
     def __repr__(self) -> str:
         return f"<ManifestTable {self.root} version {self._seen.version if self._seen else '?'}>"
@@ -69,7 +73,6 @@ class ManifestTable:
                 if self._log.append(entry, on_step=on_step):
                     on_step("logged")
                     state = self._settle(on_step=on_step)
-                    on_step("moved")
                     self._log.append_checkpoint(state)
                     return state.snapshot()
         raise Conflict(f"{self.root}: other writers were faster {_RACES_MAX} times. Run fewer at once")
@@ -77,6 +80,7 @@ class ManifestTable:
     def recover(self) -> None:
         with hold_lock(self.root / LOCK):
             self._settled = None
+            self._current.remove_temporaries()
             self._settle()
             clear_dead(self.root)
             remove_temporaries(self._log.folder)
@@ -84,24 +88,28 @@ class ManifestTable:
     def expire(self, *, older_than_h: float) -> int:
         oldest = time.time() - older_than_h * 3600
         with hold_lock(self.root / LOCK):
-            self._settle()
+            live = self._settle().files
             gone = [path for path in _old_folders(self.root) if path.stat().st_mtime <= oldest]
             count = sum(len(files) for path in gone for _, _, files in os.walk(path))
             for path in gone:
                 shutil.rmtree(path)
+            self._current.expire(live)
         return count
 
     def close(self) -> None:
         self._seen = self._settled = None
 
     def _settle(self, *, on_step: Callable[[str], None] = no_step) -> State:
-        """Read on, and move what the commits since the last time left to be moved.
+        """Read on, move what the commits since the last time left to be moved, and list it.
 
         The first time these are the ones after the newest checkpoint: before it everything was settled.
         """
         state, entries = self._log.read_on(self._settled)
         for entry in entries:
             apply_moves(self.root, entry, live=state.files, on_step=on_step)
+        on_step("moved")
+        if self._settled is None or self._settled.version != state.version:
+            self._current.replace(state.files, on_step=on_step)
         self._settled = self._seen = state
         return state
 

@@ -13,6 +13,10 @@ and the driver sees one small row per task.
 What may go away is tried again: a worker that died, or a range that retention overtook while it was read, a
 few times; a broker that restarts a few times with `once`, else for as long as the run lasts. A topic that is
 made anew is none of these: its records are not those that the lake has, and none of them gets in.
+
+What was deleted before it was archived is missing for good. The lake keeps each such range, every run names
+all of them, and with `fail_on_data_loss` it fails before it passes over a new one. So that retention can wait, a
+run commits how far the lake is as the offsets of a consumer group (ADR 0018).
 """
 
 from __future__ import annotations
@@ -29,10 +33,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tailrace.client.error import is_retriable
-from tailrace.model import ConfigError, TailraceError, TopicPartition
+from tailrace.model import ConfigError, DataMissing, TailraceError, TopicPartition
+from tailrace.model.archive_group import ARCHIVE_GROUP, is_archive_group
 from tailrace.spark.lake import Advance, BadRange, Change, Conflict, Snapshot, Staging, Table, open_table
 from tailrace.spark.lake.layout import resolve_root
 from tailrace.spark.lake.marker import FORMATS
+from tailrace.spark.lake.missing import MissingRange, find_missing, tell_missing
 from tailrace.spark.lake.writing import COMPRESSIONS
 from tailrace.spark.link import BrokerLink, link_to
 from tailrace.spark.pipelines.archive_plan import (
@@ -49,6 +55,7 @@ from tailrace.spark.pipelines.archive_reach import parse_starting, read_reach, r
 from tailrace.spark.pipelines.archive_task import ArchiveWork, TaskWritten, write_ranges
 from tailrace.spark.pipelines.progress import Observer, Pace, Progress, ignore
 from tailrace.spark.pipelines.spread import SparkFailed, TaskFailed, count_cores, spread
+from tailrace.spark.source.group import GroupProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,6 +92,10 @@ class ArchiveConfig:
     """The least time between two commits, unless a full batch waits: it keeps files from being tiny."""
     compression: str = "zstd"
     read_committed: bool = True
+    fail_on_data_loss: bool = False
+    """Fail where records are gone that the lake lacks, before it passes over them."""
+    group: str | None = None
+    """The consumer group that tells how far the lake is; None: tailrace-archive- and the lake's folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +113,8 @@ class Archived:
     seconds: float
     bad: Sequence[BadRange] = ()
     """What could not be archived in this run, with the reasons: damaged batches, and what was gone."""
+    missing: Sequence[MissingRange] = ()
+    """What the lake lacks of these topics because it was deleted before it was archived, in any run."""
     stopped: bool = False
 
 
@@ -143,6 +156,11 @@ def check_config(config: ArchiveConfig) -> None:
     _check_least("interval_s", config.interval_s, 0)
     if config.starting not in ("earliest", "latest"):
         parse_starting(config.starting)
+    if config.group is not None and not is_archive_group(config.group):
+        raise ConfigError(
+            f"archive: group is {config.group!r}. Choose a name that begins with {ARCHIVE_GROUP}:"
+            " retention waits for groups of such names"
+        )
 
 
 def _check_choice(key: str, value: str | None, choices: Sequence[str | None]) -> None:
@@ -198,6 +216,8 @@ class _Archive:
         self.topic_ids: dict[str, str] = {}  # as the table has them
         self.new_ids: dict[str, str] = {}  # those that the next commit brings
         self.known_bad: set[BadRange] = set()
+        self.missing: tuple[MissingRange, ...] = ()
+        self.group = GroupProgress(config.group or f"{ARCHIVE_GROUP}-{table.root.name}")
         self.starts: dict[TopicPartition, int] = {}
         self.committed_at = float("-inf")
         self.told_at = float("-inf")
@@ -210,7 +230,12 @@ class _Archive:
         self.began_ids = topic_ids_of(reach)
         self._look()
         self._compare(reach)
+        if self.missing:
+            logger.warning(
+                "archive of %s: missing from the lake: %s", self._topics(), tell_missing(self.missing)
+            )
         self._begin(reach)
+        self._publish()
         lies = {**self.starts, **self.ends}
         self._tell(lag=sum(max(0, each.end - lies[tp]) for tp, each in reach.items()))
         goal = {tp: each.end for tp, each in reach.items()} if self.config.once else None
@@ -225,6 +250,8 @@ class _Archive:
     def _step(self, goal: Mapping[TopicPartition, int] | None) -> bool:
         """One batch, or one wait for it; True when there is no more to do."""
         plan = self._plan(goal)
+        if plan.gaps and self.config.fail_on_data_loss:
+            raise _data_missing(plan.gaps)
         if not plan.advances and goal is not None:
             return True
         due_s = self.committed_at + self.config.interval_s - time.monotonic()
@@ -232,6 +259,7 @@ class _Archive:
         if plan.advances and (goal is not None or is_full or due_s <= 0):
             self._apply(plan)
         else:
+            self._publish()  # a group that nobody commits is forgotten
             self._tell_waiting(plan.backlog)
             self.stop.wait(_POLL_S if not plan.advances else min(_POLL_S, max(due_s, 0)))
         return False
@@ -252,7 +280,7 @@ class _Archive:
         else:
             note = f"trying again: {error}"
             wait_s = min(_RETRY_MOST_S, _RETRY_FIRST_S * 2 ** min(count, 10))
-        logger.warning("archive of %s: %s", ", ".join(self.config.topic), note)
+        logger.warning("archive of %s: %s", self._topics(), note)
         self._recover()
         self._tell(lag=None, note=note)
         self.stop.wait(wait_s)
@@ -286,6 +314,9 @@ class _Archive:
         self.tally.files += len(files)
         self.tally.bytes += sum(each.file.bytes for each in files)
         self.tally.bad += bad
+        if plan.gaps:
+            logger.warning("archive of %s: %s", self._topics(), _gone_text(plan.gaps))
+        self._publish()
         self.pace.add(sum(task.rows for task in written))
         self._tell(lag=max(0, plan.backlog - plan.count), note=_bad_note(self.tally.bad))
 
@@ -321,6 +352,12 @@ class _Archive:
         self.ends = dict(snapshot.ends)
         self.topic_ids = dict(snapshot.topics)
         self.known_bad = set(snapshot.bad)
+        self.missing = find_missing(snapshot.bad, topics=self.config.topic)
+
+    def _publish(self) -> None:
+        """Tell how far the lake is: retention may wait for it, and its lag shows as that of a group."""
+        ours = {tp: end for tp, end in self.ends.items() if tp.topic in self.config.topic}
+        self.group.publish(self.link, ours)
 
     def _compare(self, reach: Mapping[TopicPartition, Reach]) -> None:
         """Refuse another topic of the same name, and note which ids the table does not have yet."""
@@ -368,8 +405,12 @@ class _Archive:
                 bytes=self.tally.bytes,
                 eta_s=self.pace.eta_s(lag),
                 note=note,
+                missing=self.missing,
             )
         )
+
+    def _topics(self) -> str:
+        return ", ".join(self.config.topic)
 
     def _offsets(self) -> dict[str, dict[int, int]]:
         offsets: dict[str, dict[int, int]] = {name: {} for name in self.config.topic}
@@ -389,6 +430,7 @@ class _Archive:
             batches=self.tally.batches,
             seconds=seconds,
             bad=tuple(self.tally.bad),
+            missing=self.missing,
             stopped=stopped,
         )
 
@@ -402,6 +444,18 @@ def _kind_of(error: TailraceError) -> str | None:
     # A range that retention overtook is planned anew, and a Spark that lost a worker may have another.
     is_passing = isinstance(error, TaskFailed) and error.kind in ("DataLoss", "ShortRead")
     return "work" if is_passing or isinstance(error, SparkFailed) else None
+
+
+def _gone_text(gaps: Sequence[BadRange]) -> str:
+    missing = find_missing(gaps, topics={each.topic for each in gaps})
+    return f"these records were deleted before they were archived: {tell_missing(missing)}"
+
+
+def _data_missing(gaps: Sequence[BadRange]) -> DataMissing:
+    return DataMissing(
+        f"{_gone_text(gaps)}. To archive the rest, run without --fail-on-data-loss: the lake keeps which"
+        " ranges it misses. To have retention wait for the archive, set retention.archive.wait of the topic"
+    )
 
 
 def _bad_note(bad: Sequence[BadRange]) -> str:

@@ -19,10 +19,9 @@ from dataclasses import dataclass
 from tailrace.model import TailraceError, TopicPartition
 from tailrace.spark.admission import plan_admission, plan_ranges
 from tailrace.spark.lake import Advance, BadRange
+from tailrace.spark.lake.missing import GONE
 from tailrace.spark.offset_range import OffsetRange
 
-GONE = "not in the topic any more"
-"""The reason of a range that retention, or somebody, deleted before it was archived."""
 TASK_ROWS_MIN = 25_000
 """A task smaller than this costs more to start than it saves, and makes small files."""
 

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+
+from tailrace.spark.lake.missing import MissingRange
 
 _WINDOW_S = 10.0
 _MARKS_MAX = 1_000
 _SPAN_S_MIN = 0.05
+_MISSING_TOLD_MAX = 100
 _ETA_S_MAX = 365 * 24 * 3600.0  # beyond a year a number says no more than "very long"
 
 
@@ -34,6 +37,7 @@ class Progress:
     eta_s: float | None = None  # until lag is 0 at this rate
     note: str = ""  # a few words that only this pipeline has
     notice: str = ""  # what a user should read, told once and on a line of its own
+    missing: Sequence[MissingRange] = ()  # what the lake lacks of these topics, since whenever
 
 
 Observer = Callable[[Progress], None]
@@ -44,8 +48,13 @@ def ignore(_progress: Progress) -> None:
 
 
 def progress_fields(progress: Progress) -> dict[str, object]:
-    """As JSON has it: partitions are text there."""
+    """As JSON has it: partitions are text there.
+
+    A run tells this every few seconds: it names a bounded number of missing ranges, and counts all of them.
+    """
     fields = asdict(progress)
+    fields["missing"] = [asdict(each) for each in progress.missing[:_MISSING_TOLD_MAX]]
+    fields["missing_offsets"] = _missing_offsets(progress.missing)
     fields["offsets"] = {
         topic: {str(partition): offset for partition, offset in partitions.items()}
         for topic, partitions in progress.offsets.items()
@@ -53,6 +62,16 @@ def progress_fields(progress: Progress) -> dict[str, object]:
     fields["rows_per_s"] = round(progress.rows_per_s, 1)
     fields["eta_s"] = None if progress.eta_s is None else round(progress.eta_s, 1)
     return fields
+
+
+def _missing_offsets(missing: Sequence[MissingRange]) -> dict[str, dict[str, int]]:
+    """How many offsets are missing, by topic and partition."""
+    counts: dict[str, dict[str, int]] = {}
+    for each in missing:
+        partitions = counts.setdefault(each.topic, {})
+        number = str(each.partition)
+        partitions[number] = partitions.get(number, 0) + each.count
+    return counts
 
 
 class Pace:

@@ -8,6 +8,9 @@ Rules:
   the limits of size and count hold all the same.
 - Age counts from a batch's greatest timestamp, or from its arrival where it carries none. Batches leave from
   the front only, so one that claims to be younger holds back those behind it.
+- Where the settings say that retention waits for archives, a batch that only retention would drop stays while
+  it is not archived: until it has been due for `archive_wait_ms`, and while all that waits is at most
+  `archive_wait_bytes`. The limits of memory hold for it as for others.
 - `memory_bytes_max` counts batches. A small batch that lies in a much larger buffer is copied out of it, so
   that the ring never pins memory that it does not count.
 """
@@ -67,6 +70,7 @@ class MemoryLog:
         "_ring",
         "_start",
         "_waiters",
+        "archived_before",
         "epochs",
         "final_before",
         "on_change",
@@ -90,6 +94,7 @@ class MemoryLog:
         self._purge_at = _PURGE_AT_MIN  # so many waiters that some of them may have given up
         self.on_change: Callable[[], None] = ignore_change
         self.final_before: Callable[[], Offset] = self._durable_end
+        self.archived_before = Offset(0)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self._ring)} batches, {self._ring.size} bytes"
@@ -227,6 +232,7 @@ class MemoryLog:
             if not self._evict_expired(now_ms, batches_max=_SLICE_BATCHES, spared=0):
                 break
             await asyncio.sleep(0)
+        self._evict_surplus(spared=1)  # what waited for an archive may go now
         self.producers.forget_idle(now_ms, idle_ms=self._config.producer_idle_ms)
         self._dropped_producers.forget_idle(now_ms, idle_ms=self._config.producer_idle_ms)
 
@@ -262,6 +268,10 @@ class MemoryLog:
             0 <= limits.bytes_max < ring.size + bytes_more
             or 0 <= limits.messages_max < ring.messages + messages_more
         ) and len(ring) > spared:
+            if self._is_awaited() and self._surplus_waits(
+                ring.size + bytes_more, ring.messages + messages_more
+            ):
+                return True
             if ring.front_next_offset > final:
                 return False
             self._move_start(self._drop_front())
@@ -281,13 +291,48 @@ class MemoryLog:
         ring, age_ms_max = self._ring, self._limits.age_ms_max
         if age_ms_max < 0:
             return False
+        surplus = 0  # of what waits for an archive; an append leaves it to `evict`, which may take longer
+        if not spared and self._is_awaited() and self._config.archive_wait_bytes >= 0:
+            expired = ring.size_written_before(now_ms - self._config.retention_ms)
+            surplus = expired - self._config.archive_wait_bytes
         for _ in range(batches_max):
             if len(ring) <= spared or now_ms - ring.oldest_ms <= age_ms_max:
                 return False
+            if surplus <= 0 and self._is_awaited() and self._expired_waits(now_ms):
+                return False
             if ring.front_next_offset > self.final_before():
                 return False
+            size = ring.size
             self._move_start(self._drop_front())
+            surplus -= size - ring.size
         return True
+
+    def _is_awaited(self) -> bool:
+        """Whether retention waits for an archive to have the front of the ring."""
+        config = self._config
+        return (
+            config.archive_wait_ms > 0
+            and config.delete
+            and len(self._ring) > 0
+            and self._ring.front_next_offset > self.archived_before
+        )
+
+    def _surplus_waits(self, size: int, messages: int) -> bool:
+        """Whether a ring of this size may keep its front a while longer, past retention by size."""
+        config = self._config
+        if 0 <= config.memory_bytes_max < size or 0 <= config.memory_messages_max < messages:
+            return False
+        if 0 <= config.archive_wait_bytes < size - config.retention_bytes:
+            return False
+        due_ms = self._ring.grown_past_ms(config.retention_bytes)
+        return due_ms is None or self._clock.steady_ms() - due_ms <= config.archive_wait_ms
+
+    def _expired_waits(self, now_ms: int) -> bool:
+        """Whether the front of the ring may stay a while longer, past retention by time."""
+        config = self._config
+        age_ms = now_ms - self._ring.oldest_ms
+        is_past_memory = 0 <= config.memory_ttl_ms < age_ms
+        return not is_past_memory and age_ms - config.retention_ms <= config.archive_wait_ms
 
     def _drop_front(self) -> Offset:
         batch = self._ring.drop_front()

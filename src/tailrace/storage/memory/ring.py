@@ -1,12 +1,13 @@
 """The batches of one partition, in order of offset: found by bisection, dropped from the front.
 
-Four columns, one row per batch. Three are lists, because bisection needs an index; their first rows are
-empty once the batches have been dropped, and are cut off when they are the greater part:
+One row per batch. Four columns are lists, because bisection needs an index; their first rows are empty once
+the batches have been dropped, and are cut off when they are the greater part:
 
     _nexts   offset after the batch       strictly growing, with gaps where a leader compacted
     _ends    bytes up to its end          counted from the ring's first batch ever
     _views   its bytes, read-only         freed at once when the batch is dropped
-    _batches, _stamps                     deques of what eviction and lookup by time ask for
+    _stamps  when it was written          ms, from which its age counts
+    _batches                              a deque: eviction takes from its front
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Ring:
         self._ends: list[int] = []
         self._views: list[memoryview] = []
         self._batches: deque[Batch] = deque()
-        self._stamps: deque[int] = deque()
+        self._stamps: list[int] = []
         self._empty = 0  # rows at the front of the lists whose batches are gone
         self.size = 0
         self.messages = 0
@@ -45,12 +46,24 @@ class Ring:
     @property
     def oldest_ms(self) -> int:
         """When the batch at the front was written; there must be one."""
-        return self._stamps[0]
+        return self._stamps[self._empty]
 
     @property
     def front_next_offset(self) -> int:
         """The offset after the batch at the front; there must be one."""
         return self._nexts[self._empty]
+
+    def grown_past_ms(self, size: int) -> int | None:
+        """When the batch was written with which those in the ring exceeded a size; None if they do not."""
+        row = bisect_right(self._ends, self._gone_bytes() + size, self._empty)
+        return self._stamps[row] if row < len(self._ends) else None
+
+    def size_written_before(self, stamp_ms: int) -> int:
+        """The bytes of the batches before the first one that was written at this time or later."""
+        row = self._empty
+        while row < len(self._stamps) and self._stamps[row] < stamp_ms:
+            row += 1
+        return self._ends[row - 1] - self._gone_bytes() if row > self._empty else 0
 
     def batches(self) -> list[Batch]:
         """Everything in the ring, oldest first, as it is now."""
@@ -69,7 +82,6 @@ class Ring:
     def drop_front(self) -> Batch:
         """Let go of the oldest batch."""
         batch = self._batches.popleft()
-        self._stamps.popleft()
         self._views[self._empty] = _FREED
         self._empty += 1
         if self._empty > _EMPTY_ROWS_MAX and self._empty * 2 > len(self._views):
@@ -82,9 +94,8 @@ class Ring:
         row = self._row_of(offset)
         dropped = [self._batches.pop() for _ in range(len(self._nexts) - row)]
         for batch in dropped:
-            self._stamps.pop()
             self._discount(batch)
-        for column in (self._nexts, self._ends, self._views):
+        for column in self._columns():
             del column[row:]
         dropped.reverse()
         return dropped
@@ -120,11 +131,18 @@ class Ring:
             row, begin = following, end
         return extents
 
+    def _gone_bytes(self) -> int:
+        """The bytes of the batches that were dropped, counted as `_ends` counts."""
+        return self._ends[-1] - self.size if self._ends else 0
+
     def _discount(self, batch: Batch) -> None:
         self.size -= batch.size
         self.messages -= batch.count
 
     def _cut_empty_rows(self) -> None:
-        for column in (self._nexts, self._ends, self._views):
+        for column in self._columns():
             del column[: self._empty]
         self._empty = 0
+
+    def _columns(self) -> tuple[list[int], list[int], list[memoryview], list[int]]:
+        return self._nexts, self._ends, self._views, self._stamps

@@ -135,7 +135,12 @@ class Housekeeper:
     async def _expire(self, log: SegmentLog, now_ms: int) -> None:
         facts = await segment_facts(log, self._directory.cache)
         offset = plan_retention(
-            facts, log.config, now_ms=now_ms, start=log.start_offset, final_before=log.final_before()
+            facts,
+            log.config,
+            now_ms=now_ms,
+            start=log.start_offset,
+            final_before=log.final_before(),
+            archived_before=log.archived_before,
         )
         if offset is not None and log.accepts_changes:
             logger.info("retention moves the start of %s to %d", log.path, offset)

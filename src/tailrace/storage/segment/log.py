@@ -81,6 +81,7 @@ class SegmentLog:
         self._purge_at = _PURGE_AT_MIN  # so many waiters that some of them may have given up
         self.on_change: Callable[[], None] = ignore_change
         self.final_before: Callable[[], Offset] = self._durable_end
+        self.archived_before = ZERO
         self.truncations = 0  # sequenced so far: a reader that had to wait asks whether one came between
         self._cuts: deque[Offset] = deque()  # truncations sequenced and not yet durable
         self._unapplied_cuts: deque[Offset] = deque()  # and not yet applied

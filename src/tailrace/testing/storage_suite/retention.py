@@ -107,6 +107,71 @@ class RetentionCases(Cases):
 
         self.run(tmp_path, scenario)
 
+    def test_old_batches_wait_for_the_archive_so_long(self, tmp_path: Path) -> None:
+        async def scenario(stage: Stage) -> None:
+            history = await stage.create(config=self._config(retention_ms=_HOUR_MS, wait_ms=_HOUR_MS))
+            await _fill(history, 10)
+            stage.clock.advance(_HOUR_MS + 1)
+            await stage.maintain()
+            _check_waits(history, 0)
+            history.log.archived_before = Offset(6)
+            await stage.maintain()
+            _check_moved(history, at_most=6)
+            await _check_rest(history)
+            stage.clock.advance(_HOUR_MS)
+            await stage.maintain()
+            await stage.maintain()
+            start = history.log.start_offset
+            assert start == 10, f"what waited for its hour leaves, yet the log starts at {start}"
+
+        self.run(tmp_path, scenario)
+
+    def test_of_old_batches_so_many_bytes_wait_for_the_archive(self, tmp_path: Path) -> None:
+        async def scenario(stage: Stage) -> None:
+            config = self._config(retention_ms=_HOUR_MS, wait_ms=_HOUR_MS, wait_bytes=4000)
+            history = await stage.create(config=config)
+            await _fill(history, 40)
+            stage.clock.advance(_HOUR_MS + 1)
+            await stage.maintain()
+            size = _readable_bytes(history)
+            assert size <= 4000, f"4000 bytes may wait for the archive, and {size} do"
+            assert size > 0, "batches left that could have waited for the archive"
+            await _check_rest(history)
+
+        self.run(tmp_path, scenario)
+
+    def test_surplus_bytes_wait_for_the_archive(self, tmp_path: Path) -> None:
+        async def scenario(stage: Stage) -> None:
+            config = self._config(retention_bytes=4000, wait_ms=_HOUR_MS, wait_bytes=10_000)
+            history = await stage.create(config=config)
+            await _fill(history, 20)
+            await stage.maintain()
+            _check_waits(history, 0)
+            history.log.archived_before = Offset(5)
+            await stage.maintain()
+            _check_moved(history, at_most=5)
+            await _fill(history, 40)
+            await stage.maintain()
+            size = _readable_bytes(history)
+            assert size <= 14_000 + _SEGMENT_BYTES, f"14000 bytes may be kept, and {size} are"
+            await _check_rest(history)
+
+        self.run(tmp_path, scenario)
+
+    def test_surplus_bytes_wait_for_the_archive_so_long(self, tmp_path: Path) -> None:
+        async def scenario(stage: Stage) -> None:
+            history = await stage.create(config=self._config(retention_bytes=4000, wait_ms=_HOUR_MS))
+            await _fill(history, 40)
+            stage.clock.advance(_HOUR_MS)
+            await stage.maintain()
+            _check_waits(history, 0)
+            stage.clock.advance(1)
+            await stage.maintain()
+            _check_moved(history, at_most=history.batches[-1].base_offset)
+            await _check_rest(history)
+
+        self.run(tmp_path, scenario)
+
     def test_without_limits_everything_stays(self, tmp_path: Path) -> None:
         async def scenario(stage: Stage) -> None:
             history = await stage.create(config=self._config())
@@ -160,7 +225,13 @@ class RetentionCases(Cases):
         self.run(tmp_path, scenario)
 
     def _config(
-        self, *, retention_ms: int = NO_LIMIT, retention_bytes: int = NO_LIMIT, delete: bool = True
+        self,
+        *,
+        retention_ms: int = NO_LIMIT,
+        retention_bytes: int = NO_LIMIT,
+        wait_ms: int = 0,
+        wait_bytes: int = NO_LIMIT,
+        delete: bool = True,
     ) -> LogConfig:
         return replace(
             self.config,
@@ -168,6 +239,8 @@ class RetentionCases(Cases):
             segment_ms=_HOUR_MS,
             retention_ms=retention_ms,
             retention_bytes=retention_bytes,
+            archive_wait_ms=wait_ms,
+            archive_wait_bytes=wait_bytes,
             delete=delete,
             compact=False,
         )
@@ -183,6 +256,16 @@ def _check_moved(history: History, *, at_most: int) -> None:
     start = history.log.start_offset
     assert start > 0, "nothing has left, though there are batches past their retention"
     assert start <= at_most, f"the log starts at {start}, and everything from {at_most} on must be kept"
+
+
+def _readable_bytes(history: History) -> int:
+    start = history.log.start_offset
+    return sum(len(batch.data) for batch in history.batches if batch.next_offset > start)
+
+
+def _check_waits(history: History, at: int) -> None:
+    start = history.log.start_offset
+    assert start == at, f"what is not archived waits, yet retention moved the start from {at} to {start}"
 
 
 async def _check_rest(history: History) -> None:

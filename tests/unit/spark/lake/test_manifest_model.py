@@ -15,13 +15,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tailrace.model import TopicPartition
 from tailrace.spark.lake import Advance, BadRange, Change, Conflict, DataFile, StagedFile, Staging
+from tailrace.spark.lake.current import read_current
 from tailrace.spark.lake.layout import DataName, data_path
 from tailrace.spark.lake.manifest import ManifestTable
 from tailrace.spark.lake.marker import make_lake
 from tailrace.spark.lake.scanning import find_file
 from tailrace.spark.lake.staging import staged_name
 
-STEPS = ["staged", "written", "logged", "removed", "placed", "moved"]
+STEPS = ["staged", "written", "logged", "removed", "placed", "moved", "linked", "listed"]
 DEATHS = st.none() | st.tuples(st.sampled_from(STEPS), st.integers(1, 3))
 TOPICS = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)]
 
@@ -42,6 +43,7 @@ class Lakes(RuleBasedStateMachine):
         self.rows: dict[TopicPartition, list[tuple[int, int]]] = {}  # ranges that are in the table
         self.bad: list[BadRange] = []
         self.older: list[Sequence[DataFile]] = []
+        self.versions: list[set[str]] = [set()]  # the files of every commit
 
     def teardown(self) -> None:
         shutil.rmtree(self.root)
@@ -81,6 +83,10 @@ class Lakes(RuleBasedStateMachine):
             self.table.commit(change, on_step=on_step)
         except Killed:
             self.table = self.open()
+        if "logged" in reached:
+            self.versions.append({file.path for file in self.table.snapshot().files})
+        if "listed" in reached:
+            assert set(read_current(self.root) or ()) == self.versions[-1]
         return "logged" in reached
 
     @rule(tp=st.sampled_from(TOPICS), parts=st.lists(st.integers(1, 5), max_size=3), death=DEATHS)
@@ -179,6 +185,16 @@ class Lakes(RuleBasedStateMachine):
             for file in files:
                 text = find_file(self.root, file).read_text()
                 assert text == f"{file.first_offset}-{file.last_offset}"
+
+    @invariant()
+    def the_list_for_plain_readers_is_one_version_and_every_line_opens(self) -> None:
+        listed = read_current(self.root)
+        if listed is None:
+            return
+        assert set(listed) in self.versions
+        for line in (self.root / "_manifest/current.txt").read_text().splitlines():
+            first, last = (int(part) for part in (self.root / line).read_text().split("-"))
+            assert f"-{first:020d}-{last:020d}" in line
 
     @invariant()
     def nothing_uncommitted_is_visible(self) -> None:

@@ -26,9 +26,10 @@ from tailrace.client.error import UnknownTopic
 from tailrace.model import ConfigError, TopicPartition
 from tailrace.records import Compression, build_batch, crc32c
 from tailrace.spark.lake import Advance, Change, Conflict, open_table
+from tailrace.spark.lake.missing import GONE
 from tailrace.spark.link import close_links, link_to
 from tailrace.spark.pipelines.archive import ArchiveConfig, Archived, archive
-from tailrace.spark.pipelines.archive_plan import GONE, OtherTopic
+from tailrace.spark.pipelines.archive_plan import OtherTopic
 from tailrace.spark.pipelines.progress import Progress
 from tailrace.spark.pipelines.spread import SparkFailed, TaskFailed
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.model import TopicPartition
+from tailrace.spark.lake.missing import GONE
 from tailrace.spark.offset_range import OffsetRange
 from tailrace.spark.pipelines.archive_plan import (
-    GONE,
     TASK_ROWS_MIN,
     BatchPlan,
     OtherTopic,

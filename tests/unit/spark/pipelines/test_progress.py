@@ -101,4 +101,6 @@ def test_json_has_partitions_as_text_and_short_figures() -> None:
         "watermark": None,
         "eta_s": 0.8,
         "note": "",
+        "missing": [],
+        "missing_offsets": {},
     }

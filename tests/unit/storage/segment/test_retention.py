@@ -37,6 +37,9 @@ def plan(
     retention_bytes: int = NO_LIMIT,
     start: int = 0,
     final_before: int | None = None,
+    archived_before: int = 0,
+    wait_ms: int = 0,
+    wait_bytes: int = NO_LIMIT,
 ) -> int | None:
     """Segments of ten offsets each, 100 bytes long, with these greatest timestamps."""
     facts = [
@@ -48,9 +51,20 @@ def plan(
         )
         for place, max_timestamp in enumerate(times)
     ]
-    config = LogConfig(retention_ms=retention_ms, retention_bytes=retention_bytes)
-    final = Offset(10 * len(times) if final_before is None else final_before)
-    return plan_retention(facts, config, now_ms=NOW_MS, start=Offset(start), final_before=final)
+    config = LogConfig(
+        retention_ms=retention_ms,
+        retention_bytes=retention_bytes,
+        archive_wait_ms=wait_ms,
+        archive_wait_bytes=wait_bytes,
+    )
+    return plan_retention(
+        facts,
+        config,
+        now_ms=NOW_MS,
+        start=Offset(start),
+        final_before=Offset(10 * len(times) if final_before is None else final_before),
+        archived_before=Offset(archived_before),
+    )
 
 
 OLD, EDGE, FRESH, FUTURE = NOW_MS - 501, NOW_MS - 500, NOW_MS - 499, NOW_MS + 10**9
@@ -122,6 +136,59 @@ def test_a_segment_stays_while_one_of_its_records_is_not_final() -> None:
     assert plan([OLD, OLD], retention_ms=500, final_before=9) is None
     assert plan([FRESH] * 4, retention_bytes=100, final_before=19) == 10
     assert plan([NO_TIMESTAMP] * 3, sizes=[0, 0, 0], final_before=10) == 10
+
+
+LATE, LATER = NOW_MS - 600, NOW_MS - 601  # due for 100 ms and for 101 ms, where retention is 500 ms
+
+
+@pytest.mark.parametrize(
+    ("times", "archived", "trim_to"),
+    [
+        ([OLD, OLD, FRESH], 0, None),
+        ([OLD, OLD, FRESH], 9, None),
+        ([OLD, OLD, FRESH], 10, 10),
+        ([OLD, OLD, FRESH], 30, 20),
+        ([LATE, LATE, FRESH], 0, None),
+        ([LATER, LATE, FRESH], 0, 10),
+        ([LATER, LATER, FRESH], 0, 20),
+        ([LATE, LATER, FRESH], 0, None),  # the oldest go first
+        ([LATER, LATER, OLD], 0, 20),
+    ],
+)
+def test_by_time_what_is_not_archived_waits_so_long(times: Times, archived: int, trim_to: int | None) -> None:
+    assert plan(times, retention_ms=500, archived_before=archived, wait_ms=100) == trim_to
+
+
+@pytest.mark.parametrize(
+    ("bytes_max", "trim_to"), [(200, None), (199, 10), (100, 10), (99, 20), (0, 20), (NO_LIMIT, None)]
+)
+def test_of_what_is_not_archived_so_many_bytes_wait(bytes_max: int, trim_to: int | None) -> None:
+    assert plan([OLD, OLD, FRESH], retention_ms=500, wait_ms=100, wait_bytes=bytes_max) == trim_to
+    assert plan([FRESH] * 3, retention_bytes=100, wait_ms=10_000, wait_bytes=bytes_max) == trim_to
+
+
+def test_what_is_archived_does_not_count_among_the_bytes_that_wait() -> None:
+    assert plan([OLD, OLD, FRESH], retention_ms=500, wait_ms=100, wait_bytes=100, archived_before=10) == 10
+
+
+@pytest.mark.parametrize(
+    ("times", "trim_to"),
+    [
+        # The bound of 200 bytes was filled behind the first segment when the third one was written.
+        ([0, 0, NOW_MS - 100, NOW_MS], None),
+        ([0, 0, NOW_MS - 101, NOW_MS], 10),
+        ([0, 0, FUTURE, NOW_MS - 101, NOW_MS], 20),  # what one record claims does not keep it
+        ([0, 0, None, NOW_MS - 101], 20),
+        ([0, 0, None, None], None),  # written to just now
+        ([0, 0, NOW_MS - 101, NOW_MS - 101, NOW_MS], 20),
+    ],
+)
+def test_by_size_the_wait_counts_from_when_the_bound_was_filled(times: Times, trim_to: int | None) -> None:
+    assert plan(times, retention_bytes=200, wait_ms=100) == trim_to
+
+
+def test_segments_that_compaction_emptied_do_not_wait() -> None:
+    assert plan([NO_TIMESTAMP] * 3, sizes=[0, 0, 0], wait_ms=100) == 20
 
 
 # ---- through the engine
