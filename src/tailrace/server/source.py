@@ -22,6 +22,7 @@ from tailrace.server.variable import PREFIX, is_service_link
 
 FILE_BYTES_MAX = 1 << 20
 PIPELINES_TABLE = "pipelines"
+SPARK_TABLE = "spark"
 _FROM_FILE = "_FILE"
 
 _TABLE_LINE = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(?:#.*)?$")
@@ -42,6 +43,7 @@ class Source:
 
     values: dict[str, Given] = field(default_factory=dict)
     pipelines: dict[str, object] = field(default_factory=dict)  # tables as they stand; only a file has any
+    spark: dict[str, object] = field(default_factory=dict)  # the same
     problems: list[str] = field(default_factory=list)
 
     def take(self, setting: Setting, given: object, *, source: str, name: str) -> None:
@@ -101,6 +103,7 @@ def read_file(settings: Mapping[str, Setting], path: Path) -> Source:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from error
     _take_pipelines(source, document, path)
+    _take_spark(source, document, path)
     lines = _lines(text)
     for key, given in sorted(_flatten(document), key=lambda pair: pair[0] not in FILE_ALIASES):
         place = f"{path} line {lines[key]}" if key in lines else str(path)
@@ -126,6 +129,23 @@ def _take_pipelines(source: Source, document: dict[str, object], path: Path) -> 
         source.problems += [f"{path}: {problem}" for problem in problems]
     else:
         source.problems.append(f"{path}: {PIPELINES_TABLE} must be tables: write [{PIPELINES_TABLE}.NAME]")
+
+
+def _take_spark(source: Source, document: dict[str, object], path: Path) -> None:
+    """[spark] says what the Spark of the pipelines is told; a node has no use for it."""
+    if SPARK_TABLE not in document:
+        return
+    from tailrace.spark.pipelines.spark_settings import check_settings, read_table
+
+    table = document.pop(SPARK_TABLE)
+    try:
+        if not isinstance(table, dict):
+            raise ConfigError(f"{SPARK_TABLE} must be a table: write [{SPARK_TABLE}]")
+        check_settings(read_table(table))
+    except ConfigError as error:
+        source.problems.append(f"{path}: {error}")
+    else:
+        source.spark = table
 
 
 def suggest(key: str, settings: Mapping[str, Setting]) -> str:
