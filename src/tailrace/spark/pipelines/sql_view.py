@@ -13,6 +13,7 @@ from tailrace.client.admin import extents
 from tailrace.model import TopicPartition
 from tailrace.spark.link import BrokerLink
 from tailrace.spark.offset_range import OffsetRange
+from tailrace.spark.pipelines.spread import count_cores
 from tailrace.spark.pipelines.sql_schema import infer_type
 from tailrace.spark.reading import read_range
 
@@ -79,6 +80,7 @@ def make_view(
     }
     if stream:
         options |= {"startingOffsets": starting, "maxOffsetsPerTrigger": str(batch_rows)}
+    options["parallelism"] = str(count_cores(session))
     frame = reader.options(**options).load()
     data_type = infer_type(sample_values(link, topic))
     frame = _with_text(frame, data_type)

@@ -226,7 +226,8 @@ class Reader:
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_query_s_settings_are_options_of_its_sources(stream: bool) -> None:
     reader = Reader()
-    session: Any = SimpleNamespace(read=reader, readStream=reader)
+    context = SimpleNamespace(defaultParallelism=3)
+    session: Any = SimpleNamespace(read=reader, readStream=reader, sparkContext=context)
     link: Any = SimpleNamespace(bootstrap_servers="h:1")
     with pytest.raises(KeyboardInterrupt):
         make_view(
@@ -245,6 +246,7 @@ def test_a_query_s_settings_are_options_of_its_sources(stream: bool) -> None:
         "subscribe": "orders",
         "includeHeaders": "true",
         "failOnDataLoss": "false",
+        "parallelism": "3",
         **limits,
     }
 

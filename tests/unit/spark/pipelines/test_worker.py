@@ -1,4 +1,4 @@
-"""A worker without a package: what it answers, in an interpreter without Tailrace, and what the driver says."""
+"""A worker without a package: what it answers in an interpreter without Tailrace, what the driver says."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def in_a_worker(function: Any, code: str, tmp_path: Path) -> str:
 
     worker.send_by_value()
     file = tmp_path / "function"
-    file.write_bytes(cloudpickle.dumps(function))
+    file.write_bytes(cloudpickle.dumps(function))  # type: ignore[no-untyped-call]
     program = f"{refuse_tailrace()}import pickle\nrun = pickle.load(open({str(file)!r}, 'rb'))\n{code}"
     done = subprocess.run(
         [sys.executable, "-c", program], env=os.environ, capture_output=True, text=True, check=False
