@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tailrace.server.configuration import Configuration
     from tailrace.spark.pipelines.declared import Declared
     from tailrace.spark.pipelines.runner import Outcome, Runner
+    from tailrace.spark.pipelines.spark_settings import SparkSettings
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _STOPPING = "stopping after this batch; again ends at once"
@@ -65,6 +66,12 @@ class Place:
     bootstrap: str | None
     master: str | None
     remote: str | None
+    conf: tuple[str, ...]
+    packages: tuple[str, ...]
+    py_files: tuple[str, ...]
+    archives: tuple[str, ...]
+    ship: bool
+    ui: bool
     config_file: Path | None
     spark_log: bool
     with_parent: bool
@@ -105,6 +112,37 @@ _PLACE_OPTIONS = (
         help="The Spark to run on, such as spark://HOST:7077.",
     ),
     click.option("--remote", metavar="URL", help="A Spark Connect server instead, such as sc://HOST."),
+    click.option(
+        "--conf",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="A setting of Spark, such as spark.executor.memory=4g; may be repeated.",
+    ),
+    click.option(
+        "--packages",
+        multiple=True,
+        metavar="GROUP:NAME:VERSION",
+        help="Jars that Spark fetches with what they need; several with commas, or again.",
+    ),
+    click.option(
+        "--py-files",
+        multiple=True,
+        metavar="FILE",
+        help="Python files and zips for the workers; several with commas, or again.",
+    ),
+    click.option(
+        "--archives",
+        multiple=True,
+        metavar="FILE[#NAME]",
+        help="Archives that every executor unpacks, as NAME; several with commas, or again.",
+    ),
+    click.option(
+        "--ship",
+        is_flag=True,
+        help="Send the installed Tailrace to the workers of a cluster. They need the same Python version and "
+        "platform, with pyarrow, numpy and pandas.",
+    ),
+    click.option("--ui", is_flag=True, help="Open Spark's web UI, and show its address."),
     click.option("--spark-log", is_flag=True, help="Show what Spark says on stderr."),
     click.option("--with-parent", is_flag=True, hidden=True, help="Stop when stdin ends."),
     config_option,
@@ -146,7 +184,7 @@ def command(context: click.Context, everything: bool, once: bool, place: Place) 
         return None
     if not everything:
         raise click.UsageError("name a pipeline, or say --all for those that tailrace.toml declares")
-    return run_pipelines(lambda: _read_declared(place, once=once), place)
+    return run_pipelines(lambda: _read_declared(place, once=once), place, restarts=True)
 
 
 def _refuse_options_in_front(context: click.Context) -> None:
@@ -167,7 +205,8 @@ def _pipeline_command(kind: str, flags: Sequence[Flag]) -> click.Command:
     @place_options
     def run(*, place: Place, **options: Any) -> int:
         given = given_values(flags, options)
-        return run_pipelines(lambda: [_make(kind, flags, given, place)], place)
+        is_declared = _is_declared(kind, given, place)
+        return run_pipelines(lambda: [_make(kind, flags, given, place)], place, restarts=is_declared)
 
     return click.RichCommand(
         name=kind,
@@ -189,7 +228,7 @@ def _declared_command(name: str) -> click.Command:
     @click.option("--once", is_flag=True, help="Do what there is to do now, and end.")
     @place_options
     def run(once: bool, place: Place) -> int:
-        return run_pipelines(lambda: _read_declared(place, once=once, only=name), place)
+        return run_pipelines(lambda: _read_declared(place, once=once, only=name), place, restarts=True)
 
     return run
 
@@ -199,7 +238,7 @@ def _make(kind: str, flags: Sequence[Flag], given: Mapping[str, object], place: 
     from tailrace.spark.pipelines.declared import Declared, make_config, with_defaults
     from tailrace.spark.pipelines.registry import find_pipeline
 
-    if set(given) <= {"once"} and kind in _declared_tables(place):
+    if _is_declared(kind, given, place):
         return _read_declared(place, once="once" in given, only=kind)[0]
     pipeline = find_pipeline(kind)
     fields = pipeline.load_config().__dataclass_fields__
@@ -210,6 +249,11 @@ def _make(kind: str, flags: Sequence[Flag], given: Mapping[str, object], place: 
         pipeline, values, place=f"pipeline run {kind}", spell=lambda field: spelled.get(field, f"--{field}")
     )
     return Declared(name=getattr(config, "name", None) or kind, pipeline=pipeline, config=config)
+
+
+def _is_declared(kind: str, given: Mapping[str, object], place: Place) -> bool:
+    """Whether tailrace.toml has a pipeline of that name, and no flag describes another."""
+    return set(given) <= {"once"} and kind in _declared_tables(place)
 
 
 def _read_declared(place: Place, *, once: bool, only: str | None = None) -> list[Declared]:
@@ -248,6 +292,27 @@ def _declared_tables(place: Place) -> Mapping[str, object]:
     return _configuration(place).pipelines
 
 
+def _spark_settings(place: Place) -> SparkSettings:
+    """What flags and [spark] of tailrace.toml say about Spark."""
+    from tailrace.spark.pipelines.spark_settings import SparkSettings, read_conf, read_table
+
+    flags = SparkSettings(
+        master=place.master,
+        remote=place.remote,
+        conf=read_conf(place.conf),
+        packages=_listed(place.packages),
+        py_files=_listed(place.py_files),
+        archives=_listed(place.archives),
+        ship=place.ship,
+        ui=place.ui,
+    )
+    return flags.over(read_table(_configuration(place).spark))
+
+
+def _listed(values: Sequence[str]) -> tuple[str, ...]:
+    return tuple(each.strip() for value in values for each in value.split(",") if each.strip())
+
+
 def _configuration(place: Place) -> Configuration:
     from tailrace.server.configuration import read_config
 
@@ -257,12 +322,14 @@ def _configuration(place: Place) -> Configuration:
 # ---- running
 
 
-def run_pipelines(make: Callable[[], list[Declared]], place: Place) -> int:
-    """Run what `make` makes, show it, and say how it ended."""
+def run_pipelines(make: Callable[[], list[Declared]], place: Place, *, restarts: bool = False) -> int:
+    """Run what `make` makes, show it, and say how it ended; `restarts` is the runner's."""
     from tailrace.cli.pipeline_screen import RunScreen, show_outcomes
     from tailrace.spark.pipelines.session import check_spark, open_session
+    from tailrace.spark.pipelines.spark_settings import check_settings
 
-    check_spark(java=place.remote is None)
+    settings = check_settings(_spark_settings(place))
+    check_spark(java=settings.remote is None)
     declared = _made(make)
     _check_brokers(declared)
     _check_lakes(declared)
@@ -275,17 +342,12 @@ def run_pipelines(make: Callable[[], list[Declared]], place: Place) -> int:
             bootstrap=place.bootstrap,
             watch=screen.watch,
             ended=screen.ended if len(declared) > 1 else end_silently,
+            restarts=restarts,
         )
         name = "tailrace " + ", ".join(each.name for each in declared)
         with (
             _signals(runner) as interrupting,
-            open_session(
-                master=place.master,
-                remote=place.remote,
-                name=name,
-                tell=screen.tell,
-                show_log=place.spark_log,
-            ) as spark,
+            open_session(settings, name=name, tell=screen.tell, show_log=place.spark_log) as spark,
         ):
             interrupting.clear()
             if place.with_parent:

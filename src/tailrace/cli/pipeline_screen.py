@@ -186,6 +186,7 @@ def outcome_fields(outcome: Outcome) -> dict[str, Any]:
         "state": outcome.state,
         "seconds": round(outcome.seconds, 3),
         "error": outcome.reason,
+        "retriable": outcome.may_pass,
         "result": result,
         "progress": None if outcome.progress is None else progress_fields(outcome.progress),
     }

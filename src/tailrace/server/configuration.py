@@ -32,6 +32,7 @@ class Configuration:
     file: Path | None
     pipelines: Mapping[str, object] = field(default_factory=dict)  # [pipelines.NAME], as the file has them
     schemas: Mapping[str, str] = field(default_factory=dict)  # [schemas.TOPIC] value, by topic
+    spark: Mapping[str, object] = field(default_factory=dict)  # [spark], the same
 
     def __getitem__(self, key: str) -> Value:
         return self.values[key].value
@@ -88,7 +89,7 @@ def read_config(
     values = {key: Given(value=setting.default, source=DEFAULT) for key, setting in table.items()}
     for source in reversed(ranked):
         values.update(source.values)
-    return Configuration(values, path, from_file.pipelines, from_file.schemas)
+    return Configuration(values, path, from_file.pipelines, from_file.schemas, from_file.spark)
 
 
 def refuse(problems: Iterable[str]) -> None:

@@ -3,7 +3,8 @@
 They are a process of their own, `tailrace pipeline run`: Spark takes seconds to start and much memory to run,
 and nothing of that may touch the broker. The process tells its progress as JSON lines, which become a part of
 the live line and a log line now and then. A pipeline that fails while the others go on is a warning. That the
-process ends is said once, with its error, and the broker goes on.
+process ends is said once, with its error, and the broker goes on. A process that was killed, or ended with an
+error that may pass, is started again, after a wait that doubles each time; one that was told wrong is not.
 It is stopped with the broker, before the listeners close; should we be killed, it sees its stdin end and
 stops itself.
 """
@@ -32,6 +33,8 @@ _DEMO_INTERVAL_S = 15  # a commit makes a dozen files, and a demo may run for lo
 _LOG_EVERY_S = 60.0
 _LINE_BYTES_MAX = 8 << 20
 _ERRORS_KEPT = 20
+_RESTART_FIRST_S = 5.0
+_RESTART_MOST_S = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +83,31 @@ class PipelineProcess:
         self._texts: dict[str, str] = {}  # by run
         self._logged_at = time.monotonic()
         self._errors: deque[str] = deque(maxlen=_ERRORS_KEPT)
+        self._may_pass = False  # whether the process said that a run failed with an error that may pass
 
     async def run(self) -> None:
-        """Start it, follow it, and stop it when cancelled."""
+        """Run it, and again where that may help; stop it when cancelled."""
+        wait_s = _RESTART_FIRST_S
+        while True:
+            began = time.monotonic()
+            code = await self._run_once()
+            if code == 0:
+                self.text = "pipelines finished"
+                logger.info("pipelines finished")
+                return
+            if time.monotonic() - began >= _RESTART_MOST_S:
+                wait_s = _RESTART_FIRST_S
+            starts_again = code < 0 or self._may_pass
+            self._tell_failure(code, wait_s=wait_s if starts_again else None)
+            if not starts_again:
+                return
+            await asyncio.sleep(wait_s)
+            wait_s = min(_RESTART_MOST_S, 2 * wait_s)
+
+    async def _run_once(self) -> int:
+        """Start the process and follow it to its end; returns its exit code, or minus the signal."""
+        self._may_pass = False
+        self._errors.clear()
         process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=asyncio.subprocess.PIPE,
@@ -97,7 +122,7 @@ class PipelineProcess:
         except asyncio.CancelledError:
             await _stop(process)
             raise
-        self._tell_end(await process.wait())
+        return await process.wait()
 
     async def _follow(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
@@ -126,6 +151,8 @@ class PipelineProcess:
         if found.get("state") == "failed":
             logger.warning("pipeline %s failed: %s", escape(name), escape(str(found.get("error"))))
             self._texts[name] = f"{escape(name)} failed"
+        elif isinstance(runs := found.get("runs"), list):
+            self._may_pass = any(isinstance(run, dict) and run.get("retriable") is True for run in runs)
         elif "rows" in found:
             self._texts[name] = _text_of(found)
         self.text = " | ".join(self._texts.values()) or self.text
@@ -134,15 +161,12 @@ class PipelineProcess:
             self._logged_at = now
             logger.info("pipelines: %s", self.text)
 
-    def _tell_end(self, code: int) -> None:
-        if code == 0:
-            self.text = "pipelines finished"
-            logger.info("pipelines finished")
-            return
+    def _tell_failure(self, code: int, *, wait_s: float | None) -> None:
         self.text = "pipelines failed"
         errors = [line for line in self._errors if line.startswith("error: ")] or list(self._errors)[-1:]
         reason = errors[-1].removeprefix("error: ") if errors else f"exit code {code}"
-        logger.error("the pipelines ended, the broker goes on: %s", escape(reason))
+        again = "" if wait_s is None else f"; they start again in {wait_s:g} s"
+        logger.error("the pipelines ended, the broker goes on%s: %s", again, escape(reason))
 
 
 def _text_of(progress: dict[str, object]) -> str:

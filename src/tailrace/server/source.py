@@ -23,6 +23,7 @@ from tailrace.server.variable import PREFIX, is_service_link
 FILE_BYTES_MAX = 1 << 20
 PIPELINES_TABLE = "pipelines"
 SCHEMAS_TABLE = "schemas"
+SPARK_TABLE = "spark"
 _FROM_FILE = "_FILE"
 
 _TABLE_LINE = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(?:#.*)?$")
@@ -44,6 +45,7 @@ class Source:
     values: dict[str, Given] = field(default_factory=dict)
     pipelines: dict[str, object] = field(default_factory=dict)  # tables as they stand; only a file has any
     schemas: dict[str, str] = field(default_factory=dict)  # by topic; only a file has any
+    spark: dict[str, object] = field(default_factory=dict)  # the same
     problems: list[str] = field(default_factory=list)
 
     def take(self, setting: Setting, given: object, *, source: str, name: str) -> None:
@@ -104,6 +106,7 @@ def read_file(settings: Mapping[str, Setting], path: Path) -> Source:
         raise ConfigError(f"{path} is not TOML: {error}") from error
     _take_pipelines(source, document, path)
     _take_schemas(source, document, path)
+    _take_spark(source, document, path)
     lines = _lines(text)
     for key, given in sorted(_flatten(document), key=lambda pair: pair[0] not in FILE_ALIASES):
         place = f"{path} line {lines[key]}" if key in lines else str(path)
@@ -145,6 +148,23 @@ def _take_schemas(source: Source, document: dict[str, object], path: Path) -> No
         source.schemas = read_schemas(schemas)
     except ConfigError as error:
         source.problems.append(f"{path}: {error}")
+
+
+def _take_spark(source: Source, document: dict[str, object], path: Path) -> None:
+    """[spark] says what the Spark of the pipelines is told; a node has no use for it."""
+    if SPARK_TABLE not in document:
+        return
+    from tailrace.spark.pipelines.spark_settings import check_settings, read_table
+
+    table = document.pop(SPARK_TABLE)
+    try:
+        if not isinstance(table, dict):
+            raise ConfigError(f"{SPARK_TABLE} must be a table: write [{SPARK_TABLE}]")
+        check_settings(read_table(table))
+    except ConfigError as error:
+        source.problems.append(f"{path}: {error}")
+    else:
+        source.spark = table
 
 
 def suggest(key: str, settings: Mapping[str, Setting]) -> str:

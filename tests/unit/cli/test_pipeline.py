@@ -32,7 +32,8 @@ from tailrace.spark.pipelines.heartbeat import Heartbeat
 from tailrace.spark.pipelines.progress import Observer, Progress
 from tailrace.spark.pipelines.registry import PIPELINES, Pipeline
 from tailrace.spark.pipelines.run_topic import fetch_runs
-from tailrace.spark.pipelines.runner import Outcome, Run
+from tailrace.spark.pipelines.runner import Outcome, Run, Runner
+from tailrace.spark.pipelines.spark_settings import SparkSettings
 from tailrace.wire.json.run_record import new_run
 
 DEADLINE_S = 60
@@ -72,6 +73,7 @@ WORKER = (
     "Traceback (most recent call last):\n  File x\ntailrace.model.errors.X: the jug broke\n\tat org.apache.X"
 )
 started = threading.Event()
+told: list[SparkSettings] = []  # what each Spark was
 
 
 def pour(config: PourConfig, *, spark: object, observe: Observer, stop: threading.Event) -> Poured:
@@ -117,7 +119,8 @@ def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A pipeline that pours, and a Spark that is none."""
 
     @contextmanager
-    def open_session(*, tell: Any, **_options: Any) -> Iterator[object]:
+    def open_session(settings: SparkSettings, *, tell: Any, **_options: Any) -> Iterator[object]:
+        told.append(settings)
         tell("starting Spark (local[2])...")
         yield object()
 
@@ -136,6 +139,7 @@ def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(pipeline_run.command.commands, "pour", command)
     monkeypatch.chdir(tmp_path)
     started.clear()
+    told.clear()
 
 
 def run(*args: str) -> int:
@@ -213,6 +217,12 @@ def test_a_bug_shows_its_traceback(bootstrap: str) -> None:
         (["--all"], "no pipeline is declared. Add [pipelines.NAME]"),
         (["--all", "pour"], "--all stands in front of pour"),
         (["-b", "x:1", "pour", "--topic", "t"], "--bootstrap stands in front of pour"),
+        (["pour", "--topic", "t", "--conf", "spark.x"], "--conf spark.x is not KEY=VALUE"),
+        (["pour", "--topic", "t", "--ship"], "--ship sends Tailrace to the workers of a cluster"),
+        (
+            ["pour", "--topic", "t", "--archives", "absent.zip"],
+            "--archives absent.zip: there is no such file",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -223,6 +233,78 @@ def test_what_is_wrong_is_said_before_spark_starts(
     err = capsys.readouterr().err
     assert said in err
     assert "starting Spark" not in err
+
+
+def test_spark_is_told_what_flags_and_the_file_say(bootstrap: str, tmp_path: Path) -> None:
+    for name in ("a.py", "b.py", "env.zip"):
+        (tmp_path / name).touch()
+    (tmp_path / "tailrace.toml").write_text(
+        "[spark]\nmaster = 'spark://h:7077'\npackages = ['a:b:1']\n"
+        "[spark.conf]\nspark.executor.memory = '4g'\nspark.executor.cores = 2\n"
+    )
+    flags = ("--conf", "spark.executor.memory=8g", "--py-files", "a.py,b.py", "--archives", "env.zip#env")
+    assert run("pour", "--topic", "t", "--once", "--ship", "--ui", *flags) == 0
+    assert told == [
+        SparkSettings(
+            master="spark://h:7077",
+            conf={"spark.executor.memory": "8g", "spark.executor.cores": "2"},
+            packages=("a:b:1",),
+            py_files=("a.py", "b.py"),
+            archives=("env.zip#env",),
+            ship=True,
+            ui=True,
+        )
+    ]
+
+
+def test_spark_settings_of_the_file_are_checked_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tailrace.toml").write_text("[spark]\nmastr = 'x'\n")
+    assert main(["config", "validate", "tailrace.toml"]) != 0
+    assert "[spark]: mastr is not a setting. Did you mean master?" in str(capsys.readouterr())
+
+
+@pytest.mark.parametrize(("args", "restarts"), [(("night",), True), (("pour", "--topic", "t"), False)])
+def test_what_is_declared_restarts_and_what_is_typed_does_not(
+    bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...], restarts: bool
+) -> None:
+    (tmp_path / "tailrace.toml").write_text("[pipelines.night]\nrun = 'pour'\ntopic = ['t']\n")
+    made: list[bool] = []
+    begin = Runner.__init__
+
+    def noted(self: Runner, *words: Any, **options: Any) -> None:
+        made.append(options["restarts"])
+        begin(self, *words, **options)
+
+    monkeypatch.setattr(Runner, "__init__", noted)
+    assert run(*args, "--once") == 0
+    assert made == [restarts]
+
+
+def test_spark_env_is_for_a_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'tailrace[spark]'")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "the cache"))
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    assert main(["spark-env"]) == 0
+    script = capsys.readouterr().out + 'printf "%s\\n" "$SPARK_HOME" "$PYSPARK_PYTHON"'
+    done = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=True, env={})
+    home, python = done.stdout.splitlines()
+    assert Path(home).is_relative_to(tmp_path / "the cache")
+    assert (Path(home) / "python" / "lib" / "pyspark.zip").is_dir()
+    assert python == sys.executable
+
+
+def test_spark_env_says_where_it_cannot_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'tailrace[spark]'")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert main(["spark-env"]) == 1
+    assert "Name another place with XDG_CACHE_HOME" in capsys.readouterr().err
 
 
 def test_without_java_the_fix_is_said_and_nothing_else(
@@ -423,7 +505,7 @@ def test_the_second_signal_ends_it_at_once() -> None:
 
 def test_a_signal_while_spark_starts_ends_it_all(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
-    def open_session(**_options: Any) -> Iterator[object]:
+    def open_session(_settings: object, **_options: Any) -> Iterator[object]:
         os.kill(os.getpid(), signal.SIGINT)
         yield object()
 

@@ -154,6 +154,31 @@ def test_a_process_that_says_nothing_is_told_by_its_code(caplog: pytest.LogCaptu
     assert "exit code 7" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        "os.kill(os.getpid(), 9)",
+        """print('{"done": true, "runs": [{"retriable": true}]}'); sys.exit(1)""",
+    ],
+    ids=["killed", "an error that may pass"],
+)
+def test_a_process_that_may_do_better_starts_again(
+    first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pipelines, "_RESTART_FIRST_S", 0.0)
+    mark = tmp_path / "mark"
+    made = process(
+        "import os, sys, pathlib\n"
+        f"mark = pathlib.Path({str(mark)!r})\n"
+        f"if not mark.exists():\n    mark.touch()\n    {first}"
+    )
+    asyncio.run(asyncio.wait_for(made.run(), DEADLINE_S))
+    assert made.text == "pipelines finished"
+    errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(errors) == 1
+    assert "the broker goes on; they start again in 0 s" in errors[0]
+
+
 def test_a_process_that_finishes_is_no_trouble(caplog: pytest.LogCaptureFixture) -> None:
     made = process("print('x' * 200_000)")  # longer than a line is by default
     asyncio.run(asyncio.wait_for(made.run(), DEADLINE_S))

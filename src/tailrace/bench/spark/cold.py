@@ -48,10 +48,11 @@ def measure_cold(read: ColdRead) -> ColdTimes:
 def read_cold(read: ColdRead) -> ColdTimes:
     """In this process, which has not used Spark yet."""
     from tailrace.spark.pipelines.session import open_session
+    from tailrace.spark.pipelines.spark_settings import SparkSettings
 
     connector: Connector | None = find_connector(read.connector_for) if read.connector_for else None
     began = time.perf_counter()
-    with open_session(master=read.master, name="tailrace bench spark: first read") as spark:
+    with open_session(SparkSettings(master=read.master), name="tailrace bench spark: first read") as spark:
         if connector is not None:
             add_connector(spark, connector)
         marks = [time.perf_counter()]

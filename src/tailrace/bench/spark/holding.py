@@ -25,11 +25,12 @@ def archive_all(bootstrap: str, topics: Sequence[str], *, master: str) -> list[P
     """One topic after the other, each into a lake of its own, in a session of this process."""
     from tailrace.spark.pipelines.archive import ArchiveConfig, archive
     from tailrace.spark.pipelines.session import open_session
+    from tailrace.spark.pipelines.spark_settings import SparkSettings
 
     peaks = []
     with (
         tempfile.TemporaryDirectory(prefix="tailrace-bench-", dir=Path.cwd()) as place,
-        open_session(master=master, name="tailrace bench spark: memory") as spark,
+        open_session(SparkSettings(master=master), name="tailrace bench spark: memory") as spark,
     ):
         for topic in topics:
             config = ArchiveConfig(bootstrap=bootstrap, topic=(topic,), to=str(Path(place, topic)), once=True)

@@ -30,6 +30,7 @@ from tailrace.bench.wire.reader import LoadError
 from tailrace.bench.wire.subject import Subject, create_topic, delete_topic
 from tailrace.model import TailraceError
 from tailrace.spark.pipelines.session import check_spark, open_session
+from tailrace.spark.pipelines.spark_settings import SparkSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -241,7 +242,7 @@ def _measure_warm(
 ) -> None:
     """All that one session can measure."""
     note(f"starting Spark {run.spark_version}")
-    with open_session(master=plan.master, name="tailrace bench spark") as spark:
+    with open_session(SparkSettings(master=plan.master), name="tailrace bench spark") as spark:
         if connector is not None:
             add_connector(spark, connector)
         forms = (OURS,) if connector is None else (OURS, THEIRS)

@@ -11,7 +11,10 @@
     spread.py                                            a list of tasks through Spark, and their results
     spark_path.py                                        paths as Spark takes them
     progress.py                                          what a run tells while it goes on
-    runner.py, repeat.py                                 runs them together, and some again and again
+    runner.py, repeat.py, restart.py                     runs them together, again and again, after failures
+    session.py, spark_settings.py, interpreter.py        the Spark: started, what it is told, its Pythons
+    spark_home.py, ship.py                               where Spark lies, what is sent to the workers
+    worker.py, worker_check.py                           what workers have, asked before they need it
 
 A pipeline takes a `spark` session, an observer of its progress and an event that stops it between batches. It
 may be killed at any moment and run again: what it has done stands in the lake or in the topic it writes, not

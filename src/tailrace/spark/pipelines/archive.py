@@ -443,7 +443,8 @@ def _kind_of(error: TailraceError) -> str | None:
         return "broker"
     # A range that retention overtook is planned anew, and a Spark that lost a worker may have another.
     is_passing = isinstance(error, TaskFailed) and error.kind in ("DataLoss", "ShortRead")
-    return "work" if is_passing or isinstance(error, SparkFailed) else None
+    is_spark = isinstance(error, SparkFailed) and error.retriable
+    return "work" if is_passing or is_spark else None
 
 
 def _gone_text(gaps: Sequence[BadRange]) -> str:

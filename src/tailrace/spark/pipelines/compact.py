@@ -266,4 +266,6 @@ class _Compaction:
 
 def _may_go_away(error: TailraceError) -> bool:
     # A file that is not found was moved, and deleted, by somebody else's commits.
-    return not isinstance(error, TaskFailed) or error.retriable or error.kind == "StorageError"
+    if isinstance(error, TaskFailed):
+        return error.retriable or error.kind == "StorageError"
+    return not isinstance(error, SparkFailed) or error.retriable

@@ -17,6 +17,20 @@ _JVM = re.compile(r"^\s+at |^\t\.\.\. \d+ more|^Caused by: |^(JVM stacktrace|Dri
 _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\] ")
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+\s*$")
 _OURS = "tailrace."
+_MISSING = re.compile(r"No module named '[\w.]+'")
+_LASTING = re.compile(
+    r"No module named '|cannot import name|Can't get (local )?attribute|PicklingError"
+    r"|PYTHON_VERSION_MISMATCH|Cannot run program"
+)
+_LATE = re.compile(
+    r"Timed out while waiting for the Python worker|Python worker failed to connect back"
+    # Spark looks for data sources once in a session, in a Python of its own, and takes its failure for none.
+    r"|Failed to find the data source: tailrace"
+)
+INSTALL_ON_WORKERS = (
+    "Run with --ship to send Tailrace to the workers, or install it there (pip install 'tailrace[spark]') "
+    "and name that Python with PYSPARK_PYTHON"
+)
 _LINES_MAX = 6
 
 
@@ -25,13 +39,35 @@ def is_spark_error(error: BaseException) -> bool:
     return type(error).__module__.partition(".")[0] in ("pyspark", "py4j", "grpc")
 
 
+def is_lasting(text: str) -> bool:
+    """Whether Spark's words name what is the same at the next attempt: what the workers have installed."""
+    return _LASTING.search(text) is not None
+
+
+def raised_in(text: str) -> str:
+    """The class of the error at the end of the last traceback in a text, with its module; "" without one."""
+    _, found, rest = text.rpartition(_TRACEBACK)
+    raised = [match[1] for line in rest.splitlines() if (match := _RAISED.match(line))] if found else []
+    return raised[0] if raised else ""
+
+
+def is_late_worker(error: BaseException) -> bool:
+    """Whether a Python of Spark did not start within Spark's 10 s, as on a machine that is busy."""
+    return _LATE.search(str(error)) is not None
+
+
+def lacking(reason: str) -> str:
+    """The reason, with the fix, where a worker lacks a package that is on the driver's machine."""
+    return f"a Python worker of Spark lacks a package: {reason}. {INSTALL_ON_WORKERS}"
+
+
 def cause_of(error: BaseException) -> str:
     """What went wrong, for a person."""
     if isinstance(error, TailraceError) or not is_spark_error(error):
         return str(error) or type(error).__name__
     text = str(error)
-    cause = _python_cause(text) or _spark_cause(text) or type(error).__name__
-    return " ".join(cause.split())
+    cause = " ".join((_python_cause(text) or _spark_cause(text) or type(error).__name__).split())
+    return lacking(cause) if _MISSING.search(cause) else cause
 
 
 def _python_cause(text: str) -> str | None:

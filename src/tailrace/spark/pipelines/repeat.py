@@ -1,7 +1,7 @@
 """A pipeline over a lake, again and again: what `every_s` of its config asks for.
 
 Such a run is declared beside the archive that makes the lake, and may well start first: until the lake is
-there, with the topics that the config names, it waits, and says so. One that fails is not tried again.
+there, with the topics that the config names, it waits, and says so.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Runs pipelines from their start to their end: with a heartbeat, an observer, and a way to stop them.
 
 All of them share one Spark and have a thread each; the caller's stays free, because signals arrive there. One
-that fails does not stop the others, and every run has its outcome. `stop` may be called from anywhere, a
-signal handler too: the runs end after the batch under way.
+that fails does not stop the others, and every run has its outcome; restart.py says which are started again.
+`stop` may be called from anywhere, a signal handler too: the runs end after the batch under way.
 """
 
 from __future__ import annotations
@@ -18,10 +18,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tailrace.spark.pipelines.declared import Declared
-from tailrace.spark.pipelines.failure import cause_of
+from tailrace.spark.pipelines.failure import cause_of, is_late_worker
 from tailrace.spark.pipelines.heartbeat import Heartbeat
 from tailrace.spark.pipelines.progress import Observer, Progress
 from tailrace.spark.pipelines.repeat import repeat
+from tailrace.spark.pipelines.restart import (
+    LATE_TRIES_MAX,
+    LATE_WAIT_S,
+    Backoff,
+    is_alive,
+    may_pass,
+    register_source,
+)
 from tailrace.wire.json.run_record import RunRecord, State, new_run
 
 if TYPE_CHECKING:
@@ -61,6 +69,11 @@ class Outcome:
         """Why it failed, for a person."""
         return None if self.error is None else cause_of(self.error)
 
+    @property
+    def may_pass(self) -> bool:
+        """Whether it failed, and may succeed when it is run again."""
+        return self.error is not None and may_pass(self.error)
+
 
 @dataclass(slots=True)
 class Run:
@@ -84,8 +97,11 @@ class Runner:
         watch: Watch = watch_nothing,
         ended: Ended = end_silently,
         beats: bool = True,
+        restarts: bool = False,
     ) -> None:
         """`bootstrap` is where the heartbeats of pipelines go that have no cluster of their own.
+
+        With `restarts`, runs that go on until they are stopped start again after errors that may pass.
 
         `watch` and `ended` are called in the thread of the run that has come further, or to its end.
         """
@@ -94,6 +110,7 @@ class Runner:
         self._watch = watch
         self._ended = ended
         self._beats = beats
+        self._restarts = restarts
 
     def stop(self) -> None:
         """Have every run end after its batch."""
@@ -130,7 +147,7 @@ class Runner:
         began = time.monotonic()
         result, error, state = None, None, _FAILED
         try:
-            result = _work(run, spark=spark, observe=observe)
+            result = self._attempt(run, spark=spark, observe=observe)
             state = _STOPPED if _was_stopped(result, run) else _FINISHED
         except Exception as caught:  # whatever it is, it is this run's and no other's
             logger.debug("pipeline %s failed", run.declared.name, exc_info=caught)
@@ -148,6 +165,28 @@ class Runner:
             progress=run.progress,
             error=error,
         )
+
+    def _attempt(self, run: Run, *, spark: SparkSession, observe: Observer) -> Any:
+        """What the pipeline returns at last, started again where restart.py says so; None if stopped then."""
+        backoff, late = Backoff(), 0
+        while True:
+            began, before = time.monotonic(), run.progress
+            try:
+                return _work(run, spark=spark, observe=observe)
+            except Exception as error:
+                if run.stop.is_set():
+                    raise
+                if is_late_worker(error) and run.progress is before and late < LATE_TRIES_MAX:
+                    late += 1
+                    wait_s = LATE_WAIT_S
+                    register_source(spark)
+                elif self._restarts and _goes_on(run) and may_pass(error) and is_alive(spark):
+                    wait_s = backoff.next_s(ran_s=time.monotonic() - began)
+                else:
+                    raise
+                _tell_restart(run, error, wait_s=wait_s, observe=observe)
+            if run.stop.wait(wait_s):
+                return None
 
     def _start_heartbeat(self, run: Run) -> Heartbeat | None:
         if not self._beats:
@@ -179,6 +218,20 @@ def _work(run: Run, *, spark: SparkSession, observe: Observer) -> Any:
         return once()
     name = run.declared.pipeline.name
     return repeat(once, config, every_s=every_s, pipeline=name, observe=observe, stop=run.stop)
+
+
+def _goes_on(run: Run) -> bool:
+    """Whether it was to go on until it is stopped."""
+    return _every_s(run) is not None or getattr(run.declared.config, "once", True) is False
+
+
+def _tell_restart(run: Run, error: Exception, *, wait_s: float, observe: Observer) -> None:
+    note = f"failed, and starts again in {wait_s:g} s: {cause_of(error)}"
+    logger.warning("pipeline %s %s", run.declared.name, note)
+    last = run.progress or Progress(
+        pipeline=run.declared.pipeline.name, batch=0, rows=0, rows_per_s=0.0, lag=None
+    )
+    observe(dataclasses.replace(last, rows_per_s=0.0, note=note))
 
 
 def _every_s(run: Run) -> float | None:

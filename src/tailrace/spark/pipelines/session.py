@@ -11,6 +11,10 @@ Rules:
 - Ctrl-C belongs to whoever runs the pipeline. pyspark starts the JVM deaf to SIGINT, but sets a handler in
   this process that cancels every job; the one that was here before is put back.
 - A session that was there already is used and left alone.
+- Which Python Spark runs is decided by interpreter.py, where Spark lies by spark_home.py. The environment is
+  changed only while the JVM and its session start.
+- On a cluster the workers are asked first what they have (worker_check.py), and the number of shuffle
+  partitions follows from the cores of the cluster unless it is given.
 """
 
 from __future__ import annotations
@@ -25,8 +29,9 @@ import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,14 +39,20 @@ from typing import IO, TYPE_CHECKING, Any
 
 from tailrace.model import ConfigError
 from tailrace.spark import INSTALL_SPARK
+from tailrace.spark.pipelines.interpreter import Interpreter, make_interpreter, plan_name
+from tailrace.spark.pipelines.ship import pack
+from tailrace.spark.pipelines.spark_home import cache_dir, make_spark_home
+from tailrace.spark.pipelines.spark_settings import LOCAL, SparkSettings, check_settings, spark_conf
+from tailrace.spark.pipelines.worker_check import check_workers
 
 if TYPE_CHECKING:
-    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 Tell = Callable[[str], None]
 
 JAVA_MIN = 17
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+_SPARKS_DEFAULT = "200"  # shuffle partitions, each of which costs a task and, in a stream, a state store
 _JAVA_FIX = (
     "On Debian: apt-get install openjdk-17-jre-headless; elsewhere set JAVA_HOME to a Java 17 or newer"
 )
@@ -58,25 +69,23 @@ def _ignore(_text: str) -> None:
 
 @contextmanager
 def open_session(
+    settings: SparkSettings | None = None,
     *,
-    master: str | None = None,
-    remote: str | None = None,
     name: str,
     tell: Tell = _ignore,
     show_log: bool = False,
 ) -> Iterator[SparkSession]:
     """A session for the time of the block; ConfigError with the fix if this machine cannot have one."""
-    if master is not None and remote is not None:
-        raise ConfigError("--master and --remote exclude each other: give the one that Spark runs on")
-    version = check_spark(java=remote is None)
-    if remote is not None:
-        yield from _connect(remote, name=name, version=version, tell=tell)
+    settings = check_settings(settings or SparkSettings())
+    version = check_spark(java=settings.remote is None)
+    if settings.remote is not None:
+        yield from _connect(settings, name=name, version=version, tell=tell)
         return
     found = _running_session()
     if found is not None:
         yield found
         return
-    yield from _start(master or "local[*]", name=name, version=version, tell=tell, show_log=show_log)
+    yield from _start(settings, name=name, version=version, tell=tell, show_log=show_log)
 
 
 def check_spark(*, java: bool = True) -> str:
@@ -161,14 +170,19 @@ def _running_session() -> SparkSession | None:
 # ---- a JVM of our own
 
 
-def _start(master: str, *, name: str, version: str, tell: Tell, show_log: bool) -> Iterator[SparkSession]:
+def _start(
+    settings: SparkSettings, *, name: str, version: str, tell: Tell, show_log: bool
+) -> Iterator[SparkSession]:
+    master = settings.master or LOCAL
     tell(f"starting Spark ({_shown_master(master)}, Spark {version})...")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable if master.startswith("local") else "python3")
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    place = tempfile.mkdtemp(prefix="tailrace-spark-")
+    place = Path(tempfile.mkdtemp(prefix="tailrace-spark-"))
     try:
-        session = _launch(_settings(master, name=name, place=place), show_log=show_log)
+        if settings.ship:
+            settings = replace(settings, archives=(*settings.archives, *pack(place / "ship")))
+        conf = spark_conf(settings, defaults=_defaults(master, name=name, place=place))
+        session = _launch(conf, settings, version=version, place=place, show_log=show_log)
         try:
+            _settle(session, settings, tell=tell)
             yield session
         finally:
             tell("stopping Spark...")
@@ -177,58 +191,115 @@ def _start(master: str, *, name: str, version: str, tell: Tell, show_log: bool) 
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _settings(master: str, *, name: str, place: str) -> SparkConf:
-    from pyspark import SparkConf
-
-    conf = SparkConf(loadDefaults=False).setMaster(master).setAppName(name)
+def _defaults(master: str, *, name: str, place: Path) -> dict[str, str]:
+    """What a pipeline's Spark is told where the settings say nothing else."""
     given = {
+        "spark.master": master,
+        "spark.app.name": name,
         "spark.log.level": "ERROR",
         "spark.scheduler.mode": "FAIR",  # pipelines that run together all get on
         "spark.python.worker.faulthandler.enabled": "true",
         "spark.speculation": "false",  # two attempts of a task at once would both write to a topic
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.stopTimeout": "120000",
-        "spark.sql.warehouse.dir": str(Path(place, "warehouse")),
-        "spark.ui.enabled": "false",
+        "spark.sql.warehouse.dir": str(place / "warehouse"),
         "spark.ui.showConsoleProgress": "false",
     }
     if master.startswith("local"):
-        cores = _cores(master)
         given |= {
             # Nothing of a local Spark is for other machines.
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
-            "spark.local.dir": str(Path(place, "local")),
-            "spark.sql.shuffle.partitions": str(max(cores, 2)),
+            "spark.local.dir": str(place / "local"),
+            SHUFFLE_PARTITIONS: str(max(_cores(master), 2)),
         }
-    for key, value in given.items():
-        conf.set(key, value)
-    return conf
+    return given
 
 
-def _launch(conf: SparkConf, *, show_log: bool) -> SparkSession:
+def _settle(session: SparkSession, settings: SparkSettings, *, tell: Tell) -> None:
+    """Check and set what only a running Spark tells."""
+    if settings.ui:
+        tell(f"Spark's UI: {session.sparkContext.uiWebUrl}")
+    if settings.is_local:
+        return
+    cores = check_workers(session, tell=tell)
+    if SHUFFLE_PARTITIONS not in settings.conf:
+        session.conf.set(SHUFFLE_PARTITIONS, str(max(cores, 2)))
+
+
+def _launch(
+    given: Mapping[str, str], settings: SparkSettings, *, version: str, place: Path, show_log: bool
+) -> SparkSession:
     """Start the JVM and a session in it, as pyspark's builder does, with the JVM's stderr in our hands."""
-    from pyspark import SparkContext
+    from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
+    conf = SparkConf(loadDefaults=False)
+    for key, value in given.items():
+        conf.set(key, value)
     log = _JvmLog(show=show_log)
     if not show_log:
         _silence_queries()
     handler = _interrupt_handler()
+    interpreter, environment = _plan_environment(settings, version=version, place=place)
     try:
-        if SparkContext._gateway is None:
-            with log.follow() as stderr:
-                gateway = launch_gateway(conf, popen_kwargs={"stderr": stderr})  # type: ignore[no-untyped-call]
-            SparkContext(conf=conf, gateway=gateway)
-        return SparkSession.builder.config(conf=conf).getOrCreate()
+        with _environment(environment):
+            if SparkContext._gateway is None:
+                with log.follow() as stderr:
+                    started = {"stderr": stderr, "cwd": interpreter.start_dir}
+                    gateway = launch_gateway(conf, popen_kwargs=started)  # type: ignore[no-untyped-call]
+                SparkContext(conf=conf, gateway=gateway)
+            return SparkSession.builder.config(conf=conf).getOrCreate()
     except Exception as error:  # py4j has errors of its own, and all of them mean: it did not start
         reason = str(error) if isinstance(error, PySparkException) else f"{type(error).__name__}: {error}"
         raise ConfigError(f"Spark did not start: {_first_line(reason)}{log.last_words()}") from error
     finally:
         if handler is not None:
             signal.signal(signal.SIGINT, handler)
+
+
+def _plan_environment(
+    settings: SparkSettings, *, version: str, place: Path
+) -> tuple[Interpreter, dict[str, str]]:
+    """The Python that Spark runs, and the variables that the JVM and pyspark start with."""
+    name = plan_name(os.environ, settings.conf, is_local=settings.is_local)
+    cache = cache_dir()
+    try:
+        interpreter = make_interpreter(name, cache=cache)
+    except OSError:  # a home directory that cannot be written
+        cache = place
+        interpreter = make_interpreter(name, cache=cache)
+    environment = interpreter.environment(os.environ)
+    is_yarn = (settings.master or "").startswith("yarn")  # which uploads pyspark.zip, so it must be a file
+    if "SPARK_HOME" not in environment and not is_yarn:
+        environment["SPARK_HOME"] = str(_spark_home(version, cache=cache, place=place))
+    return interpreter, environment
+
+
+def _spark_home(version: str, *, cache: Path, place: Path) -> Path:
+    try:
+        return make_spark_home(version, cache=cache)
+    except OSError:
+        return make_spark_home(version, cache=place)
+
+
+@contextmanager
+def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
+    """Have exactly these variables in the block: pyspark hands os.environ to the JVM, and reads it itself."""
+    before = dict(os.environ)
+    _set_environment(wanted)
+    try:
+        yield
+    finally:
+        _set_environment(before)
+
+
+def _set_environment(wanted: Mapping[str, str]) -> None:
+    for key in os.environ.keys() - wanted.keys():
+        del os.environ[key]
+    os.environ.update(wanted)
 
 
 def _silence_queries() -> None:
@@ -301,8 +372,12 @@ def _first_line(text: str) -> str:
 # ---- somebody else's
 
 
-def _connect(remote: str, *, name: str, version: str, tell: Tell) -> Iterator[SparkSession]:
+def _connect(settings: SparkSettings, *, name: str, version: str, tell: Tell) -> Iterator[SparkSession]:
+    remote = settings.remote
+    assert remote is not None
     tell(f"connecting to Spark ({remote}, Spark {version})...")
+    from tailrace.spark.pipelines.spread import count_cores
+
     try:
         from pyspark.sql.connect.session import SparkSession as ConnectSession
     except ImportError as error:
@@ -312,7 +387,17 @@ def _connect(remote: str, *, name: str, version: str, tell: Tell) -> Iterator[Sp
         ) from error
     try:
         session = ConnectSession.builder.remote(remote).appName(name).getOrCreate()
-        session.conf.set("spark.sql.session.timeZone", "UTC")
+        for key, value in {"spark.sql.session.timeZone": "UTC", **settings.conf}.items():
+            session.conf.set(key, value)
+        if settings.py_files:
+            session.addArtifacts(*settings.py_files, pyfile=True)
+        if settings.archives:
+            session.addArtifacts(*settings.archives, archive=True)
+        if (
+            SHUFFLE_PARTITIONS not in settings.conf
+            and session.conf.get(SHUFFLE_PARTITIONS) == _SPARKS_DEFAULT
+        ):
+            session.conf.set(SHUFFLE_PARTITIONS, str(max(count_cores(session), 2)))  # type: ignore[arg-type]
     except Exception as error:  # gRPC's, pyspark's, and ValueError for an address that is none
         raise ConfigError(f"--remote {remote} cannot be used: {_first_line(str(error))}") from error
     try:

@@ -9,12 +9,14 @@ Connect, and records never pass through the JVM. Spark may run a task again, or 
 attempt that won returned is seen here, so a task must leave nothing behind that counts by itself.
 
 An error of ours is a result, not an exception: it arrives as `TaskFailed` with the words it was raised
-with, instead of forty lines of JVM, and Spark does not repeat what no repetition mends. Anything else, a
-worker that died or a bug, is Spark's to retry, and then a `SparkFailed`.
+with, instead of forty lines of JVM, and Spark does not repeat what no repetition mends. So does a worker
+that lacks a package (worker.py). Anything else, a worker that died or a bug, is Spark's to retry, and then a
+`SparkFailed`.
 """
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -26,6 +28,8 @@ import pyarrow as pa
 from tailrace.client.error import is_retriable
 from tailrace.model import ConfigError, TailraceError
 from tailrace.spark import INSTALL_SPARK
+from tailrace.spark.pipelines.failure import is_lasting, lacking
+from tailrace.spark.pipelines.worker import MISSING, run_pickled, send_by_value
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,25 +64,37 @@ class TaskFailed(TailraceError):
 
 
 class SparkFailed(TailraceError):
-    """Spark gave up on a job: a worker died too often, or the session is gone."""
+    """Spark gave up on a job: a worker died too often, the session is gone, or no worker can do it.
+
+    The last is not `retriable`.
+    """
+
+    def __init__(self, message: str, *, retriable: bool = True) -> None:
+        super().__init__(message)
+        self.retriable = retriable
 
 
 def spread(spark: SparkSession, work: Callable[[T], R], tasks: Sequence[T], *, result: type[R]) -> list[R]:
     """The result of every task, in their order. `work` is a module's function, or a partial of one."""
     if not tasks:
         return []
-    run = partial(_run, work, tuple(tasks))
+    send_by_value()
+    run = partial(run_pickled, pickle.dumps(partial(_run, work, tuple(tasks))))
     try:
         rows = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, _ROW).collect()
     except ImportError as error:  # mapInArrow wants pandas, though nothing of ours does
         raise ConfigError(f"{error}. Try: {INSTALL_SPARK}") from error
     except Exception as error:  # py4j's, gRPC's and pyspark's have nothing in common but this
-        raise SparkFailed(f"Spark could not finish a job: {plan_reason(str(error))}") from error
+        reason = plan_reason(str(error))
+        raise SparkFailed(
+            f"Spark could not finish a job: {reason}", retriable=not is_lasting(str(error))
+        ) from error
     outcomes = {row.task: msgspec.json.decode(bytes(row.outcome), type=_Outcome) for row in rows}
     for outcome in outcomes.values():
         if outcome.failure is not None:
             told = outcome.failure
-            raise TaskFailed(told.message, kind=told.kind, retriable=told.retriable)
+            message = lacking(told.message) if told.kind == MISSING else told.message
+            raise TaskFailed(message, kind=told.kind, retriable=told.retriable)
     if len(outcomes) != len(tasks):
         raise SparkFailed(f"Spark returned {len(outcomes)} results for {len(tasks)} tasks")
     return [msgspec.json.decode(outcomes[at].result, type=result) for at in range(len(tasks))]

@@ -14,6 +14,7 @@ from tailrace.client.admin import extents
 from tailrace.model import TopicPartition
 from tailrace.spark.link import BrokerLink
 from tailrace.spark.offset_range import OffsetRange
+from tailrace.spark.pipelines.spread import count_cores
 from tailrace.spark.pipelines.sql_bad import BAD, BadRows, decode_json, settle
 from tailrace.spark.pipelines.sql_schema import Shape, infer_shape, struct_text
 from tailrace.spark.pipelines.sql_types import TopicType, parse_columns
@@ -102,6 +103,7 @@ def read_topic(session: SparkSession, topic: str, reading: Reading, *, stream: b
             "maxOffsetsPerTrigger": str(reading.batch_rows),
             "waitForTopics": "true",
         }
+    options["parallelism"] = str(count_cores(session))
     return reader.options(**options).load()
 
 

@@ -63,6 +63,7 @@ KNOWN = (
         "maxTriggerDelay",
         "minPartitions",
         "maxRecordsPerPartition",
+        "parallelism",
         "includeHeaders",
         "isolation.level",
         "publishGroup",
@@ -116,6 +117,8 @@ class SourceSettings:
     include_headers: bool
     partitions_min: int | None
     partition_records_max: int | None
+    parallelism: int | None
+    """How many tasks Spark runs side by side; None where nobody told."""
     trigger_offsets_min: int | None
     trigger_offsets_max: int | None
     trigger_bytes_max: int | None
@@ -175,6 +178,7 @@ def _settings(options: Options, *, start: str) -> SourceSettings:
         include_headers=options.flag("includeHeaders", default=False),
         partitions_min=options.number("minPartitions"),
         partition_records_max=options.number("maxRecordsPerPartition"),
+        parallelism=options.number("parallelism"),
         trigger_offsets_min=offsets_min,
         trigger_offsets_max=offsets_max,
         trigger_bytes_max=options.number("maxBytesPerTrigger"),

@@ -2,7 +2,11 @@
 
 A topic-partition is a task, as in Spark's Kafka source, unless `minPartitions` or `maxRecordsPerPartition`
 asks for more: then the largest are cut. Where many partitions have little to read they share tasks, since a
-task costs tens of milliseconds however little it reads; two for each core remain.
+task costs tens of milliseconds however little it reads; two for each core remain, unless a task would have
+hardly anything to do.
+
+The process that plans has no session to ask for the cores of the cluster: pipelines tell them by the option
+`parallelism`. Without it this machine's cores count, and tasks are smaller, because a cluster may have more.
 
 A schema given by the user chooses columns and their order. Key and value may be STRING in it: the bytes are
 passed on as they are, as a CAST does it.
@@ -24,7 +28,11 @@ from tailrace.spark.source.settings import SourceSettings
 from tailrace.spark.source.value_option import DATA, DATA_ERROR
 
 TASK_OFFSETS_MIN = 100_000
-"""Partitions with less than this to read may share a task."""
+"""Partitions with less than this to read may share a task, where the cores are known."""
+UNTOLD_OFFSETS_MIN = 25_000
+"""The same, where they are not."""
+SMALL_OFFSETS = 2_000
+"""What a task has to read at least before another one for it pays."""
 ROWS_MAX = 64 * 1024
 """Of one Arrow batch."""
 
@@ -41,8 +49,15 @@ def plan_tasks(ranges: Sequence[OffsetRange], settings: SourceSettings) -> list[
         return plan_ranges(wanted, parts=max(settings.partitions_min, len(wanted)))
     if settings.partition_records_max is not None:
         return [[each] for each in wanted]
-    enough = -(-sum(each.count for each in wanted) // TASK_OFFSETS_MIN)
-    return plan_ranges(wanted, parts=max(2 * (os.cpu_count() or 1), enough), splits=False)
+    return plan_ranges(wanted, parts=_count_tasks(wanted, settings.parallelism), splits=False)
+
+
+def _count_tasks(ranges: Sequence[OffsetRange], parallelism: int | None) -> int:
+    """How many tasks share the ranges."""
+    total = sum(each.count for each in ranges)
+    enough = -(-total // (UNTOLD_OFFSETS_MIN if parallelism is None else TASK_OFFSETS_MIN))
+    cores = parallelism or os.cpu_count() or 1
+    return max(enough, min(2 * cores, -(-total // SMALL_OFFSETS)))
 
 
 def read_task(

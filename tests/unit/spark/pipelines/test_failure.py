@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.model import ConfigError
-from tailrace.spark.pipelines.failure import cause_of, is_spark_error
+from tailrace.spark.pipelines.failure import cause_of, is_lasting, is_late_worker, is_spark_error
 
 
 class PySparkException(Exception):
@@ -70,6 +70,27 @@ Caused by: org.apache.spark.api.python.PythonException: no traceback here
 )
 def test_the_cause_is_what_was_raised_last(text: str, cause: str) -> None:
     assert cause_of(PySparkException(text)) == cause
+
+
+def test_a_package_that_workers_lack_is_told_with_the_fix() -> None:
+    text = "Traceback (most recent call last):\n  File x\nModuleNotFoundError: No module named 'tailrace'\n"
+    cause = cause_of(PySparkException(text))
+    assert "No module named 'tailrace'. Run with --ship" in cause
+    assert is_lasting(text)
+    assert not is_lasting("lost executor 3")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Timed out while waiting for the Python worker to connect back",
+        "Python worker failed to connect back.",
+        "Failed to find the data source: tailrace. Make sure the provider name is correct",
+    ],
+)
+def test_a_python_that_started_late_is_recognised(text: str) -> None:
+    assert is_late_worker(PySparkException(text))
+    assert not is_late_worker(PySparkException("Failed to find the data source: tailraze."))
 
 
 def test_what_is_not_sparks_is_told_as_it_is() -> None:

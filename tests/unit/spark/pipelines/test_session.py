@@ -14,6 +14,7 @@ import pytest
 from tailrace.model import ConfigError
 from tailrace.spark.pipelines import session
 from tailrace.spark.pipelines.session import check_spark, find_java, open_session, read_java_version
+from tailrace.spark.pipelines.spark_settings import SparkSettings
 
 MakeJava = Callable[..., Path]
 
@@ -133,16 +134,14 @@ def test_the_installed_version_is_found_without_importing_it() -> None:
 def test_two_sparks_at_once_are_refused() -> None:
     with (
         pytest.raises(ConfigError, match="--master and --remote exclude each other"),
-        open_session(name="x", master="local", remote="sc://host"),
+        open_session(SparkSettings(master="local", remote="sc://host"), name="x"),
     ):
         pass
 
 
 @pytest.mark.parametrize("master", ["local[2]", "spark://head:7077"])
 def test_no_task_runs_twice_at_once(master: str, tmp_path: Path) -> None:
-    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'tailrace[spark]'")
-    given = dict(session._settings(master, name="x", place=str(tmp_path)).getAll())
-    assert given["spark.speculation"] == "false"
+    assert session._defaults(master, name="x", place=tmp_path)["spark.speculation"] == "false"
 
 
 @pytest.mark.parametrize(

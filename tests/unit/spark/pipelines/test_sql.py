@@ -296,7 +296,8 @@ class Reader:
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_query_s_settings_are_options_of_its_sources(stream: bool) -> None:
     reader = Reader()
-    session: Any = SimpleNamespace(read=reader, readStream=reader)
+    context = SimpleNamespace(defaultParallelism=3)
+    session: Any = SimpleNamespace(read=reader, readStream=reader, sparkContext=context)
     link: Any = SimpleNamespace(bootstrap_servers="h:1")
     reading = Reading(
         link=link,
@@ -314,6 +315,7 @@ def test_a_query_s_settings_are_options_of_its_sources(stream: bool) -> None:
         "subscribe": "orders",
         "includeHeaders": "true",
         "failOnDataLoss": "false",
+        "parallelism": "3",
         **(of_stream if stream else {}),
     }
 
