@@ -6,7 +6,7 @@ does not ask for internal topics.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from tailrace.broker.partition import ACKS_ALL, Partition
 from tailrace.broker.sequence import sequence
@@ -30,12 +30,19 @@ class InternalTopic:
     """The partitions of one internal topic, by number."""
 
     def __init__(
-        self, topics: Topics, *, name: str, partitions: int, segment_bytes: int = _SEGMENT_BYTES
+        self,
+        topics: Topics,
+        *,
+        name: str,
+        partitions: int,
+        segment_bytes: int = _SEGMENT_BYTES,
+        configs: Mapping[str, str] | None = None,
     ) -> None:
+        """`configs` are settings with which it is created, beside those of every internal topic."""
         self.name = name
         self._topics = topics
         self._partitions_wanted = partitions
-        self._segment_bytes = segment_bytes
+        self._configs = internal_configs(segment_bytes) | dict(configs or {})
 
     def __repr__(self) -> str:
         return f"<InternalTopic {self.name}, {self.partitions} partitions>"
@@ -53,11 +60,15 @@ class InternalTopic:
             and topic.partitions[partition].is_led_here
         )
 
+    def leader_epoch(self, partition: int) -> int:
+        """The epoch in which the partition is led."""
+        return self._partition(partition).leader_epoch
+
     async def ensure(self) -> None:
         new = NewTopic(
             name=self.name,
             partitions=self._partitions_wanted,
-            configs=internal_configs(self._segment_bytes),
+            configs=self._configs,
             internal=True,
         )
         await self._topics.ensure(new)

@@ -20,4 +20,5 @@ class TransactionDescription:
     epoch: int
     timeout_ms: int
     started_ms: int  # -1 where no transaction is open
+    open_ms: int  # for how long it is open; -1 where none is
     partitions: tuple[TopicPartition, ...]

@@ -123,7 +123,7 @@ class TransactionCoordinator:
     async def init(
         self, transactional_id: str, *, timeout_ms: int, expected: Identity | None = None
     ) -> Identity:
-        """A producer begins: what its predecessor left open is aborted, and it gets an identity of its own."""
+        """A producer begins: it gets an identity, and what its predecessor left open is aborted."""
         check_transactional_id(transactional_id)
         check_timeout(timeout_ms, self.config)
         await self._directory.ensure_topic()
@@ -205,10 +205,10 @@ class TransactionCoordinator:
         announce its partitions: for such a client the partition is added here.
         """
         opened = partition.producers.open_transaction(batch.producer_id)
-        if opened is None or opened.epoch != batch.producer_epoch:
-            if partition.producers.check(batch) is None:  # a batch that is repeated opens nothing
-                identity = Identity(batch.producer_id, batch.producer_epoch)
-                self.verify(transactional_id, identity, partition.name, client_version=client_version)
+        is_open = opened is not None and opened.epoch == batch.producer_epoch
+        if not is_open and partition.producers.check(batch) is None:  # a batch that is repeated opens nothing
+            identity = Identity(batch.producer_id, batch.producer_epoch)
+            self.verify(transactional_id, identity, partition.name, client_version=client_version)
         return partition.append(batch, keys_checked=keys_checked, verified=True)
 
     def verify(
@@ -269,14 +269,14 @@ class TransactionCoordinator:
                 f"transactional id {transactional_id!r} is not known",
                 code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
             )
-        return _describe(entry)
+        return self._describe(entry)
 
     def list(self) -> list[TransactionDescription]:
         """Every transactional id of this node; LOADING while some are being read."""
         for home in self._directory.homes:
             if home.status is HomeStatus.LOADING:
                 home.check_ready()
-        return [_describe(entry) for entry in self._directory.entries()]
+        return [self._describe(entry) for entry in self._directory.entries()]
 
     async def abort(self, transactional_id: str) -> None:
         """Abort what is open, as an administrator: like a timeout. WRONG_STATE if nothing is open."""
@@ -292,6 +292,14 @@ class TransactionCoordinator:
             )
         self._perform(entry, plan)
         await self._wait_durable(entry)
+
+    async def write_marker(
+        self, partition: Partition, identity: Identity, *, commit: bool, coordinator_epoch: int
+    ) -> None:
+        """End a transaction in one partition, whatever is known of it here."""
+        marked = self._write_marker(partition, identity, commit=commit, coordinator_epoch=coordinator_epoch)
+        if marked is not None:
+            await partition.wait_acknowledged(marked.end_offset)
 
     # ---- performing
 
@@ -344,22 +352,27 @@ class TransactionCoordinator:
         """Sequence the markers of a Prepare; whether every partition that is left has its marker."""
         stored, is_marked = entry.stored, True
         commit = stored.state is TransactionState.PREPARE_COMMIT
+        identity = Identity(stored.producer_id, stored.epoch)
         coordinator_epoch = self._log.leader_epoch(entry.home.partition)
         for tp in sorted(stored.partitions):
-            partition = self._participants.find(tp)
+            partition = self._participants.find_partition(tp)
             if partition is None:
                 continue  # its topic is deleted, and its records with it
             try:
-                partition.append_marker(
-                    stored.producer_id, stored.epoch, commit=commit, coordinator_epoch=coordinator_epoch
-                )
+                self._write_marker(partition, identity, commit=commit, coordinator_epoch=coordinator_epoch)
             except (BrokerError, StorageError) as error:
                 _logger.warning("marker is not written yet: partition=%s error=%s", tp, error)
                 is_marked = False
-                continue
-            if tp.topic == OFFSETS_TOPIC:
-                self._groups.transaction_ended(tp.partition, stored.producer_id, commit=commit)
         return is_marked
+
+    def _write_marker(
+        self, partition: Partition, identity: Identity, *, commit: bool, coordinator_epoch: int
+    ) -> Appended | None:
+        """Sequence a marker where the producer has a transaction open; None where it has none."""
+        marked = partition.append_marker(*identity, commit=commit, coordinator_epoch=coordinator_epoch)
+        if partition.topic == OFFSETS_TOPIC:
+            self._groups.transaction_ended(partition.index, identity.producer_id, commit=commit)
+        return marked
 
     def _loaded(self, entry: Entry) -> None:
         """A transactional id was read from the topic: go on with it."""
@@ -436,15 +449,16 @@ class TransactionCoordinator:
             )
         return found
 
-
-def _describe(entry: Entry) -> TransactionDescription:
-    stored = entry.stored
-    return TransactionDescription(
-        transactional_id=entry.transactional_id,
-        state=stored.state,
-        producer_id=stored.producer_id,
-        epoch=stored.epoch,
-        timeout_ms=stored.timeout_ms,
-        started_ms=stored.started_ms if stored.partitions else -1,
-        partitions=tuple(sorted(stored.partitions)),
-    )
+    def _describe(self, entry: Entry) -> TransactionDescription:
+        stored = entry.stored
+        is_open = bool(stored.partitions)
+        return TransactionDescription(
+            transactional_id=entry.transactional_id,
+            state=stored.state,
+            producer_id=stored.producer_id,
+            epoch=stored.epoch,
+            timeout_ms=stored.timeout_ms,
+            started_ms=stored.started_ms if is_open else -1,
+            open_ms=max(self._clock.steady_ms() - stored.started_ms, 0) if is_open else -1,
+            partitions=tuple(sorted(stored.partitions)),
+        )

@@ -161,7 +161,7 @@ def plan_add(
 
 
 def check_added(known: StoredTransaction | None, identity: Identity, partition: TopicPartition) -> None:
-    """Whether a write may go to this partition (KIP-890 part 1); NOT_IN_TRANSACTION if it does not take part."""
+    """Whether a write may go to this partition (KIP-890 part 1); NOT_IN_TRANSACTION if it may not."""
     known = check_identity(known, identity)
     _follow(known, Event.ADD)
     if known.state is not TransactionState.ONGOING or partition not in known.partitions:
@@ -250,7 +250,8 @@ def _follow(known: StoredTransaction, event: Event) -> TransactionState:
     following = TABLE[known.state][event]
     if isinstance(following, Situation):
         raise TransactionRefused(
-            f"{event.value} does not fit the state {known.state.label} of the transaction", situation=following
+            f"{event.value} does not fit the state {known.state.label} of the transaction",
+            situation=following,
         )
     return following
 

@@ -17,9 +17,9 @@ class TransactionLog(InternalLog, Protocol):
 
 
 class Participants(Protocol):
-    """The partitions that transactions write to."""
+    """The partitions that transactions write to: the topics of the broker."""
 
-    def find(self, tp: TopicPartition) -> Partition | None:
+    def find_partition(self, tp: TopicPartition) -> Partition | None:
         """The partition; None if its topic is gone."""
 
 

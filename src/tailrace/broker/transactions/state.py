@@ -1,8 +1,8 @@
 """What is kept of a transactional id, and in which state its transaction is.
 
-    Empty, Complete*   no transaction is open; the next write begins one
-    Ongoing            partitions take part; waits for its end, or for its timeout
-    Prepare*           decided and stored; the markers are being written
+Empty, Complete*   no transaction is open; the next write begins one
+Ongoing            partitions take part; waits for its end, or for its timeout
+Prepare*           decided and stored; the markers are being written
 """
 
 from __future__ import annotations
