@@ -36,6 +36,8 @@ class Fsync:
     `commit`         when it is synced; many appends share one sync.
     `interval:<ms>`  when it is written; a sync follows at least this often.
     `os`             when it is written; the operating system syncs when it likes.
+
+    Transactional and control batches are durable when they are synced, whatever is set.
     """
 
     interval_ms: int | None = 0

@@ -292,6 +292,7 @@ class MemoryLog:
     def _drop_front(self) -> Offset:
         batch = self._ring.drop_front()
         self._dropped_producers.apply(batch)
+        self._dropped_producers.settle()
         return batch.next_offset
 
     def _move_start(self, offset: Offset) -> None:

@@ -17,6 +17,7 @@ from tailrace.storage.segment.index import IndexState, SpanIndex
 from tailrace.storage.segment.log import SegmentLog
 from tailrace.storage.segment.segment import Segment
 from tailrace.storage.segment.shape import wholly_below
+from tailrace.storage.segment.snapshot import State
 
 _SCAN_BYTES = 1 << 20
 
@@ -98,21 +99,22 @@ class Adoption:
             log.snapshot = NONE
         trimmed = row is None or plan.shape.start != row.start  # which a snapshot tells a rebuild
         log.state_changed = log.snapshot == NONE or trimmed or bool(plan.appends)
-        log.epochs, log.producers = known
+        log.epochs, log.producers = known.epochs, known.producers
         for append in plan.surviving():
             log.epochs.apply(append.batch.leader_epoch, append.batch.base_offset)
             log.producers.apply(append.batch)
         log.epochs.trim(plan.shape.start)
+        log.producers.settle()
         log.applied_epochs, log.applied_producers = log.epochs.copy(), log.producers.copy()
 
-    async def _rebuild_state(self, log: SegmentLog, found: Findings) -> tuple[LeaderEpochs, ProducerStates]:
+    async def _rebuild_state(self, log: SegmentLog, found: Findings) -> State:
         """The state at the end of the solid part, from an older snapshot and the log behind it."""
         plan = found.plan
-        epochs, producers, place = LeaderEpochs(), ProducerStates(), plan.shape.start
+        state, place = State(LeaderEpochs(), ProducerStates()), plan.shape.start
         for offset in sorted(await self._directory.snapshots.offsets(plan.path), reverse=True):
             snapshot = await self._directory.snapshots.load(plan.path, offset)
             if offset <= plan.solid_offset and snapshot is not None:
-                epochs, producers = snapshot
+                state = snapshot
                 place = max(place, Offset(offset))
                 break
         while place < plan.solid_offset:
@@ -124,7 +126,7 @@ class Adoption:
                 break
             for batch in iter_batches(data):
                 if batch.next_offset <= plan.solid_offset:
-                    epochs.apply(batch.leader_epoch, batch.base_offset)
-                    producers.apply(batch)
+                    state.epochs.apply(batch.leader_epoch, batch.base_offset)
+                    state.producers.apply(batch)
             place = piece.next_offset
-        return epochs, producers
+        return state

@@ -36,7 +36,7 @@ from tailrace.storage.segment.journal import Journal, JournalFile
 from tailrace.storage.segment.log import SegmentLog
 from tailrace.storage.segment.pace import wait_whole
 from tailrace.storage.segment.segment import Segment
-from tailrace.storage.segment.snapshot import join_snapshot
+from tailrace.storage.segment.snapshot import State, join_snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -215,14 +215,15 @@ class Checkpointer:
         for log in self._logs_with_files():
             if not _needs_snapshot(log):
                 continue
-            slices = []
-            for part in log.applied_producers.write_slices():
+            state = State(log.applied_epochs, log.applied_producers)
+            number, slices = state.choose_format(), []
+            for part in log.applied_producers.write_slices(number):
                 slices.append(part)
                 packed += len(part)
                 if packed >= _PACKED_AT_ONCE:
                     packed = 0
                     await asyncio.sleep(0)
-            states[log] = join_snapshot(log.applied_epochs, slices)
+            states[log] = join_snapshot(state, number, slices)
         return states
 
     def _logs_with_files(self) -> list[SegmentLog]:

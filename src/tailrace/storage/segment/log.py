@@ -28,7 +28,7 @@ from tailrace.model import (
     PartitionId,
     StorageError,
 )
-from tailrace.records import Batch, iter_batches
+from tailrace.records import CONTROL_BIT, Batch, iter_batches
 from tailrace.storage.api import NO_LIMIT, Fsync, LogConfig, Slice, TimestampedOffset, Waiter, ignore_change
 from tailrace.storage.epochs import LeaderEpochs
 from tailrace.storage.producers import ProducerStates
@@ -426,6 +426,8 @@ class SegmentLog:
             if batch.producer_id >= 0:
                 self.applied_producers.apply(batch)
                 self.state_changed = True
+                if batch.attributes & CONTROL_BIT:
+                    self.applied_producers.settle()
         segment.length = index.end
         segment.written_ms = self._directory.clock.steady_ms()
         self.applied_segment = segment
