@@ -94,6 +94,17 @@ class OpenTransaction(NamedTuple):
     started_ms: int  # greatest timestamp of its first batch: what the client says, unless the topic stamps
 
 
+class ProducerDescription(NamedTuple):
+    """A producer as an administrator sees it."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int  # -1 while any is right
+    timestamp_ms: int  # of its newest record
+    coordinator_epoch: int  # of its newest marker; -1: it had none
+    first_offset: int  # of its open transaction; -1: none is open
+
+
 class SentRecord(NamedTuple):
     """A record of a remembered batch."""
 
@@ -307,6 +318,20 @@ class ProducerStates:
         if known is None:
             return None
         return Standing(known.epoch, known.next_sequence, Offset(known.last_offset + 1))
+
+    def describe(self) -> list[ProducerDescription]:
+        """Every producer that is known, by id."""
+        return [
+            ProducerDescription(
+                key,
+                known.epoch,
+                (known.next_sequence - 1) & _SEQUENCE_MASK if known.recent else _ANY_SEQUENCE,
+                known.timestamp_ms,
+                known.coordinator_epoch,
+                known.first_offset,
+            )
+            for key, known in sorted(self._producers.items())
+        ]
 
     def find_sequence(self, producer_id: int, sequence: int) -> SentRecord | None:
         """The record that a producer sent with this sequence, if its batch is still remembered."""

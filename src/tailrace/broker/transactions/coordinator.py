@@ -240,12 +240,16 @@ class TransactionCoordinator:
         await self._wait_durable(entry)
         return plan.identity
 
-    def check_connection(self, transactional_id: str, api: int, connection: int) -> None:
+    def check_connection(self, transactional_id: str, connection: int, *, is_group: bool) -> None:
         """The connection fence, for clients whose EndTxn does not move the epoch.
 
-        Such a client repeats a request on a new connection. A request that is late on the older one must not
+        Such a client repeats a request on a new connection. A request that is late on an older one must not
         act on the next transaction, which has the same epoch. ProtocolError: close that connection, and
         answer nothing.
+
+        A client has one connection for what it asks the coordinator of its transactions, and may have another
+        one for what it asks that of its group (`is_group`). All APIs of a coordinator count together: the
+        first request of a transaction is to fence every EndTxn of the one before it.
         """
         try:
             entry = self._directory.find(transactional_id)
@@ -253,11 +257,11 @@ class TransactionCoordinator:
             return  # it will be refused, whatever its connection
         if entry is None:
             return
-        if connection < entry.connections.get(api, 0):
+        if connection < entry.connections.get(is_group, 0):
             raise ProtocolError(
                 f"a request of transactional id {transactional_id!r} came late, on an older connection"
             )
-        entry.connections[api] = connection
+        entry.connections[is_group] = connection
 
     # ---- administration
 
@@ -361,6 +365,8 @@ class TransactionCoordinator:
             try:
                 self._write_marker(partition, identity, commit=commit, coordinator_epoch=coordinator_epoch)
             except (BrokerError, StorageError) as error:
+                if isinstance(error, BrokerError) and error.code is ErrorCode.INVALID_PRODUCER_EPOCH:
+                    continue  # a later epoch wrote there: nothing of this transaction is open
                 _logger.warning("marker is not written yet: partition=%s error=%s", tp, error)
                 is_marked = False
         return is_marked

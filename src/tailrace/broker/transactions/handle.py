@@ -71,9 +71,12 @@ class TransactionHandle:
         """Commit or abort; returns the identity with which the producer goes on."""
         return await self._coordinator.end(self.id, identity, commit=commit, client_version=client_version)
 
-    def check_connection(self, api: int) -> None:
-        """ProtocolError if a newer connection has used this API for this id: the request came late."""
-        self._coordinator.check_connection(self.id, api, self._connection)
+    def check_connection(self, *, is_group: bool = False) -> None:
+        """ProtocolError if a newer connection has been used for this id: the request came late.
+
+        `is_group` is for requests that clients send to the coordinator of a group.
+        """
+        self._coordinator.check_connection(self.id, self._connection, is_group=is_group)
 
     def describe(self) -> TransactionDescription:
         """The transactional id as an administrator sees it; TRANSACTIONAL_ID_NOT_FOUND."""

@@ -35,7 +35,8 @@ class Entry:
         self.end = Offset(0)  # of its newest record: what is stored is durable when the log is up to here
         self.deadline_ms = 0  # when an Ongoing transaction is aborted
         self.planned_ms: int | None = None  # when its next look is planned
-        self.connections: dict[int, int] = {}  # by API key: the newest connection that used it (`fence`)
+        self.connections: dict[bool, int] = {}
+        """The newest connection that asked the coordinator of transactions (False) or of groups (True)."""
 
     def __repr__(self) -> str:
         stored = self.stored

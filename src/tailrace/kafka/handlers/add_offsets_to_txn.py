@@ -23,7 +23,7 @@ KEY = 25
 
 def handle(call: Call, request: AddOffsetsToTxnRequest) -> Coroutine[Any, Any, AddOffsetsToTxnResponse]:
     transaction = call.access.transaction(request.transactional_id, Operation.WRITE)
-    transaction.check_connection(KEY)
+    transaction.check_connection()
     identity = Identity(request.producer_id, request.producer_epoch)
 
     async def add() -> AddOffsetsToTxnResponse:

@@ -41,7 +41,7 @@ def handle(call: Call, request: AddPartitionsToTxnRequest) -> Response | Corouti
         transaction = call.access.transaction(request.v3_and_below_transactional_id, Operation.WRITE)
     except ANSWERABLE as error:
         return _answer(request, dict.fromkeys(wanted, error_of(error)[0]))
-    transaction.check_connection(KEY)
+    transaction.check_connection()
     bad = _unwritable(call, wanted)
     if bad:
         return _answer(request, {tp: bad.get(tp, ErrorCode.OPERATION_NOT_ATTEMPTED) for tp in wanted})

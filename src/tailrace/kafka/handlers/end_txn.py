@@ -29,7 +29,7 @@ _BUMPING_FROM = 5
 def handle(call: Call, request: EndTxnRequest) -> Coroutine[Any, Any, EndTxnResponse]:
     transaction = call.access.transaction(request.transactional_id, Operation.WRITE)
     if call.version < _BUMPING_FROM:
-        transaction.check_connection(KEY)
+        transaction.check_connection()
     identity = Identity(request.producer_id, request.producer_epoch)
     spoken = client_version(call.version, bumping_from=_BUMPING_FROM)
 

@@ -45,7 +45,7 @@ def handle(call: Call, request: TxnOffsetCommitRequest) -> Response | Coroutine[
         code, _ = error_of(error)
         return _answer(request, {tp: code for tp, _ in _named(request)})
     if call.version < _BUMPING_FROM:
-        transaction.check_connection(KEY)
+        transaction.check_connection(is_group=True)
     offsets, codes = _sort_out(call, request)
     if not offsets:
         return _answer(request, codes)

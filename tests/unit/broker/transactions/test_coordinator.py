@@ -390,19 +390,19 @@ def test_a_write_is_verified_or_adds_its_partition() -> None:
     play(scenario)
 
 
-def test_an_older_connection_is_fenced_by_api_and_id() -> None:
+def test_an_older_connection_is_fenced_for_its_id_and_coordinator() -> None:
     async def scenario(scene: Scene) -> None:
         await scene.begin("x", T0)
         await scene.begin("y", T1)
         check = scene.coordinator.check_connection
-        check("x", 26, 7)
-        check("x", 26, 7)
-        check("x", 26, 9)
+        check("x", 7, is_group=False)
+        check("x", 7, is_group=False)
+        check("x", 9, is_group=False)
         with pytest.raises(ProtocolError):
-            check("x", 26, 7)
-        check("x", 24, 7)
-        check("y", 26, 7)
-        check("unknown", 26, 1)
+            check("x", 7, is_group=False)
+        check("x", 7, is_group=True)
+        check("y", 7, is_group=False)
+        check("unknown", 1, is_group=False)
 
     play(scenario)
 

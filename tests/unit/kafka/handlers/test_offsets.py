@@ -243,19 +243,6 @@ def test_every_producer_gets_an_id_of_its_own(version: int) -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize("version", versions(22))
-@pytest.mark.parametrize("name", ["payments", ""])
-def test_transactional_producers_are_refused(version: int, name: str) -> None:
-    async def scenario(stage: Stage) -> None:
-        request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000)
-        with pytest.raises(Exception, match="transactions") as caught:
-            await stage.ask(request, InitProducerIdResponse, version=version)
-        code = getattr(caught.value, "code", None)
-        assert code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # ends the attempts of every client
-
-    play(scenario)
-
-
 def test_a_producer_id_without_its_epoch_is_refused() -> None:
     async def scenario(stage: Stage) -> None:
         with pytest.raises(Exception, match="together") as caught:
