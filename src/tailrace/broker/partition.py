@@ -190,13 +190,19 @@ class Partition:
     # ---- write
 
     def append(
-        self, batch: Batch, *, append_time_ms: int | None = None, keys_checked: bool = False
+        self,
+        batch: Batch,
+        *,
+        append_time_ms: int | None = None,
+        keys_checked: bool = False,
+        verified: bool = False,  # noqa: ARG002 - until a transactional batch is checked here
     ) -> Appended:
         """Sequence a validated batch; raises BrokerError. `acknowledged` tells when to answer its sender.
 
         Where the topic stamps its records, the time is `append_time_ms` if given, else the clock's. A batch
         that was built with that time is left as it is: to stamp it again would cost a CRC. Where the topic is
-        compacted, `keys_checked` says that every record is known to have a key.
+        compacted, `keys_checked` says that every record is known to have a key. `verified` says that the
+        coordinator of its transaction knows that this partition is in it.
         """
         log = self._log
         if log is None or self.record.leader != self._node_id:
