@@ -16,6 +16,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tailrace.broker.configs import TopicSettings
@@ -44,6 +45,7 @@ from tailrace.records import (
     write_marker,
 )
 from tailrace.runtime import Clock
+from tailrace.storage.aborted import AbortedTransaction
 from tailrace.storage.api import PartitionLog, Slice, TimestampedOffset, Waiter
 from tailrace.storage.opening import visit_records
 from tailrace.storage.producers import ProducerStates
@@ -381,6 +383,10 @@ class Partition:
             else:
                 found = later
         return found
+
+    def aborted(self, first: Offset, end: Offset) -> Sequence[AbortedTransaction]:
+        """The aborted transactions that a reader of the offsets [first, end) leaves out (`PartitionLog`)."""
+        return self._held_log().aborted(first, end)
 
     def read_newest_nowait(self) -> Slice | None:
         """The newest batch, visible or not; for the leader itself, never for a client."""

@@ -21,6 +21,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from tailrace.model import ConfigError, Epoch, Offset, PartitionId
 from tailrace.records import Batch
+from tailrace.storage.aborted import AbortedTransaction
 from tailrace.storage.counters import StorageCounters
 from tailrace.storage.epochs import LeaderEpochs
 from tailrace.storage.producers import ProducerStates
@@ -227,6 +228,13 @@ class PartitionLog(Protocol):
         """The same for a waiter of the caller's own; it is told in the loop, at once if there is no wait.
 
         It must not append or read at that moment: it notes what it was told, and acts on it later.
+        """
+
+    def aborted(self, first: Offset, end: Offset) -> Sequence[AbortedTransaction]:
+        """The aborted transactions that a reader of the offsets [first, end) must know, by their markers.
+
+        Those whose marker is at or after `first` and that began before `end`. Taken in the same turn as the
+        limit of the read: compaction may remove the last trace of a transaction meanwhile.
         """
 
     async def truncate(self, offset: Offset) -> None:

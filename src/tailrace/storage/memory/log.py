@@ -15,12 +15,13 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tailrace.model import Epoch, LogBusy, Offset, OffsetOutOfRange, PartitionId, StorageError
 from tailrace.records import Batch
 from tailrace.runtime import Clock
+from tailrace.storage.aborted import AbortedList, AbortedTransaction
 from tailrace.storage.api import LogConfig, Slice, TimestampedOffset, Waiter, ignore_change
 from tailrace.storage.epochs import LeaderEpochs
 from tailrace.storage.memory.ring import Ring
@@ -57,6 +58,7 @@ class MemoryLog:
     """The ring of one partition, and the state derived from it."""
 
     __slots__ = (
+        "_aborted",
         "_clock",
         "_closed",
         "_config",
@@ -79,6 +81,7 @@ class MemoryLog:
         self.epochs = LeaderEpochs()
         self.producers = ProducerStates()
         self._dropped_producers = ProducerStates()  # as of the front of the ring: where a rebuild starts
+        self._aborted = AbortedList()
         self._clock = clock
         self._config = config
         self._limits = plan_limits(config)
@@ -145,7 +148,9 @@ class MemoryLog:
         ring.push(batch, batch.max_timestamp if batch.max_timestamp >= 0 else now_ms)
         self._end = batch.next_offset
         self.epochs.apply(batch.leader_epoch, base_offset)
-        self.producers.apply(batch)
+        aborted = self.producers.apply(batch)
+        if aborted is not None:
+            self._aborted.add(aborted)
         self._evict_expired(now_ms, batches_max=_APPEND_EXPIRED_MAX, spared=1)
         self.on_change()
         if self._waiters:
@@ -164,6 +169,9 @@ class MemoryLog:
 
     async def read(self, offset: Offset, *, bytes_max: int, up_to: Offset) -> Slice:
         return self.read_nowait(offset, bytes_max=bytes_max, up_to=up_to)
+
+    def aborted(self, first: Offset, end: Offset) -> Sequence[AbortedTransaction]:
+        return self._aborted.find(first, end)
 
     def wait_durable(self, end: Offset) -> asyncio.Future[None]:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -190,6 +198,7 @@ class MemoryLog:
         self._end = min(offset, removed[0].base_offset) if removed else offset
         self._start = min(self._start, self._end)
         self.epochs.truncate(self._end)
+        self._aborted.truncate(self._end)
         if self.producers.reaches(self._end):
             self._rebuild_producers()
         self.on_change()
@@ -299,6 +308,7 @@ class MemoryLog:
         if offset > self._start:
             self._start = offset
             self.epochs.trim(offset)
+            self._aborted.trim(offset)
 
     def _durable_end(self) -> Offset:
         return self.durable_offset

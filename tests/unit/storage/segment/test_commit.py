@@ -135,7 +135,7 @@ def test_a_batch_of_a_transaction_is_synced_whatever_the_topic_says(fsync: Fsync
     entries: list[Entry] = [append(100), transactional(100, 1, control=control), append(100, 2)]
     found = plan_commit(entries, cast("dict[int, SegmentLog]", {1: log}), CONFIG)
     assert found.sync
-    assert found.owing == [log]
+    assert found.owing == [cast("SegmentLog", log)]
     assert [entry.flags for entry in entries if isinstance(entry, Append)] == [0, 0, 0]
 
 
