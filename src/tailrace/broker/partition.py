@@ -360,24 +360,25 @@ class Partition:
                 self.name, offset=error.offset, next_offset=error.next_offset, cause=error
             ) from error
 
-    async def find_greatest_timestamp(self) -> TimestampedOffset | None:
-        """The first visible record that has the greatest time; None if no record has a time.
+    async def find_greatest_timestamp(self, *, up_to: Offset | None = None) -> TimestampedOffset | None:
+        """The first record with the greatest time, within the limits of `read_nowait`; None without any time.
 
         Mostly that time is the newest batch's, and two look-ups tell. Where times do not follow the offsets,
         the greatest one is found by halving what is left between two times.
         """
-        newest = await self.read(Offset(max(self.high_watermark - 1, self.start_offset)), bytes_max=1)
+        end = self.high_watermark if up_to is None else min(up_to, self.high_watermark)
+        newest = await self.read(Offset(max(end - 1, self.start_offset)), bytes_max=1, up_to=end)
         low = max((batch.max_timestamp for batch in iter_batches(await newest.load())), default=0)
-        found = await self.find_timestamp(max(low, 0)) or await self.find_timestamp(0)
+        found = await self.find_timestamp(max(low, 0), up_to=end) or await self.find_timestamp(0, up_to=end)
         if found is None:
             return None
         step = 1
-        while (later := await self.find_timestamp(found.timestamp_ms + step)) is not None:
+        while (later := await self.find_timestamp(found.timestamp_ms + step, up_to=end)) is not None:
             found, step = later, step * 2
         high = found.timestamp_ms + step  # no record has this time or a later one
         while high - found.timestamp_ms > 1:
             middle = (found.timestamp_ms + high) // 2
-            later = await self.find_timestamp(middle)
+            later = await self.find_timestamp(middle, up_to=end)
             if later is None:
                 high = middle
             else:

@@ -32,7 +32,7 @@ from tailrace.wire.kafka.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 
-EARLIEST, LATEST = -2, -1
+EARLIEST, LATEST, GREATEST = -2, -1, -3
 
 
 async def times(stage: Stage) -> int:
@@ -93,6 +93,35 @@ def test_an_empty_partition_begins_and_ends_at_0() -> None:
         for timestamp, offset in ((EARLIEST, 0), (LATEST, 0), (0, -1)):
             assert (await offset_at(stage, timestamp, partition=1)).offset == offset
         assert (await offset_at(stage, LATEST, isolation=1)).offset == 4
+
+    play(scenario)
+
+
+def test_read_committed_finds_nothing_above_the_last_stable_offset() -> None:
+    async def scenario(stage: Stage) -> None:
+        now = await times(stage)
+        topic = stage.broker.topics.get("t")
+        assert topic is not None
+        partition = topic.partitions[0]
+        batch = build_batch(
+            [(now + 500, b"k", b"v", ())],
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=True,
+        )
+        partition.append(read_batch(batch), verified=True)
+        for timestamp, committed, uncommitted in (
+            (LATEST, 4, 5),
+            (now + 450, -1, 4),
+            (now + 301, 3, 3),
+            (GREATEST, 3, 4),
+        ):
+            assert (await offset_at(stage, timestamp, version=7, isolation=1)).offset == committed
+            assert (await offset_at(stage, timestamp, version=7, isolation=0)).offset == uncommitted
+        partition.append_marker(7, 0, commit=True, coordinator_epoch=0)
+        assert (await offset_at(stage, LATEST, isolation=1)).offset == 6
+        assert (await offset_at(stage, now + 450, isolation=1)).offset == 4
 
     play(scenario)
 
