@@ -34,7 +34,7 @@ from tailrace.storage.segment.journal import Journal
 from tailrace.storage.segment.log import SegmentLog
 from tailrace.storage.segment.names import CHECKPOINT, CHECKPOINT_COPY, TEMPORARY
 from tailrace.storage.segment.segment import Segment
-from tailrace.storage.segment.snapshot import write_snapshot
+from tailrace.storage.segment.snapshot import State, write_snapshot
 from tailrace.testing.crashes import Options, play, play_flipped
 from tailrace.testing.simulation import SimulatedDisk, SimulatedFile
 
@@ -408,7 +408,7 @@ def producers_taken_from_the_appended_end(patch: pytest.MonkeyPatch) -> None:
     def sample_state(self: Checkpointer, log: SegmentLog, states: object) -> bytes:
         log.state_changed = False
         log.snapshot = log.applied_end
-        return write_snapshot(log.epochs, log.producers)
+        return write_snapshot(State(log.epochs, log.producers))
 
     patch.setattr(Checkpointer, "_sample_state", sample_state)
 

@@ -7,6 +7,7 @@ and are closed after the broker. Everything runs in one loop.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Mapping
 from uuid import UUID
@@ -26,6 +27,7 @@ from tailrace.broker.producer_ids import ProducerIds
 from tailrace.broker.publishing import Publisher
 from tailrace.broker.subscriptions import CURSORS_TOPIC, Subscriptions
 from tailrace.broker.topics import Topics
+from tailrace.broker.transactions import TRANSACTIONS_CONFIGS, TRANSACTIONS_TOPIC, TransactionCoordinator
 from tailrace.model import BrokerId, StorageError
 from tailrace.runtime import Clock, Supervisor
 from tailrace.storage.api import StorageEngine
@@ -72,6 +74,21 @@ class Broker:
             config=config.groups,
             on_failure=self._fail,
         )
+        self._producer_ids = ProducerIds(metadata)
+        self.transactions = TransactionCoordinator(
+            InternalTopic(
+                self.topics,
+                name=TRANSACTIONS_TOPIC,
+                partitions=config.transactions_partitions,
+                configs=TRANSACTIONS_CONFIGS,
+            ),
+            participants=self.topics,
+            groups=self.groups,
+            producer_ids=self._producer_ids,
+            clock=clock,
+            config=config.transactions,
+            on_failure=self._fail,
+        )
         self.group_settings = GroupSettings(metadata, on_failure=self._fail)
         self.publisher = Publisher(clock=clock)
         self.subscriptions = Subscriptions(
@@ -89,8 +106,8 @@ class Broker:
             bytes_max=None if storage.durable else _DELAYED_BYTES_MAX,
         )
         self.cuts = Cuts(self.topics, storage, metadata)
+        self.access_numbers = itertools.count(1)  # of what the gate gave out: later ones are greater
         self._metadata = metadata
-        self._producer_ids = ProducerIds(metadata)
         self._tasks = Supervisor(self._fail)
         self._deletions: set[asyncio.Task[None]] = set()  # of topics, under way
         self._failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
@@ -107,6 +124,7 @@ class Broker:
         await self.topics.load(image)
         self.group_settings.load(image.settings)
         await self.groups.start(topics={topic.name for topic in self.topics})
+        self.transactions.start()
         self.subscriptions.start()
         await self.delayed.start()
         self._tasks.start("storage", self._watch_storage())
@@ -120,6 +138,7 @@ class Broker:
             await asyncio.wait(self._deletions)  # each tells its own caller how it went
         await self.delayed.close()
         await self.subscriptions.close()
+        await self.transactions.close()
         await self.groups.close()
         await self.group_settings.close()
         await self.topics.close()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tailrace.broker.configs import BROKER_CONFIGS, check_broker_configs
 from tailrace.broker.groups import GroupConfig
+from tailrace.broker.transactions.limits import TransactionConfig
 
 _MINUTE_MS = 60_000
 
@@ -26,7 +27,9 @@ class BrokerConfig:
     maintenance_interval_ms: int
     offsets_partitions: int
     partitions_total_max: int  # of all topics but internal ones
+    transactions_partitions: int
     groups: GroupConfig
+    transactions: TransactionConfig
     partitions_max: int = 10_000  # of one topic
 
     @classmethod
@@ -47,6 +50,7 @@ class BrokerConfig:
             auto_create_topics=bool(number("auto.create.topics.enable")),
             maintenance_interval_ms=number("retention.check.interval.ms"),
             offsets_partitions=number("offsets.topic.num.partitions"),
+            transactions_partitions=number("transaction.state.log.num.partitions"),
             partitions_total_max=number("max.partitions"),
             groups=GroupConfig(
                 session_timeout_ms_min=number("group.min.session.timeout.ms"),
@@ -55,6 +59,11 @@ class BrokerConfig:
                 group_size_max=number("group.max.size"),
                 offset_metadata_bytes_max=number("offset.metadata.max.bytes"),
                 offsets_retention_ms=number("offsets.retention.minutes") * _MINUTE_MS,
+            ),
+            transactions=TransactionConfig(
+                timeout_ms_max=number("transaction.max.timeout.ms"),
+                expiration_ms=number("transactional.id.expiration.ms"),
+                expiration_check_ms=number("transaction.remove.expired.transaction.cleanup.interval.ms"),
             ),
         )
 

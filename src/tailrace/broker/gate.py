@@ -40,6 +40,9 @@ from tailrace.broker.topic import (
     unknown_topic,
     unknown_topic_id,
 )
+from tailrace.broker.transactions.api import Identity, TransactionDescription
+from tailrace.broker.transactions.handle import TransactionHandle
+from tailrace.broker.transactions.topic import TRANSACTIONS_TOPIC
 from tailrace.broker.waiters import Callback
 from tailrace.model import NO_PRODUCER, BrokerError, BrokerId, ErrorCode, TopicPartition
 from tailrace.model.operation import CLUSTER, Operation, Resource, ResourceKind
@@ -57,6 +60,7 @@ _REFUSALS = {
     ResourceKind.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ResourceKind.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ResourceKind.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceKind.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ResourceKind.SUBSCRIPTION: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
 }
 
@@ -115,17 +119,22 @@ class Access:
         "_readable",
         "_subscriptions",
         "_topics",
+        "_transactions",
         "_version",
         "_writable",
         "_writable_topics",
+        "number",
         "session",
     )
 
     def __init__(self, broker: Broker, session: Session, authorize: Authorize) -> None:
         self.session = session
+        self.number = next(broker.access_numbers)
+        """Greater than that of every access which was given out before."""
         self._authorize = authorize
         self._topics = broker.topics
         self._groups = broker.groups
+        self._transactions = broker.transactions
         self._group_settings = broker.group_settings
         self._subscriptions = broker.subscriptions
         self._delayed = broker.delayed
@@ -397,13 +406,46 @@ class Access:
     async def group_coordinator(self, group_id: str) -> Node:
         """The node that coordinates a group; COORDINATOR_NOT_AVAILABLE while no node does."""
         index = await self.group(group_id, Operation.DESCRIBE).find_partition()
-        topic = self._topics.get(OFFSETS_TOPIC)
-        node = None if topic is None else self._cluster.nodes.get(topic.partitions[index].leader)
-        if node is None:
-            raise BrokerError(
-                f"{OFFSETS_TOPIC}-{index} has no leader now", code=ErrorCode.COORDINATOR_NOT_AVAILABLE
-            )
-        return node
+        return self._leader_of(TopicPartition(OFFSETS_TOPIC, index))
+
+    # ---- transactions
+
+    def transaction(self, transactional_id: str, operation: Operation) -> TransactionHandle:
+        """The transactional id, whether or not it is known yet."""
+        self._check(operation, Resource(ResourceKind.TRANSACTIONAL_ID, transactional_id))
+        return TransactionHandle(self._transactions, transactional_id, connection=self.number)
+
+    def transactions(self, operation: Operation) -> list[TransactionDescription]:
+        """The transactional ids of this node that this session may do this to."""
+        return [
+            each
+            for each in self._transactions.list()
+            if self.allows(operation, Resource(ResourceKind.TRANSACTIONAL_ID, each.transactional_id))
+        ]
+
+    async def write_marker(
+        self,
+        tp: TopicPartition,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        coordinator_epoch: int,
+    ) -> None:
+        """End a transaction in one partition, as an administrator; returns when the marker is durable."""
+        self._check(Operation.CLUSTER_ACTION, CLUSTER)
+        found = self.partition(tp, Operation.DESCRIBE)
+        await self._transactions.write_marker(
+            found,
+            Identity(producer_id, producer_epoch),
+            commit=commit,
+            coordinator_epoch=coordinator_epoch,
+        )
+
+    async def transaction_coordinator(self, transactional_id: str) -> Node:
+        """The node that coordinates a transactional id; COORDINATOR_NOT_AVAILABLE while no node does."""
+        index = await self.transaction(transactional_id, Operation.DESCRIBE).find_partition()
+        return self._leader_of(TopicPartition(TRANSACTIONS_TOPIC, index))
 
     # ---- subscriptions
 
@@ -469,6 +511,13 @@ class Access:
         return self._cluster.nodes
 
     # ---- inside
+
+    def _leader_of(self, tp: TopicPartition) -> Node:
+        partition = self._topics.find_partition(tp)
+        node = None if partition is None else self._cluster.nodes.get(partition.leader)
+        if node is None:
+            raise BrokerError(f"{tp} has no leader now", code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return node
 
     def _admit(
         self, tp: TopicPartition, operation: Operation, admitted: dict[TopicPartition, Partition]

@@ -4,6 +4,10 @@ Rules:
 - Only the leader appends, in its epoch; a request that names another epoch is fenced (KIP-320).
 - The partition decides what is visible, not its log: every read ends at the high watermark or below it.
   `_log_moved` alone moves the watermark. With one replica it is the durable end of the log.
+- The last stable offset ends a read of committed records: the high watermark, or the first offset of a
+  transaction that is open or whose marker is not visible yet. It moves only when the high watermark does.
+- A transactional batch needs an open transaction of its producer and epoch here, or the word of the
+  coordinator that this partition is part of one (KIP-890).
 - Leadership is checked once: by `Broker.leader` for a request of a client, and by `append`. What follows on
   the same partition (reads, offsets, `acknowledged`) needs its log only.
 - `append` is plain code without an await: producer state, offset and queue change together or not at all.
@@ -12,6 +16,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tailrace.broker.configs import TopicSettings
@@ -30,8 +35,17 @@ from tailrace.model import (
     PartitionId,
     TopicPartition,
 )
-from tailrace.records import LOG_APPEND_TIME_BIT, Batch, Record, UndecodableBatch, iter_batches
+from tailrace.records import (
+    LOG_APPEND_TIME_BIT,
+    TRANSACTIONAL_BIT,
+    Batch,
+    Record,
+    UndecodableBatch,
+    iter_batches,
+    write_marker,
+)
 from tailrace.runtime import Clock
+from tailrace.storage.aborted import AbortedTransaction
 from tailrace.storage.api import PartitionLog, Slice, TimestampedOffset, Waiter
 from tailrace.storage.opening import visit_records
 from tailrace.storage.producers import ProducerStates
@@ -105,7 +119,10 @@ class Partition:
         self.high_watermark = Offset(0)
         """Everything below is visible. Never above the log's `durable_offset`; always on a batch boundary."""
         self.last_stable_offset = Offset(0)
-        """Everything below is decided. Never above `high_watermark`; equal to it without transactions."""
+        """Everything below is decided. Never above `high_watermark`; equal to it without transactions.
+
+        On a batch boundary, unless it is the start of a log whose records were deleted up to there.
+        """
 
     def __repr__(self) -> str:
         role = f"led by {self.leader} in epoch {self.leader_epoch}"
@@ -166,12 +183,21 @@ class Partition:
         log = self._log
         if log is not None:
             self.high_watermark = self.last_stable_offset = log.durable_offset
+            if log.producers.undecided:
+                self.last_stable_offset = self._find_last_stable(log)
         if self.waiters.callbacks:
             self.waiters.wake()
 
+    def _find_last_stable(self, log: PartitionLog) -> Offset:
+        first = log.producers.first_undecided(self.high_watermark)
+        if first is None:
+            return self.high_watermark
+        # Records may be deleted up to an offset within an open transaction, by an explicit request only.
+        return max(min(self.high_watermark, first), log.start_offset)
+
     def _final_before(self) -> Offset:
-        """Compaction and retention leave alone what a failover could still take back."""
-        return self.high_watermark
+        """Compaction and retention leave alone what a failover or an abort could still take back."""
+        return self.last_stable_offset
 
     def check_epoch(self, current_leader_epoch: int) -> None:
         """Whether the client speaks of the epoch in which this node leads; -1 means that it does not care."""
@@ -190,9 +216,18 @@ class Partition:
     # ---- write
 
     def append(
-        self, batch: Batch, *, append_time_ms: int | None = None, keys_checked: bool = False
+        self,
+        batch: Batch,
+        *,
+        append_time_ms: int | None = None,
+        keys_checked: bool = False,
+        verified: bool = False,
     ) -> Appended:
         """Sequence a validated batch; raises BrokerError. `acknowledged` tells when to answer its sender.
+
+        `verified` says that the coordinator has this partition in the open transaction of the producer.
+        Without it a transactional batch is refused with INVALID_TXN_STATE unless that transaction is open
+        here.
 
         Where the topic stamps its records, the time is `append_time_ms` if given, else the clock's. A batch
         that was built with that time is left as it is: to stamp it again would cost a CRC. Where the topic is
@@ -204,10 +239,13 @@ class Partition:
         settings = self.settings
         if settings.compact and not keys_checked:
             _check_keys(batch)
-        if batch.producer_id >= 0 and (duplicate := log.producers.check(batch)) is not None:
-            time_ms = duplicate.timestamp_ms if settings.append_time else _NO_TIMESTAMP
-            end = Offset(duplicate.last_offset + 1)
-            return Appended(duplicate.base_offset, end, time_ms, log.start_offset)
+        if batch.producer_id >= 0:
+            if (duplicate := log.producers.check(batch)) is not None:
+                time_ms = duplicate.timestamp_ms if settings.append_time else _NO_TIMESTAMP
+                end = Offset(duplicate.last_offset + 1)
+                return Appended(duplicate.base_offset, end, time_ms, log.start_offset)
+            if batch.attributes & TRANSACTIONAL_BIT and not verified:
+                self._check_open(log, batch)
         time_ms = _NO_TIMESTAMP
         if settings.append_time:
             time_ms = self._clock.now_ms() if append_time_ms is None else append_time_ms
@@ -221,6 +259,40 @@ class Partition:
         counters.records_in += batch.count
         counters.bytes_in += batch.size
         return Appended(base_offset, batch.next_offset, time_ms, log.start_offset)
+
+    def _check_open(self, log: PartitionLog, batch: Batch) -> None:
+        """Raise BrokerError unless the transaction of a batch is open in this partition."""
+        known = log.producers.open_transaction(batch.producer_id)
+        if known is None or known.epoch != batch.producer_epoch:
+            raise BrokerError(
+                f"producer {batch.producer_id} has no transaction of epoch {batch.producer_epoch} open in "
+                f"{self.name}: the partition is to be added to the transaction first",
+                code=ErrorCode.INVALID_TXN_STATE,
+            )
+
+    def append_marker(
+        self, producer_id: int, producer_epoch: int, *, commit: bool, coordinator_epoch: int
+    ) -> Appended | None:
+        """Sequence the marker that ends a producer's open transaction; None where it has none here.
+
+        So marking twice is harmless. Raises BrokerError: INVALID_PRODUCER_EPOCH for an older epoch of the
+        producer, TRANSACTION_COORDINATOR_FENCED for an older epoch of its coordinator.
+        """
+        log = self._log
+        if log is None or self.record.leader != self._node_id:
+            raise self._not_served()
+        log.producers.check_marker(producer_id, producer_epoch, coordinator_epoch=coordinator_epoch)
+        if log.producers.open_transaction(producer_id) is None:
+            return None
+        marker = write_marker(
+            producer_id,
+            producer_epoch,
+            commit=commit,
+            coordinator_epoch=coordinator_epoch,
+            timestamp_ms=self._clock.now_ms(),
+        )
+        base_offset = log.append(marker, leader_epoch=self.record.leader_epoch)
+        return Appended(base_offset, marker.next_offset, _NO_TIMESTAMP, log.start_offset)
 
     @property
     def producers(self) -> ProducerStates:
@@ -288,29 +360,34 @@ class Partition:
                 self.name, offset=error.offset, next_offset=error.next_offset, cause=error
             ) from error
 
-    async def find_greatest_timestamp(self) -> TimestampedOffset | None:
-        """The first visible record that has the greatest time; None if no record has a time.
+    async def find_greatest_timestamp(self, *, up_to: Offset | None = None) -> TimestampedOffset | None:
+        """The first record with the greatest time, within the limits of `read_nowait`; None without any time.
 
         Mostly that time is the newest batch's, and two look-ups tell. Where times do not follow the offsets,
         the greatest one is found by halving what is left between two times.
         """
-        newest = await self.read(Offset(max(self.high_watermark - 1, self.start_offset)), bytes_max=1)
+        end = self.high_watermark if up_to is None else min(up_to, self.high_watermark)
+        newest = await self.read(Offset(max(end - 1, self.start_offset)), bytes_max=1, up_to=end)
         low = max((batch.max_timestamp for batch in iter_batches(await newest.load())), default=0)
-        found = await self.find_timestamp(max(low, 0)) or await self.find_timestamp(0)
+        found = await self.find_timestamp(max(low, 0), up_to=end) or await self.find_timestamp(0, up_to=end)
         if found is None:
             return None
         step = 1
-        while (later := await self.find_timestamp(found.timestamp_ms + step)) is not None:
+        while (later := await self.find_timestamp(found.timestamp_ms + step, up_to=end)) is not None:
             found, step = later, step * 2
         high = found.timestamp_ms + step  # no record has this time or a later one
         while high - found.timestamp_ms > 1:
             middle = (found.timestamp_ms + high) // 2
-            later = await self.find_timestamp(middle)
+            later = await self.find_timestamp(middle, up_to=end)
             if later is None:
                 high = middle
             else:
                 found = later
         return found
+
+    def aborted(self, first: Offset, end: Offset) -> Sequence[AbortedTransaction]:
+        """The aborted transactions that a reader of the offsets [first, end) leaves out (`PartitionLog`)."""
+        return self._held_log().aborted(first, end)
 
     def read_newest_nowait(self) -> Slice | None:
         """The newest batch, visible or not; for the leader itself, never for a client."""
@@ -349,6 +426,7 @@ class Partition:
         if wanted < 0 or wanted > self.high_watermark:
             raise OffsetOutOfRange(wanted, start=log.start_offset, end=self.high_watermark)
         await log.trim(wanted)
+        self._log_moved()  # the last stable offset is never below the start
         return log.start_offset
 
     def _held_log(self) -> PartitionLog:

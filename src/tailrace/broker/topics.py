@@ -48,7 +48,15 @@ from tailrace.broker.topic import (
     unknown_topic_id,
 )
 from tailrace.broker.waiters import Waiters
-from tailrace.model import BrokerError, BrokerId, Epoch, ErrorCode, PartitionId, StorageError
+from tailrace.model import (
+    BrokerError,
+    BrokerId,
+    Epoch,
+    ErrorCode,
+    PartitionId,
+    StorageError,
+    TopicPartition,
+)
 from tailrace.runtime import Clock
 from tailrace.storage.api import StorageEngine
 
@@ -99,6 +107,13 @@ class Topics:
 
     def get(self, name: str) -> Topic | None:
         return self._by_name.get(name)
+
+    def find_partition(self, tp: TopicPartition) -> Partition | None:
+        """A partition of a topic that exists, on whichever node it is led."""
+        topic = self._by_name.get(tp.topic)
+        if topic is None or not 0 <= tp.partition < len(topic.partitions):
+            return None
+        return topic.partitions[tp.partition]
 
     def by_id(self, topic_id: UUID) -> Topic | None:
         return self._by_id.get(topic_id)

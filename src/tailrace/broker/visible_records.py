@@ -5,8 +5,9 @@ newest records, delayed messages, internal topics, the embedded broker. Only the
 bytes, does not. A read gives a `Portion`: whole batches, of which `records.Walk` shows the visible ones.
 
 The bound of a read is the partition's last stable offset: to deliver, show or acknowledge a record of a
-transaction that may still be aborted makes no sense. With `read_uncommitted` it is the high watermark, for
-readers that must find a record whether or not a transaction is open before it.
+transaction that may still be aborted makes no sense. Records of aborted transactions are not visible. With
+`read_uncommitted` the bound is the high watermark, and records of open and aborted transactions are visible:
+for readers that must find a record whether or not a transaction is open before it.
 """
 
 from __future__ import annotations
@@ -103,7 +104,8 @@ def read_nowait(
     found = partition.read_nowait(Offset(offset), bytes_max=bytes_max, up_to=bound)
     if found is None or (data := _load_nowait(found)) is None:
         return None
-    return Portion(found, data, offset, end if end < bound else bound)
+    aborted = () if read_uncommitted else partition.aborted(Offset(offset), found.next_offset)
+    return Portion(found, data, offset, end if end < bound else bound, aborted=aborted)
 
 
 async def read(
@@ -111,8 +113,12 @@ async def read(
 ) -> Portion:
     """Like `read_nowait`, waiting for the disk where it must; LogDamaged where the bytes are damaged."""
     bound = partition.high_watermark if read_uncommitted else partition.last_stable_offset
+    # Before the wait: compaction may remove the last trace of a transaction whose records are being read.
+    aborted = () if read_uncommitted else partition.aborted(Offset(offset), bound)
     found = await partition.read(Offset(offset), bytes_max=bytes_max, up_to=bound)
-    return Portion(found, await found.load(), offset, end if end < bound else bound)
+    if aborted:
+        aborted = [each for each in aborted if each.first_offset < found.next_offset]
+    return Portion(found, await found.load(), offset, end if end < bound else bound, aborted=aborted)
 
 
 def _load_nowait(found: Slice) -> bytes | None:

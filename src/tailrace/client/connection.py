@@ -49,8 +49,9 @@ REPLY_BYTES_MAX = 128 * 1024 * 1024
 IN_FLIGHT_MAX = 64
 
 _API_VERSIONS = 18
-_SPOKEN_MAX = {1: 12, 9: 7, 10: 3}
-"""Fetch, OffsetFetch, FindCoordinator: later versions name topics by ids and several groups at once."""
+_SPOKEN_MAX = {0: 11, 1: 12, 9: 7, 10: 3, 22: 5, 24: 3, 26: 4, 28: 4}
+"""Fetch, OffsetFetch, FindCoordinator: later versions name topics by ids and several groups at once. Those of
+transactions: later versions are for transactions whose every end changes the epoch, and for brokers."""
 _HANDSHAKE_VERSION = 3  # since Kafka 2.4; an older broker answers in version 0, with error 35
 _RECEIVE_BYTES = 64 * 1024
 _SIZE = struct.Struct(">i")
@@ -115,12 +116,13 @@ class Connection(asyncio.BufferedProtocol):
         """The newest version of an API that both sides speak."""
         ours = APIS[key]
         lowest, highest = self.versions.get(key, (0, -1))
-        version = min(_SPOKEN_MAX.get(key, ours.max_version), highest)
+        spoken = _SPOKEN_MAX.get(key, ours.max_version)
+        version = min(spoken, highest)
         if version < max(ours.min_version, lowest):
             theirs = f"speaks versions {lowest} to {highest}" if highest >= 0 else "does not offer it"
             raise UnsupportedApi(
                 f"{ours.name} cannot be used with {self.address}: the broker {theirs},"
-                f" this client {ours.min_version} to {ours.max_version}"
+                f" this client {ours.min_version} to {spoken}"
             )
         return version
 

@@ -30,6 +30,7 @@ from tailrace.broker.internal.topic import internal_configs
 from tailrace.broker.ports import MetadataImage, PartitionRecord, TopicRecord
 from tailrace.broker.subscriptions import CURSORS_TOPIC
 from tailrace.broker.topic import CLIENT_WRITTEN, check_name, is_reserved
+from tailrace.broker.transactions import TRANSACTIONS_CONFIGS, TRANSACTIONS_TOPIC
 from tailrace.cluster import record, replacement
 from tailrace.cluster.image_file import IMAGE, PREVIOUS, load, save, write_image
 from tailrace.cluster.metadata import new_cluster_id
@@ -48,6 +49,7 @@ _OWN_ID_MAX = 1 << 62  # a client may send any id; one above this did not come f
 _KEEP_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
 _INTERNAL_CONFIGS: Mapping[str, Mapping[str, str]] = {
     OFFSETS_TOPIC: internal_configs(),
+    TRANSACTIONS_TOPIC: internal_configs() | TRANSACTIONS_CONFIGS,
     CURSORS_TOPIC: internal_configs(),
     DELAYED_TOPIC: DELAYED_CONFIGS,
     **{name: {"cleanup.policy": "compact"} for name in CLIENT_WRITTEN},

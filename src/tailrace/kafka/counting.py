@@ -16,7 +16,7 @@ from tailrace.wire.kafka import APIS, Message
 if TYPE_CHECKING:
     from tailrace.kafka.service import KafkaService
 
-_ERROR = "error_code"
+_ERRORS = ("error_code", "partition_error_code")  # the second in AddPartitionsToTxn alone
 Path = tuple[str, ...]
 
 
@@ -54,7 +54,7 @@ def _first(message: object, path: Path) -> int:
 def _paths(kind: type) -> tuple[Path, ...]:
     """Where messages of a type have errors: in themselves, or in the items of their lists."""
     hints = get_type_hints(kind)
-    found: list[Path] = [(_ERROR,)] if _ERROR in hints else []
+    found: list[Path] = [(name,) for name in _ERRORS if name in hints]
     for name, hint in hints.items():
         for item in _item_types(hint):
             found += [(name, *path) for path in _paths(item)]

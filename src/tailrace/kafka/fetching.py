@@ -5,6 +5,9 @@ wait for or no time to wait. Else it leaves a callback with every partition it r
 them moves; nobody polls, and no task is made for it. Only where records must come from the disk to be found
 does a task look for them.
 
+With read_committed a partition is read up to its last stable offset, and the answer lists the aborted
+transactions that the client is to leave out (KIP-98). Bytes at or above that offset count for nothing.
+
 `max_bytes` is soft: the first partition that has records yields at least one batch, however large. Those
 after it get what is left, or nothing.
 """
@@ -99,13 +102,13 @@ class Fetch(HeldReply):
     __slots__ = (
         "_available",
         "_bytes_max",
+        "_committed",
         "_connection",
         "_context",
         "_correlation_id",
         "_failed",
         "_found_bytes",
         "_hurried",
-        "_isolation_level",
         "_min_bytes",
         "_moved",
         "_started",
@@ -129,7 +132,7 @@ class Fetch(HeldReply):
         self._context = context
         self._version = version
         self._correlation_id = correlation_id
-        self._isolation_level = request.isolation_level
+        self._committed = request.isolation_level == _READ_COMMITTED
         self._min_bytes = request.min_bytes
         self._bytes_max = min(request.max_bytes, connection.service.config.fetch_bytes_max)
         self._found_bytes = 0  # by the last pass over all partitions
@@ -170,10 +173,12 @@ class Fetch(HeldReply):
                 partition = readable(wanted.tp) if wanted.topic_id is None else self._find_by_id(wanted)
                 partition.check_epoch(wanted.leader_epoch)
                 limit = self._limit(wanted)
-                found = partition.read_nowait(Offset(wanted.offset), bytes_max=max(limit, 1))
+                up_to = partition.last_stable_offset if self._committed else None
+                found = partition.read_nowait(Offset(wanted.offset), bytes_max=max(limit, 1), up_to=up_to)
                 if found is None:
                     return None
-                answers.append((wanted, self._result(wanted, partition, found, limit)))
+                aborted = self._aborted(wanted, partition, found.next_offset) if self._committed else None
+                answers.append((wanted, self._result(wanted, partition, found, limit, aborted)))
             except ANSWERABLE as error:
                 answers.append((wanted, self._failure(wanted, error)))
         return answers
@@ -204,13 +209,24 @@ class Fetch(HeldReply):
         partition = self._find(wanted)
         partition.check_epoch(wanted.leader_epoch)
         limit = self._limit(wanted)
-        if wanted.tp in self._connection.service.suspects:
+        up_to, aborted = None, None
+        if self._committed:
+            up_to = partition.last_stable_offset
+            # Before the wait: compaction may remove the last trace of a transaction that is being read.
+            aborted = self._aborted(wanted, partition, up_to)
+        is_suspect = wanted.tp in self._connection.service.suspects
+        if is_suspect:
             limit = min(limit, _CAREFUL_BYTES)
-            found = await partition.read(Offset(wanted.offset), bytes_max=max(limit, 1))
+        found = await partition.read(Offset(wanted.offset), bytes_max=max(limit, 1), up_to=up_to)
+        if is_suspect:
             found = await _load_sound(found)
-        else:
-            found = await partition.read(Offset(wanted.offset), bytes_max=max(limit, 1))
-        return self._result(wanted, partition, found, limit)
+        if aborted:
+            aborted = [each for each in aborted if each[1] < found.next_offset]
+        return self._result(wanted, partition, found, limit, aborted)
+
+    def _aborted(self, wanted: Wanted, partition: Partition, end: Offset) -> list[tuple[int, int]]:
+        """The aborted transactions from the offset that is wanted up to `end`."""
+        return list(partition.aborted(Offset(wanted.offset), end))
 
     def _find(self, wanted: Wanted) -> Partition:
         if wanted.topic_id is None:
@@ -242,7 +258,14 @@ class Fetch(HeldReply):
     def _limit(self, wanted: Wanted) -> int:
         return min(wanted.bytes_max, self._bytes_max - self._found_bytes)
 
-    def _result(self, wanted: Wanted, partition: Partition, found: Slice, limit: int) -> FetchResult[Records]:
+    def _result(
+        self,
+        wanted: Wanted,
+        partition: Partition,
+        found: Slice,
+        limit: int,
+        aborted: list[tuple[int, int]] | None,
+    ) -> FetchResult[Records]:
         records = None
         if found.size and (found.size <= limit or not self._found_bytes):
             service = self._connection.service
@@ -254,7 +277,7 @@ class Fetch(HeldReply):
             partition.high_watermark,
             partition.last_stable_offset,
             partition.start_offset,
-            [] if self._isolation_level == _READ_COMMITTED else None,
+            [] if aborted and records is None else aborted,
             -1,
             records,
         )
@@ -309,7 +332,8 @@ class Fetch(HeldReply):
                 partition = self._find(wanted)
                 partition.check_epoch(wanted.leader_epoch)
                 most = max(min(wanted.bytes_max, self._bytes_max), 1)
-                found = partition.read_nowait(Offset(wanted.offset), bytes_max=most)
+                up_to = partition.last_stable_offset if self._committed else None
+                found = partition.read_nowait(Offset(wanted.offset), bytes_max=most, up_to=up_to)
                 if found is None:
                     self.finish()
                     return

@@ -22,7 +22,7 @@ _NO_TAGS = b"\0\0\0"
 class ProduceShape:
     """A request for one partition, without its records."""
 
-    __slots__ = ("_prefix", "_prefix_bytes", "_version", "acks", "timeout_ms", "tp")
+    __slots__ = ("_prefix", "_prefix_bytes", "_version", "acks", "timeout_ms", "tp", "transactional_id")
 
     def __init__(self, version: int, prefix: bytes, request: ProduceRequest) -> None:
         (topic,) = request.topics
@@ -32,6 +32,7 @@ class ProduceShape:
         self.tp = TopicPartition(topic.name, topic.partitions[0].index)
         self.acks = request.acks
         self.timeout_ms = request.timeout_ms
+        self.transactional_id = request.transactional_id
 
     def match(self, version: int, body: memoryview) -> memoryview | None:
         """The records of a request of this shape; None for any other."""
@@ -57,8 +58,8 @@ class ProduceShape:
 
 
 def shape_of(version: int, body: memoryview, request: ProduceRequest) -> ProduceShape | None:
-    """The shape of a request, if it has one: one batch, no transaction, nothing unusual at its end."""
-    if request.transactional_id is not None or len(request.topics) != 1:
+    """The shape of a request, if it has one: one batch, nothing unusual at its end."""
+    if len(request.topics) != 1:
         return None
     partitions = request.topics[0].partitions
     if len(partitions) != 1 or not (records := partitions[0].records):

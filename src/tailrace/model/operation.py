@@ -32,6 +32,7 @@ class ResourceKind(enum.IntEnum):
     TOPIC = 2
     GROUP = 3
     CLUSTER = 4
+    TRANSACTIONAL_ID = 5
     SUBSCRIPTION = 100
 
 
@@ -42,7 +43,9 @@ class Resource(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        return self.name if self.kind is ResourceKind.CLUSTER else f"{self.kind.name.lower()} {self.name!r}"
+        if self.kind is ResourceKind.CLUSTER:
+            return self.name
+        return f"{self.kind.name.lower().replace('_', ' ')} {self.name!r}"
 
 
 OPERATIONS_ON: Mapping[ResourceKind, tuple[Operation, ...]] = {
@@ -57,6 +60,7 @@ OPERATIONS_ON: Mapping[ResourceKind, tuple[Operation, ...]] = {
         Operation.ALTER_CONFIGS,
     ),
     ResourceKind.GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE),
+    ResourceKind.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE),
     ResourceKind.CLUSTER: (
         Operation.CREATE,
         Operation.ALTER,

@@ -17,9 +17,10 @@
          61   records, compressed as one piece by the codec (their layout: _pure.py)
 
 All numbers are big-endian. `read_batch` gives a view of a batch that lies in a buffer, `validate_batch`
-checks what a producer sent, `build_batch` makes one, `Batch.records` decodes lazily. `Walk` tells which
-batches of a buffer are visible: everything that reads batches for their records uses it. Everything that is
-wrong with bytes is a `BatchError`. Nothing here waits, and nothing but `records` looks inside a payload.
+checks what a producer sent, `build_batch` makes one, `Batch.records` decodes lazily. `write_marker` and
+`read_marker` are for the control batches that end transactions. `Walk` tells which batches of a buffer are
+visible: everything that reads batches for their records uses it. Everything that is wrong with bytes is a
+`BatchError`. Nothing here waits, and only `records` and `read_marker` look inside a payload.
 
 The functions for varints, decoding and encoding exist twice, in Cython and in Python; `ACCELERATED` says
 which are in use, and TAILRACE_PURE=1 chooses the Python ones.
@@ -45,6 +46,7 @@ from tailrace.records.batch import (
 )
 from tailrace.records.builder import BatchBuilder, BatchFields, build_batch, rebuild_batch
 from tailrace.records.compression import Compression, compress, decompress
+from tailrace.records.control import Marker, read_marker, write_marker
 from tailrace.records.crc import crc32c
 from tailrace.records.error import BatchError, UndecodableBatch
 from tailrace.records.record import BytesLike, NewRecord, Record
@@ -72,6 +74,7 @@ __all__ = [
     "BatchFields",
     "BytesLike",
     "Compression",
+    "Marker",
     "NewRecord",
     "OnDamage",
     "Record",
@@ -87,9 +90,11 @@ __all__ = [
     "max_timestamp_at",
     "pass_over",
     "read_batch",
+    "read_marker",
     "rebuild_batch",
     "refuse",
     "span_of",
     "stop",
     "validate_batch",
+    "write_marker",
 ]

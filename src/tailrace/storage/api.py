@@ -21,6 +21,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from tailrace.model import ConfigError, Epoch, Offset, PartitionId
 from tailrace.records import Batch
+from tailrace.storage.aborted import AbortedTransaction
 from tailrace.storage.counters import StorageCounters
 from tailrace.storage.epochs import LeaderEpochs
 from tailrace.storage.producers import ProducerStates
@@ -36,6 +37,8 @@ class Fsync:
     `commit`         when it is synced; many appends share one sync.
     `interval:<ms>`  when it is written; a sync follows at least this often.
     `os`             when it is written; the operating system syncs when it likes.
+
+    Transactional and control batches are durable when they are synced, whatever is set.
     """
 
     interval_ms: int | None = 0
@@ -163,9 +166,10 @@ class PartitionLog(Protocol):
     """
 
     final_before: Callable[[], Offset]
-    """Returns the offset below which records are final; the owner sets it. By default `durable_offset`.
+    """Returns the offset below which records are final; the owner sets it.
 
-    Records at or above it may still be taken back. They do not expire, are not evicted, and supersede no
+    By default `durable_offset`, or the first offset of a transaction that is not decided. Records at or above
+    it may still be taken back or aborted. They do not expire, are not evicted, and supersede no
     earlier record of their key.
     """
 
@@ -233,6 +237,13 @@ class PartitionLog(Protocol):
         """The same for a waiter of the caller's own; it is told in the loop, at once if there is no wait.
 
         It must not append or read at that moment: it notes what it was told, and acts on it later.
+        """
+
+    def aborted(self, first: Offset, end: Offset) -> Sequence[AbortedTransaction]:
+        """The aborted transactions that a reader of the offsets [first, end) must know, by their markers.
+
+        Those whose marker is at or after `first` and that began before `end`. Taken in the same turn as the
+        limit of the read: compaction may remove the last trace of a transaction meanwhile.
         """
 
     async def truncate(self, offset: Offset) -> None:

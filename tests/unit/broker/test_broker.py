@@ -12,11 +12,11 @@ import pytest
 from tailrace.broker import Broker, BrokerConfig, NewTopic, Node, Partition
 from tailrace.broker.config import cleaner_backoff_ms
 from tailrace.broker.configs import ConfigSource
-from tailrace.broker.groups import OFFSETS_TOPIC, CommitRequest, OffsetToCommit
+from tailrace.broker.groups import OFFSETS_TOPIC, UNSTABLE, CommitRequest, OffsetToCommit
 from tailrace.cluster import SqliteStore, StoredMetadata
 from tailrace.model import BrokerError, BrokerId, ErrorCode, Offset, StorageError, TopicPartition
 from tailrace.model.session import INTERNAL
-from tailrace.records import Batch, build_batch, read_batch
+from tailrace.records import Batch, build_batch, read_batch, write_marker
 from tailrace.runtime import SystemClock
 from tailrace.storage.api import StorageEngine
 from tailrace.storage.memory import MemoryStorage
@@ -111,6 +111,44 @@ def test_committed_offsets_survive_and_go_with_their_topic(tmp_path: Path) -> No
         async with running(tmp_path) as broker:
             await broker.groups.wait_loaded()
             assert broker.groups.fetch_offsets("g", [place])[place].offset == -1
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_offsets_of_a_transaction_survive_until_its_marker_decides(tmp_path: Path, commits: bool) -> None:
+    place = TopicPartition("orders", 0)
+
+    async def pend(broker: Broker, offset: int) -> None:
+        request = CommitRequest(group_id="g", offsets={place: OffsetToCommit(offset)})
+        answer = await broker.groups.commit_transactional(request, producer_id=9, producer_epoch=0)
+        assert answer == {place: ErrorCode.NONE}
+
+    async def found(broker: Broker) -> tuple[int, bool]:
+        await broker.groups.wait_loaded()
+        loose = broker.groups.fetch_offsets("g", [place])[place]
+        strict = broker.groups.fetch_offsets("g", [place], require_stable=True)[place]
+        return loose.offset, strict == UNSTABLE
+
+    async def scenario() -> None:
+        async with running(tmp_path) as broker:
+            await broker.topics.create(NewTopic(name="orders", partitions=1))
+            await commit(broker, place, 1)
+            await pend(broker, 7)
+            assert await found(broker) == (1, True)
+        async with running(tmp_path) as broker:
+            assert await found(broker) == (1, True)
+            number = await broker.groups.find_partition("g")
+            partition = partition_of(broker, OFFSETS_TOPIC, number)
+            assert partition.log is not None
+            marker = write_marker(9, 0, commit=commits, coordinator_epoch=0, timestamp_ms=0)
+            partition.log.append(marker, leader_epoch=partition.leader_epoch)
+            broker.groups.transaction_ended(number, 9, commit=commits)
+            assert await found(broker) == (1, True)
+            await partition.wait_acknowledged(partition.end_offset)
+            assert await found(broker) == (7 if commits else 1, False)
+        async with running(tmp_path) as broker:
+            assert await found(broker) == (7 if commits else 1, False)
 
     run(scenario)
 

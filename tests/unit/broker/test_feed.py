@@ -149,6 +149,30 @@ def test_control_batches_are_nothing() -> None:
     play(scenario)
 
 
+def test_a_transaction_is_delivered_when_it_commits_and_never_when_it_is_aborted() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        partition = rig.partition()
+        fed = Fed(partition)
+        for producer_id, commit in ((7, False), (8, True)):
+            batch = build_batch(
+                [(NOW_MS, b"k", b"v", ())] * 2,
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=0,
+                transactional=True,
+            )
+            before = fed.feed.position
+            partition.append(read_batch(batch), verified=True)
+            await rig.publish(b"between")
+            assert fed.drain() == [] and fed.feed.position == before
+            partition.append_marker(producer_id, 0, commit=commit, coordinator_epoch=0)
+            assert fed.drain() == ([before, before + 1, before + 2] if commit else [before + 2])
+            assert (fed.feed.position, fed.skipped) == (before + 4, 0)
+
+    play(scenario)
+
+
 def test_records_that_make_no_sense_are_passed_over_and_counted() -> None:
     async def scenario(rig: Rig) -> None:
         await rig.topic()

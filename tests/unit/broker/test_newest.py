@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tailrace.broker import Partition
 from tailrace.broker.newest import find_before, plan_newest
 from tailrace.model import Offset
+from tailrace.records import build_batch, read_batch
 from tailrace.storage.api import Slice
 
 from .conftest import Play, Rig, opened
@@ -45,6 +46,28 @@ def test_the_last_of_a_partition(play: Play) -> None:
         assert await plan_newest([partition], 1000) == {0: 0}
         await partition.delete_records(25)
         assert await plan_newest([partition], 10) == {0: 25}
+
+    play(scenario)
+
+
+def test_aborted_and_open_transactions_are_not_counted(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        (partition,) = await partitions_of(rig)
+        put(partition, [0, 1])
+        for sequence, commit in ((0, True), (1, False), (2, None)):
+            batch = build_batch(
+                [(10 + sequence, b"k", b"v", ())],
+                producer_id=7,
+                producer_epoch=0,
+                base_sequence=sequence,
+                transactional=True,
+            )
+            partition.append(read_batch(batch), verified=True)
+            if commit is not None:
+                partition.append_marker(7, 0, commit=commit, coordinator_epoch=0)
+        assert await plan_newest([partition], 1) == {0: 2}
+        assert await plan_newest([partition], 2) == {0: 1}
+        assert await plan_newest([partition], 9) == {0: 0}
 
     play(scenario)
 

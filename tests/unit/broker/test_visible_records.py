@@ -146,6 +146,68 @@ def test_control_batches_are_shown_only_when_asked_for() -> None:
     play(scenario)
 
 
+def test_records_of_aborted_transactions_are_not_visible() -> None:
+    async def scenario(rig: Rig) -> None:
+        partition = await filled(rig, batches=1, records=1)
+        for producer_id, sequence, commit in ((7, 0, False), (8, 0, True), (7, 1, True), (8, 1, False)):
+            batch = build_batch(
+                [(NOW_MS, b"k", b"v", ())] * 2,
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=2 * sequence,
+                transactional=True,
+            )
+            partition.append(read_batch(batch), verified=True)
+            await rig.publish(b"between")
+            partition.append_marker(producer_id, 0, commit=commit, coordinator_epoch=0)
+        await partition.wait_acknowledged(partition.end_offset)
+        committed = [0, 3, 5, 6, 7, 9, 10, 11, 15]
+        for offset in range(17):
+            shown = [each for each in committed if each >= offset]
+            for portion in (hot(partition, offset), await read(partition, offset, bytes_max=MUCH)):
+                assert (offsets(portion), portion.next_offset) == (shown, 17), offset
+        for offset in (1, 2, 13, 14):
+            for portion in (
+                hot(partition, offset, bytes_max=1),
+                await read(partition, offset, bytes_max=1),
+            ):
+                assert offsets(portion) == []
+        everything = await read(partition, 0, bytes_max=MUCH, read_uncommitted=True)
+        assert offsets(everything) == [0, 1, 2, 3, 5, 6, 7, 9, 10, 11, 13, 14, 15]
+
+    play(scenario)
+
+
+def test_the_list_of_aborted_transactions_is_of_the_turn_in_which_the_read_began(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Compaction may forget a transaction while the bytes of its records are on their way."""
+
+    async def scenario(rig: Rig) -> None:
+        partition = await filled(rig, batches=1, records=1)
+        batch = build_batch(
+            [(NOW_MS, b"k", b"v", ())],
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=True,
+        )
+        partition.append(read_batch(batch), verified=True)
+        partition.append_marker(7, 0, commit=False, coordinator_epoch=0)
+        unpatched = Partition.read
+
+        async def slow(
+            self: Partition, offset: Offset, *, bytes_max: int, up_to: Offset | None = None
+        ) -> Slice:
+            monkeypatch.setattr(Partition, "aborted", lambda *_: ())
+            return await unpatched(self, offset, bytes_max=bytes_max, up_to=up_to)
+
+        monkeypatch.setattr(Partition, "read", slow)
+        assert offsets(await read(partition, 0, bytes_max=MUCH)) == [0]
+
+    play(scenario)
+
+
 def test_cold_bytes_are_not_there_at_once_and_come_when_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

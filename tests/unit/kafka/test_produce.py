@@ -111,13 +111,13 @@ def test_a_bad_batch_is_refused_and_not_stored(records: bytes, code: ErrorCode) 
     play(scenario)
 
 
-def test_a_transactional_batch_is_refused_and_not_stored() -> None:
+def test_a_transactional_batch_needs_its_transactional_id() -> None:
     async def scenario(rig: Rig) -> None:
         client = await rig.connect()
         result = await client.produce(idempotent(transactional=True))
-        assert result.error_code == ErrorCode.INVALID_TXN_STATE
-        result = await client.produce(batch(), transactional_id="payments")
-        assert result.error_code == ErrorCode.INVALID_TXN_STATE
+        assert result.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        result = await client.produce(idempotent(transactional=True), transactional_id="payments")
+        assert result.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
         assert rig.log().end_offset == 0
 
     play(scenario)

@@ -21,6 +21,7 @@ from tailrace.records import (
     iter_batches,
     read_batch,
     validate_batch,
+    write_marker,
 )
 
 with warnings.catch_warnings():
@@ -129,18 +130,14 @@ def test_they_read_what_the_broker_has_patched(name: str, codec: Compression) ->
 
 
 @pytest.mark.parametrize("name", THEIRS)
-def test_they_see_our_control_batches(name: str) -> None:
-    marker = build_batch(
-        [(1, b"\x00\x00\x00\x01", b"\x00\x00\x00\x00\x00\x00", ())],
-        control=True,
-        transactional=True,
-        producer_id=7,
-        producer_epoch=0,
-    )
-    batch, records = read_by(name, bytes(marker))
+@pytest.mark.parametrize("commit", [False, True])
+def test_they_see_our_markers(name: str, commit: bool) -> None:
+    marker = write_marker(7, 0, commit=commit, coordinator_epoch=3, timestamp_ms=1)
+    batch, records = read_by(name, bytes(marker.data))
     assert batch.is_control_batch
     assert batch.is_transactional
-    assert records[0].key == b"\x00\x00\x00\x01"
+    assert records[0].key == bytes([0, 0, 0, commit])
+    assert records[0].value == b"\x00\x00\x00\x00\x00\x03"
 
 
 def test_they_walk_the_batches_that_we_walk() -> None:

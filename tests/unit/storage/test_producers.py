@@ -166,8 +166,15 @@ def test_after_a_lone_marker_any_sequence_is_right() -> None:
 
 
 def test_apply_believes_what_the_leader_accepted() -> None:
-    states = states_of(batch_of(5, epoch=7), batch_of(90, epoch=2))
-    assert states.check(batch_of(91, epoch=2)) is None
+    states = states_of(batch_of(5, epoch=7), batch_of(90, epoch=7))
+    assert states.check(batch_of(91, epoch=7)) is None
+
+
+def test_an_older_epoch_in_the_log_never_replaces_a_newer_one() -> None:
+    states = states_of(batch_of(5, epoch=7), batch_of(90, epoch=2, offset=1))
+    assert refusal(states, batch_of(91, epoch=2)) == OLD_EPOCH
+    assert states.check(batch_of(6, epoch=7)) is None
+    assert states.standing(9) == (7, 6, 2)
 
 
 def test_check_changes_nothing() -> None:

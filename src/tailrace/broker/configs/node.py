@@ -165,6 +165,30 @@ BROKER_CONFIGS: Mapping[str, ConfigKey] = table_of(
         at_least=0,
     ),
     _number(
+        "transaction.max.timeout.ms",
+        900_000,
+        doc="The longest time that a producer may ask to keep a transaction open.",
+        at_least=1,
+    ),
+    _number(
+        "transactional.id.expiration.ms",
+        7 * 24 * 3600 * 1000,
+        doc="A transactional id that was unused for so long is forgotten.",
+        at_least=1,
+    ),
+    _number(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        3_600_000,
+        doc="How often transactional ids are looked for that were unused for long.",
+        at_least=1,
+    ),
+    _number(
+        "transaction.state.log.num.partitions",
+        8,
+        doc="Partitions of the internal topic that keeps the state of transactions.",
+        at_least=1,
+    ),
+    _number(
         "connections.max.idle.ms",
         600_000,
         doc="A connection that was silent for so long is closed.",

@@ -6,6 +6,7 @@
                   belongs to it, `waiting.py` who waits in it, `effects.py` what it asks for
 `directory.py`    which groups live on this node
 `positions.py`    committing and removing offsets; `committed.py` those of one group
+`transaction.py`  offsets that are committed by transactions, until these end
 `offsets.py`      records of `__consumer_offsets` in Kafka's formats; `stored.py` the values in them
 `topic.py`        that topic's name, and what its errors become
 `home.py`         a partition of that topic with its groups; `loading.py` reads it
@@ -17,6 +18,7 @@ from tailrace.broker.groups.api import (
     NO_GENERATION,
     NO_OFFSET,
     NOT_COMMITTED,
+    UNSTABLE,
     CommitRequest,
     CommittedOffset,
     GroupDescription,
@@ -41,6 +43,7 @@ __all__ = [
     "NO_GENERATION",
     "NO_OFFSET",
     "OFFSETS_TOPIC",
+    "UNSTABLE",
     "CommitRequest",
     "CommittedOffset",
     "GroupConfig",

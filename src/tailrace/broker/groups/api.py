@@ -7,7 +7,10 @@
     heartbeat(group_id, *, generation_id, member_id, group_instance_id=None) -> None
     async leave(group_id, members: Sequence[LeavingMember]) -> list[LeaveResult]
     async commit_offsets(CommitRequest) -> dict[TopicPartition, ErrorCode]
-    fetch_offsets(group_id, partitions: Iterable[TopicPartition] | None)
+    async commit_transactional(CommitRequest, *, producer_id, producer_epoch)
+        -> dict[TopicPartition, ErrorCode]
+    transaction_ended(partition of the offsets topic, producer_id, *, commit) -> None
+    fetch_offsets(group_id, partitions: Iterable[TopicPartition] | None, *, require_stable=False)
         -> dict[TopicPartition, CommittedOffset]
     list_groups(*, states: Iterable[str] = ()) -> list[GroupListing]
     describe(group_id) -> GroupDescription
@@ -18,7 +21,7 @@
 
 Whole-request errors are raised as BrokerError. Three answers carry their errors inside, because the protocol
 does: `JoinResult.error` is NONE or MEMBER_ID_REQUIRED (the new id is in `member_id`), `leave` answers per
-member, `commit_offsets` and `delete` answer per item and never raise.
+member, both commits and `delete` answer per item and never raise.
 """
 
 from __future__ import annotations
@@ -135,9 +138,12 @@ class CommittedOffset(NamedTuple):
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
+    error: ErrorCode = ErrorCode.NONE  # or UNSTABLE_OFFSET_COMMIT, to those who require a stable one
 
 
 NOT_COMMITTED = CommittedOffset(NO_OFFSET)
+UNSTABLE = CommittedOffset(NO_OFFSET, error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+"""A transaction that is open may move the position (KIP-447): ask again."""
 
 
 class GroupListing(NamedTuple):

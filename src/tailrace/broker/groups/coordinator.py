@@ -214,11 +214,30 @@ class GroupCoordinator:
         """Keep positions; answers when they are durable."""
         return await self._positions.commit(request)
 
+    async def commit_transactional(
+        self, request: CommitRequest, *, producer_id: int, producer_epoch: int
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Keep positions if the open transaction of a producer commits; answers when they are durable.
+
+        They are sequenced before anything is waited for: what the caller knows of the transaction still
+        holds.
+        """
+        return await self._positions.commit_transactional(
+            request, producer_id=producer_id, producer_epoch=producer_epoch
+        )
+
+    def transaction_ended(self, offsets_partition: int, producer_id: int, *, commit: bool) -> None:
+        """The marker of a producer was sequenced in this partition of the offsets topic, in this turn."""
+        self._directory.transaction_ended(offsets_partition, producer_id, commit=commit)
+
     def fetch_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None
+        self, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool = False
     ) -> dict[TopicPartition, CommittedOffset]:
-        """The kept positions of these partitions, or of all that have one; else NOT_COMMITTED."""
-        return self._positions.fetch(group_id, partitions)
+        """The kept positions of these partitions, or of all that have one; else NOT_COMMITTED.
+
+        With `require_stable` UNSTABLE where a transaction that is open may move the position (KIP-447).
+        """
+        return self._positions.fetch(group_id, partitions, require_stable=require_stable)
 
     def slowest_positions(self, wanted: Callable[[str], bool]) -> dict[TopicPartition, int]:
         """The least position that one of the wanted groups has in each partition, of those that have one."""

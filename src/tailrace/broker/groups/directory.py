@@ -53,6 +53,11 @@ class Directory:
         return sum(len(home.groups) for home in self._homes.values())
 
     @property
+    def is_open(self) -> bool:
+        """Whether the offsets topic exists, so that there can be groups."""
+        return self._log.partitions > 0
+
+    @property
     def homes(self) -> list[Home]:
         return list(self._homes.values())
 
@@ -121,6 +126,23 @@ class Directory:
             size_max=self._config.group_size_max,
             initial_rebalance_delay_ms=self._config.initial_rebalance_delay_ms,
         )
+
+    # Transactions
+
+    def transaction_ended(self, partition: int, producer_id: int, *, commit: bool) -> None:
+        """A marker was sequenced in a partition: once it is durable, what was pending is decided.
+
+        A partition that is still being read is told afterwards; the marker may be behind what is read.
+        """
+        home = self._homes.get(partition)
+        if home is None:
+            return  # whoever reads the partition later finds the marker in it
+        if home.status is HomeStatus.LOADING:
+            home.ended_meanwhile.append((producer_id, commit))
+            return
+        ending = home.transactions.end(producer_id, commit=commit, decided=self.forget_if_void)
+        if ending is not None:
+            self._log.acknowledged(partition, self._log.end_offset(partition), ending)
 
     # Leading
 
@@ -205,6 +227,9 @@ class Directory:
                     self._clear_away(home, loaded.take_offsets_beside(topics))
                 self._move_in(home, loaded)
                 home.become(HomeStatus.READY)
+                for producer_id, commit in home.ended_meanwhile:
+                    self.transaction_ended(home.partition, producer_id, commit=commit)
+                home.ended_meanwhile.clear()
         finally:
             if home.status is HomeStatus.LOADING:
                 home.become(HomeStatus.FAILED)
@@ -225,7 +250,8 @@ class Directory:
     def _move_in(self, home: Home, loaded: Loaded) -> None:
         now_ms = self._clock.steady_ms()
         with_offsets = (group_id for group_id, kept in loaded.offsets.items() if kept)
-        for group_id in dict.fromkeys([*loaded.groups, *with_offsets]):
+        undecided = (group_id for pending in loaded.pending.values() for group_id, _ in pending)
+        for group_id in dict.fromkeys([*loaded.groups, *with_offsets, *undecided]):
             stored = loaded.groups.get(group_id)
             # Where only positions are known, their own times decide how long they are kept.
             group = self._new_group(group_id, 0 if stored is None else now_ms)
@@ -234,3 +260,6 @@ class Directory:
             resident = Resident(group, CommittedOffsets(loaded.offsets.get(group_id)), home)
             home.groups[group_id] = resident
             self._attend(resident)
+        for producer_id, pending in loaded.pending.items():
+            for (group_id, partition), placed in pending.items():
+                home.transactions.pend(producer_id, home.groups[group_id], {partition: placed})

@@ -159,16 +159,28 @@ class Group:
         return results
 
     def check_commit(
-        self, *, generation_id: int, member_id: str, group_instance_id: str | None, now_ms: int
+        self,
+        *,
+        generation_id: int,
+        member_id: str,
+        group_instance_id: str | None,
+        now_ms: int,
+        transactional: bool = False,
     ) -> None:
-        """Whether these positions may be committed. A commit of a member is a sign of life."""
+        """Whether these positions may be committed. A commit of a member is a sign of life.
+
+        A transaction may leave out the member (TxnOffsetCommit before v3), and may commit while the group
+        waits for its leader: the generation already says that no other member reads the partitions (KIP-447).
+        """
         self._check_alive()
         if generation_id < 0 and self.state is GroupState.EMPTY:
             return  # somebody who shares out partitions by other means, or an administrator
+        if transactional and generation_id < 0 and not member_id and group_instance_id is None:
+            return
         member = self._check_generation(
             generation_id=generation_id, member_id=member_id, group_instance_id=group_instance_id
         )
-        if self.state is GroupState.COMPLETING:
+        if self.state is GroupState.COMPLETING and not transactional:
             raise _refuse(ErrorCode.REBALANCE_IN_PROGRESS, "the member has joined but not synced yet")
         self._waiting.touch(member, now_ms)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tailrace.broker.groups.api import (
     CommitRequest,
@@ -12,6 +12,7 @@ from tailrace.broker.groups.api import (
     JoinResult,
     LeaveResult,
     LeavingMember,
+    OffsetToCommit,
     SyncRequest,
     SyncResult,
 )
@@ -59,11 +60,40 @@ class GroupHandle:
         assert request.group_id == self.id
         return await self._coordinator.commit_offsets(request)
 
+    async def commit_transactional(
+        self,
+        member: str,
+        generation: int,
+        instance: str | None,
+        offsets: Mapping[TopicPartition, OffsetToCommit],
+        *,
+        producer_id: int,
+        producer_epoch: int,
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Keep positions if the open transaction of a producer commits; answers when they are durable.
+
+        They are sequenced before anything is waited for. So a caller that has just been told by the
+        coordinator of the transaction that the offsets partition of this group is in it need not ask again.
+        """
+        request = CommitRequest(
+            group_id=self.id,
+            generation_id=generation,
+            member_id=member,
+            group_instance_id=instance,
+            offsets=offsets,
+        )
+        return await self._coordinator.commit_transactional(
+            request, producer_id=producer_id, producer_epoch=producer_epoch
+        )
+
     def fetch_offsets(
-        self, partitions: Iterable[TopicPartition] | None
+        self, partitions: Iterable[TopicPartition] | None, *, require_stable: bool = False
     ) -> dict[TopicPartition, CommittedOffset]:
-        """The kept positions of these partitions, or of all that have one; else NOT_COMMITTED."""
-        return self._coordinator.fetch_offsets(self.id, partitions)
+        """The kept positions of these partitions, or of all that have one; else NOT_COMMITTED.
+
+        With `require_stable` UNSTABLE where a transaction that is open may move the position (KIP-447).
+        """
+        return self._coordinator.fetch_offsets(self.id, partitions, require_stable=require_stable)
 
     async def delete_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
         """Forget positions; GROUP_SUBSCRIBED_TO_TOPIC for those that members read."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tailrace.broker.groups.committed import CommittedOffsets
 from tailrace.broker.groups.group import Group
 from tailrace.broker.groups.topic import OFFSETS_TOPIC
+from tailrace.broker.groups.transaction import Transactions
 from tailrace.broker.internal import Done, StateWriter
 from tailrace.model import BrokerError, ErrorCode
 from tailrace.records import NewRecord
@@ -45,7 +46,16 @@ class Resident:
 class Home:
     """The groups of one partition."""
 
-    __slots__ = ("_append_timeout_ms", "_loaded", "groups", "partition", "status", "writer")
+    __slots__ = (
+        "_append_timeout_ms",
+        "_loaded",
+        "ended_meanwhile",
+        "groups",
+        "partition",
+        "status",
+        "transactions",
+        "writer",
+    )
 
     def __init__(self, partition: int, writer: StateWriter, *, append_timeout_ms: int) -> None:
         self._append_timeout_ms = append_timeout_ms
@@ -53,6 +63,8 @@ class Home:
         self.writer = writer
         self.status = HomeStatus.LOADING
         self.groups: dict[str, Resident] = {}
+        self.transactions = Transactions()
+        self.ended_meanwhile: list[tuple[int, bool]] = []  # (producer id, commit): markers while Loading
         self._loaded = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -66,14 +78,21 @@ class Home:
         """Return when the loading ended, however it did."""
         await self._loaded.wait()
 
-    def put(self, records: Sequence[NewRecord], apply: Done) -> None:
-        """Append some time soon. `apply` is called when the outcome is known, at once if it is refused."""
+    def put(
+        self, records: Sequence[NewRecord], apply: Done, sequenced: Callable[[int], None] | None = None
+    ) -> None:
+        """Append some time soon. `apply` is called when the outcome is known, at once if it is refused.
+
+        `sequenced` is told where the records are in the log, before that.
+        """
         try:
-            self.writer.put(records, apply)
+            self.writer.put(records, apply, sequenced)
         except BrokerError as refused:
             apply(refused.code)
 
-    async def append(self, records: Sequence[NewRecord], apply: Done) -> ErrorCode:
+    async def append(
+        self, records: Sequence[NewRecord], apply: Done, sequenced: Callable[[int], None] | None = None
+    ) -> ErrorCode:
         """Append and wait, but not for ever.
 
         `apply` is called when the outcome is known, also if nobody waits for it any more.
@@ -85,7 +104,37 @@ class Home:
             if not answer.done():
                 answer.set_result(error)
 
-        self.put(records, done)
+        self.put(records, done, sequenced)
+        return await self._answered(answer)
+
+    async def append_transactional(
+        self,
+        records: Sequence[NewRecord],
+        sequenced: Callable[[int], None],
+        *,
+        producer_id: int,
+        producer_epoch: int,
+    ) -> ErrorCode:
+        """Sequence one batch of a transaction before anything else happens, and wait as `append` does.
+
+        `sequenced` is called in the same turn, unless the log refuses the batch.
+        """
+        answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+
+        def done(error: ErrorCode) -> None:
+            if not answer.done():
+                answer.set_result(error)
+
+        try:
+            end = self.writer.sequence_transactional(
+                records, done, producer_id=producer_id, producer_epoch=producer_epoch
+            )
+        except BrokerError as refused:
+            return refused.code
+        sequenced(end)
+        return await self._answered(answer)
+
+    async def _answered(self, answer: asyncio.Future[ErrorCode]) -> ErrorCode:
         try:
             async with asyncio.timeout(self._append_timeout_ms / 1000):
                 return await answer

@@ -2,16 +2,25 @@
 
 A commit is answered, and seen by anybody, when its record is durable. Everything that comes for one partition
 goes to the log in the order in which it came, so that memory and a later reading of the log agree.
+
+A commit of a transaction is sequenced at once and answered when it is durable. It is seen when the marker of
+the transaction is durable (`transaction.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from tailrace.broker.groups.api import NOT_COMMITTED, CommitRequest, CommittedOffset, OffsetToCommit
-from tailrace.broker.groups.committed import CommittedOffsets
+from tailrace.broker.groups.api import (
+    NOT_COMMITTED,
+    UNSTABLE,
+    CommitRequest,
+    CommittedOffset,
+    OffsetToCommit,
+)
+from tailrace.broker.groups.committed import CommittedOffsets, Place, Placed
 from tailrace.broker.groups.directory import Directory
 from tailrace.broker.groups.home import Resident
 from tailrace.broker.groups.limits import GroupConfig, check_group_id, metadata_too_large
@@ -53,16 +62,46 @@ class Positions:
         self._directory.forget_if_void(resident)
         return results
 
+    async def commit_transactional(
+        self, request: CommitRequest, *, producer_id: int, producer_epoch: int
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Keep positions if the open transaction of a producer commits; answers when they are durable.
+
+        They are sequenced before anything is waited for: what the caller knows of the transaction still
+        holds.
+        """
+        try:
+            check_group_id(request.group_id)
+            resident = self._committer(request, transactional=True)
+        except BrokerError as refused:
+            return dict.fromkeys(request.offsets, refused.code)
+        results = self._check_offsets(resident, request, transactional=True)
+        accepted = [partition for partition, error in results.items() if not error]
+        if accepted:
+            error = await self._pend(
+                resident, request, accepted, producer_id=producer_id, producer_epoch=producer_epoch
+            )
+            results.update(dict.fromkeys(accepted, error))
+        self._directory.forget_if_void(resident)
+        return results
+
     def fetch(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None
+        self, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool = False
     ) -> dict[TopicPartition, CommittedOffset]:
-        """The kept positions of these partitions, or of all that have one; else NOT_COMMITTED."""
+        """The kept positions of these partitions, or of all that have one; else NOT_COMMITTED.
+
+        With `require_stable` UNSTABLE where a transaction that is open may move the position.
+        """
         check_group_id(group_id, may_be_empty=True)
         resident = self._directory.find(group_id)
         offsets = CommittedOffsets() if resident is None else resident.offsets
+        undecided = offsets.undecided_partitions() if require_stable else set()
         if partitions is None:
-            return offsets.all()
-        return {partition: offsets.get(partition) or NOT_COMMITTED for partition in partitions}
+            return offsets.all() | dict.fromkeys(undecided, UNSTABLE)
+        return {
+            partition: UNSTABLE if partition in undecided else offsets.get(partition) or NOT_COMMITTED
+            for partition in partitions
+        }
 
     def slowest(self, wanted: Callable[[str], bool]) -> dict[TopicPartition, int]:
         """The least position that one of the wanted groups keeps in each partition."""
@@ -144,8 +183,10 @@ class Positions:
             elif expired:
                 resident.home.put(*self._forget(resident, expired))
 
-    def _committer(self, request: CommitRequest) -> Resident:
+    def _committer(self, request: CommitRequest, *, transactional: bool = False) -> Resident:
         """The group that takes this commit; BrokerError if it may not."""
+        if transactional and not self._directory.is_open:
+            raise BrokerError("there are no groups yet", code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
         resident = self._directory.find(request.group_id)
         if resident is None:
             if request.generation_id >= 0:
@@ -156,11 +197,18 @@ class Positions:
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,
             now_ms=self._clock.steady_ms(),
+            transactional=transactional,
         )
         return resident
 
-    def _check_offsets(self, resident: Resident, request: CommitRequest) -> dict[TopicPartition, ErrorCode]:
+    def _check_offsets(
+        self, resident: Resident, request: CommitRequest, *, transactional: bool = False
+    ) -> dict[TopicPartition, ErrorCode]:
+        """What is wrong with each position; the undecided ones of a group have a bound of their own."""
         room = self._config.offsets_max - len(resident.offsets)
+        undecided = resident.offsets.undecided + len(request.offsets)
+        if transactional and undecided > self._config.offsets_max:
+            return dict.fromkeys(request.offsets, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
         results = {}
         for partition, wanted in request.offsets.items():
             error = ErrorCode.NONE
@@ -176,7 +224,7 @@ class Positions:
     async def _store(
         self, resident: Resident, request: CommitRequest, accepted: Iterable[TopicPartition]
     ) -> ErrorCode:
-        now_ms = self._clock.steady_ms()
+        now_ms, place = self._clock.steady_ms(), Place()
         expires_ms = None
         if request.retention_ms >= 0:
             expires_ms = min(now_ms + request.retention_ms, _TIME_MAX_MS)
@@ -185,15 +233,39 @@ class Positions:
             for partition in accepted
         }
         try:
-            records = [
-                (now_ms, write_offset_key(request.group_id, partition), write_offset(stored), ())
-                for partition, stored in offsets.items()
-            ]
+            records = _records(request.group_id, offsets, now_ms)
         except BrokerError as refused:
             return refused.code
         resident.offsets.begin(offsets)
         return await resident.home.append(
-            records, lambda error: resident.offsets.end(offsets, durable=not error)
+            records, lambda error: resident.offsets.end(offsets, at=place.at, durable=not error), place.set
+        )
+
+    async def _pend(
+        self,
+        resident: Resident,
+        request: CommitRequest,
+        accepted: Iterable[TopicPartition],
+        *,
+        producer_id: int,
+        producer_epoch: int,
+    ) -> ErrorCode:
+        now_ms, home = self._clock.steady_ms(), resident.home
+        offsets = {
+            partition: _stored(request.offsets[partition], now_ms=now_ms, expires_ms=None)
+            for partition in accepted
+        }
+        try:
+            records = _records(request.group_id, offsets, now_ms)
+        except BrokerError as refused:
+            return refused.code
+
+        def sequenced(end: int) -> None:
+            placed = {partition: Placed(stored, end) for partition, stored in offsets.items()}
+            home.transactions.pend(producer_id, resident, placed)
+
+        return await home.append_transactional(
+            records, sequenced, producer_id=producer_id, producer_epoch=producer_epoch
         )
 
     async def _remove(self, resident: Resident, partitions: Sequence[TopicPartition]) -> ErrorCode:
@@ -201,14 +273,15 @@ class Positions:
 
     def _forget(
         self, resident: Resident, partitions: Sequence[TopicPartition]
-    ) -> tuple[list[NewRecord], Done]:
+    ) -> tuple[list[NewRecord], Done, Callable[[int], None]]:
         """Tombstones of some positions, and what follows once they are durable."""
+        place = Place()
 
         def apply(error: ErrorCode) -> None:
             if not error:
-                resident.offsets.remove(partitions)
+                resident.offsets.remove(partitions, at=place.at)
 
-        return self._tombstones(resident, partitions), apply
+        return self._tombstones(resident, partitions), apply, place.set
 
     def _leave(self, resident: Resident) -> tuple[list[NewRecord], Done]:
         """Tombstones of a group and all its positions; it is gone when they are durable."""
@@ -226,6 +299,13 @@ class Positions:
     def _tombstones(self, resident: Resident, partitions: Iterable[TopicPartition]) -> list[NewRecord]:
         now_ms, group_id = self._clock.steady_ms(), resident.group.group_id
         return [(now_ms, write_offset_key(group_id, partition), None, ()) for partition in partitions]
+
+
+def _records(group_id: str, offsets: Mapping[TopicPartition, StoredOffset], now_ms: int) -> list[NewRecord]:
+    return [
+        (now_ms, write_offset_key(group_id, partition), write_offset(stored), ())
+        for partition, stored in offsets.items()
+    ]
 
 
 def _stored(wanted: OffsetToCommit, *, now_ms: int, expires_ms: int | None) -> StoredOffset:

@@ -2,10 +2,12 @@
 
     int8, int16, int32, int64   big-endian
     varint    zigzag, 7 bits a byte, lowest first, up to 64 bits; as in Kafka's records, not in its structures
+    uvarint   the same without zigzag, as in Kafka's flexible structures (KIP-482)
     raw       bytes whose number both sides know
     string    int16 length, UTF-8; length -1 is null where null is allowed
     bytes     int32 length, the bytes; length -1 is null where null is allowed
     array     int32 count, or varint, then the elements
+    compact   a string or an array whose length is a uvarint, plus one; 0 is null
 
 Bytes out of a log are read as if an enemy had written them: every length is checked before it is used.
 """
@@ -23,6 +25,7 @@ _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _INT16_MAX = (1 << 15) - 1
+_UINT32_MAX = (1 << 32) - 1
 
 
 class MalformedFields(BrokerError):
@@ -63,8 +66,29 @@ class FieldReader:
             raise MalformedFields(f"{value} is not within {at_least} to {at_most}")
         return value
 
+    def uvarint(self) -> int:
+        """A number that fits into 32 bits."""
+        value = 0
+        for shift in range(0, 35, 7):
+            byte = self._take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if value > _UINT32_MAX:
+                    break
+                return value
+        raise MalformedFields("a length takes more than 32 bits")
+
     def raw(self, size: int) -> bytes:
         return self._take(size)
+
+    def compact_string(self) -> str:
+        if (length := self.uvarint()) == 0:
+            raise MalformedFields("a string is null that must not be")
+        return self._text(length - 1)
+
+    def compact_count(self, *, element_bytes_min: int) -> int:
+        """The length of a compact array; 0 where it is null."""
+        return self._check_count(max(self.uvarint() - 1, 0), element_bytes_min)
 
     def string(self) -> str:
         if (text := self.nullable_string()) is None:
@@ -74,10 +98,7 @@ class FieldReader:
     def nullable_string(self) -> str | None:
         if (size := self.int16()) == -1:
             return None
-        try:
-            return self._take(size).decode()
-        except UnicodeDecodeError:
-            raise MalformedFields(f"a string of {size} bytes is not UTF-8") from None
+        return self._text(size)
 
     def nullable_bytes(self) -> bytes | None:
         size = self.int32()
@@ -87,6 +108,10 @@ class FieldReader:
         """The length of an array whose elements take at least so many bytes each."""
         return self._check_count(self.int32(), element_bytes_min)
 
+    def nullable_count(self, *, element_bytes_min: int) -> int:
+        """The same where the array may be null, which is length -1; 0 then."""
+        return self._check_count(max(self.int32(), 0), element_bytes_min)
+
     def varint_count(self, *, element_bytes_min: int) -> int:
         """The same where the length is a varint."""
         return self._check_count(self.varint(at_least=0, at_most=len(self._data)), element_bytes_min)
@@ -95,6 +120,12 @@ class FieldReader:
         """There must be nothing after the last field."""
         if left := len(self._data) - self._position:
             raise MalformedFields(f"{left} bytes follow the last field")
+
+    def _text(self, size: int) -> str:
+        try:
+            return self._take(size).decode()
+        except UnicodeDecodeError:
+            raise MalformedFields(f"a string of {size} bytes is not UTF-8") from None
 
     def _check_count(self, count: int, element_bytes_min: int) -> int:
         left = len(self._data) - self._position
@@ -133,8 +164,19 @@ class FieldWriter:
     def varint(self, value: int) -> None:
         write_varint(self.data, value)
 
+    def uvarint(self, value: int) -> None:
+        while value >= 0x80:
+            self.data.append(value & 0x7F | 0x80)
+            value >>= 7
+        self.data.append(value)
+
     def raw(self, value: BytesLike) -> None:
         self.data += value
+
+    def compact_string(self, text: str) -> None:
+        raw = text.encode()
+        self.uvarint(len(raw) + 1)
+        self.data += raw
 
     def string(self, text: str | None) -> None:
         if text is None:

@@ -29,8 +29,22 @@ class InternalLog(Protocol):
         After an error some of them may be in the log: callers must not conclude that none is.
         """
 
+    def sequence_transactional(
+        self, partition: int, records: Sequence[NewRecord], *, producer_id: int, producer_epoch: int
+    ) -> Offset:
+        """Append records now, as one batch of the open transaction of a producer; returns the offset past it.
+
+        The caller knows from the coordinator of that transaction that the partition is in it.
+        """
+
+    def end_offset(self, partition: int) -> Offset:
+        """The offset past everything that is sequenced, durable or not."""
+
     def acknowledged(self, partition: int, end: Offset, waiter: Waiter) -> None:
         """Tell the waiter when everything below `end` is durable, or never will be; at once if it is."""
 
-    def read(self, partition: int) -> AsyncIterator[Visible]:
-        """Every visible batch of the partition, up to the high watermark at the time of the call."""
+    def read(self, partition: int, *, shows_control: bool = False) -> AsyncIterator[Visible]:
+        """Every batch that was sequenced before the call, once it is durable.
+
+        Batches of transactions are shown, whatever became of them, and their markers with `shows_control`.
+        """

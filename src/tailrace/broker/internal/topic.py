@@ -6,15 +6,15 @@ does not ask for internal topics.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from tailrace.broker.partition import ACKS_ALL, Partition
-from tailrace.broker.sequence import sequence
+from tailrace.broker.sequence import sequence, too_large
 from tailrace.broker.topic import NewTopic, Topic
 from tailrace.broker.topics import Topics
 from tailrace.broker.visible_records import read
 from tailrace.model import BrokerError, ErrorCode, Offset
-from tailrace.records import NewRecord, Visible
+from tailrace.records import NewRecord, Visible, build_batch, read_batch
 from tailrace.storage.api import Waiter
 
 _READ_BYTES = 1 << 20
@@ -30,12 +30,19 @@ class InternalTopic:
     """The partitions of one internal topic, by number."""
 
     def __init__(
-        self, topics: Topics, *, name: str, partitions: int, segment_bytes: int = _SEGMENT_BYTES
+        self,
+        topics: Topics,
+        *,
+        name: str,
+        partitions: int,
+        segment_bytes: int = _SEGMENT_BYTES,
+        configs: Mapping[str, str] | None = None,
     ) -> None:
+        """`configs` are settings with which it is created, beside those of every internal topic."""
         self.name = name
         self._topics = topics
         self._partitions_wanted = partitions
-        self._segment_bytes = segment_bytes
+        self._configs = internal_configs(segment_bytes) | dict(configs or {})
 
     def __repr__(self) -> str:
         return f"<InternalTopic {self.name}, {self.partitions} partitions>"
@@ -53,11 +60,15 @@ class InternalTopic:
             and topic.partitions[partition].is_led_here
         )
 
+    def leader_epoch(self, partition: int) -> int:
+        """The epoch in which the partition is led."""
+        return self._partition(partition).leader_epoch
+
     async def ensure(self) -> None:
         new = NewTopic(
             name=self.name,
             partitions=self._partitions_wanted,
-            configs=internal_configs(self._segment_bytes),
+            configs=self._configs,
             internal=True,
         )
         await self._topics.ensure(new)
@@ -65,16 +76,32 @@ class InternalTopic:
     def sequence(self, partition: int, records: Sequence[NewRecord]) -> Offset:
         return sequence(self._partition(partition), records).end_offset
 
+    def sequence_transactional(
+        self, partition: int, records: Sequence[NewRecord], *, producer_id: int, producer_epoch: int
+    ) -> Offset:
+        place = self._partition(partition)
+        data = build_batch(
+            records, producer_id=producer_id, producer_epoch=producer_epoch, transactional=True
+        )
+        if len(data) > place.settings.message_bytes_max:
+            raise too_large(len(data), place.settings)
+        return place.append(read_batch(data), keys_checked=True, verified=True).end_offset
+
+    def end_offset(self, partition: int) -> Offset:
+        return self._partition(partition).end_offset
+
     def acknowledged(self, partition: int, end: Offset, waiter: Waiter) -> None:
         self._partition(partition).acknowledged(end, ACKS_ALL, waiter)
 
-    async def read(self, partition: int) -> AsyncIterator[Visible]:
+    async def read(self, partition: int, *, shows_control: bool = False) -> AsyncIterator[Visible]:
         place = self._partition(partition)
         offset: int = place.start_offset
-        end = place.high_watermark  # open transactions included: state is loaded as far as it was written
+        end = place.end_offset  # open transactions included: state is loaded as far as it was written
+        if place.high_watermark < end:
+            await place.wait_acknowledged(end)
         while offset < end:
             portion = await read(place, offset, bytes_max=_READ_BYTES, end=end, read_uncommitted=True)
-            for batch in portion.batches():
+            for batch in portion.batches(shows_control=shows_control):
                 yield batch
             offset = portion.next_offset
 

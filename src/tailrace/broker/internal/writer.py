@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tailrace.broker.internal.log import InternalLog
-from tailrace.model import BrokerError, ErrorCode, StorageError
+from tailrace.model import BrokerError, ErrorCode, Offset, StorageError
 from tailrace.records import NewRecord
 
 _logger = logging.getLogger(__name__)
@@ -57,11 +57,14 @@ class Source(Protocol):
 class _Put:
     """One change; its records may be cut into several pieces."""
 
-    __slots__ = ("done", "error", "pieces_left", "records")
+    __slots__ = ("done", "error", "pieces_left", "records", "sequenced")
 
-    def __init__(self, records: Sequence[NewRecord], done: Done) -> None:
+    def __init__(
+        self, records: Sequence[NewRecord], done: Done, sequenced: Callable[[int], None] | None = None
+    ) -> None:
         self.records = records
         self.done = done
+        self.sequenced = sequenced
         self.pieces_left = 1
         self.error = ErrorCode.NONE
 
@@ -133,17 +136,41 @@ class StateWriter:
             f"<StateWriter of {self._name}, {len(self._gathered)} gathered, {len(self._flights)} in flight>"
         )
 
-    def put(self, records: Sequence[NewRecord], done: Done) -> None:
-        """Append these soon; BrokerError (`otherwise`) if too much is waiting already."""
+    def put(
+        self, records: Sequence[NewRecord], done: Done, sequenced: Callable[[int], None] | None = None
+    ) -> None:
+        """Append these soon; BrokerError (`otherwise`) if too much is waiting already.
+
+        `sequenced` is called with the offset past the batch that holds them, of the last one if they are cut.
+        """
         size = sum(map(_size_of, records))
-        if self._queued_bytes and self._queued_bytes + size > self._queued_bytes_max:
-            raise BrokerError(
-                f"{self._queued_bytes} bytes wait to be appended to {self._name}",
-                code=self._errors.otherwise,
-            )
-        self._gathered[_Put(records, done)] = None
+        if self._is_full(size):
+            raise self._too_much_waits()
+        self._gathered[_Put(records, done, sequenced)] = None
         self._queued_bytes += size
         self._flush_soon()
+
+    def sequence_transactional(
+        self, records: Sequence[NewRecord], done: Done, *, producer_id: int, producer_epoch: int
+    ) -> Offset:
+        """Sequence one batch of a transaction now, behind what is gathered; returns the offset past it.
+
+        It must not be gathered: its transaction could end before it is in the log. BrokerError if the log
+        refuses it, with the code that a client is to be told; `done` is then not called.
+        """
+        piece = _Piece(_Put(records, done), records)
+        self._flush_gathered()
+        if self._gathered or self._is_full(piece.size):
+            raise self._too_much_waits()
+        try:
+            end = self._log.sequence_transactional(
+                self._partition, records, producer_id=producer_id, producer_epoch=producer_epoch
+            )
+        except Exception as error:
+            raise BrokerError(f"{self._name}: {error}", code=self.code_of(error)) from error
+        self._queued_bytes += piece.size
+        self._take_off([piece], piece.size, end)
+        return end
 
     def write_soon(self, source: Source) -> None:
         """Ask a source for its changes soon, or once there is room for them."""
@@ -209,6 +236,9 @@ class StateWriter:
             self._loop.call_soon(self._flush)
             return
         self._is_planned = False
+        self._flush_gathered()
+
+    def _flush_gathered(self) -> None:
         if self._flights and self._queued_bytes >= self._queued_bytes_max:
             return  # the next batch that lands comes back here
         gathered, self._gathered = self._gathered, {}
@@ -244,9 +274,23 @@ class StateWriter:
             for piece in pieces:
                 self._end(piece, code)
             return
+        for piece in pieces:
+            if piece.put.sequenced is not None:
+                piece.put.sequenced(end)
+        self._take_off(pieces, size, end)
+
+    def _take_off(self, pieces: list[_Piece], size: int, end: Offset) -> None:
         flight = _Flight(self, pieces, size)
         self._flights[flight] = None
         self._log.acknowledged(self._partition, end, flight)
+
+    def _is_full(self, size: int) -> bool:
+        return self._queued_bytes > 0 and self._queued_bytes + size > self._queued_bytes_max
+
+    def _too_much_waits(self) -> BrokerError:
+        return BrokerError(
+            f"{self._queued_bytes} bytes wait to be appended to {self._name}", code=self._errors.otherwise
+        )
 
     def _follow(self, pieces: list[_Piece]) -> None:
         """Changes without records: done with the newest batch that is in flight, or now."""

@@ -1,16 +1,22 @@
-"""InitProducerId: a number for an idempotent producer, which no other producer gets.
+"""InitProducerId: a number for an idempotent producer, or the identity of a transactional one.
 
 v3  a producer may name the id and epoch it had (KIP-360); without a transactional id it gets a new id anyway
+v4  a fenced producer is told so by PRODUCER_FENCED
+v5  errors may be TRANSACTION_ABORTABLE (KIP-890)
 
-Transactions do not exist yet: a transactional id is answered TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which
-ends the attempts of every client (see `find_coordinator`).
+A transactional id gets a new epoch, which fences the producers that had it before, and what they left open is
+aborted. Who names an identity that is not the present one is fenced, unless it repeats its request, or its
+transaction was aborted by its timeout (KIP-588).
 """
 
 from __future__ import annotations
 
+from tailrace.broker.transactions.api import Identity
 from tailrace.kafka.call import Call
-from tailrace.kafka.resources import no_transactions
+from tailrace.kafka.errors import ANSWERABLE
+from tailrace.kafka.transactions import refusal_of
 from tailrace.model import BrokerError, ErrorCode
+from tailrace.model.operation import Operation
 from tailrace.wire.kafka.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 KEY = 22
@@ -19,8 +25,16 @@ _NONE = -1
 
 
 async def handle(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    if request.transactional_id is not None:
-        raise no_transactions(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
         raise BrokerError("producer id and epoch come together", code=ErrorCode.INVALID_REQUEST)
-    return InitProducerIdResponse(producer_id=await call.access.next_producer_id(), producer_epoch=0)
+    if request.transactional_id is None:
+        return InitProducerIdResponse(producer_id=await call.access.next_producer_id(), producer_epoch=0)
+    expected = None
+    if request.producer_id != _NONE:
+        expected = Identity(request.producer_id, request.producer_epoch)
+    try:
+        transaction = call.access.transaction(request.transactional_id, Operation.WRITE)
+        identity = await transaction.init(timeout_ms=request.transaction_timeout_ms, expected=expected)
+    except ANSWERABLE as error:
+        return InitProducerIdResponse(error_code=refusal_of(error, KEY, call.version)[0])
+    return InitProducerIdResponse(producer_id=identity.producer_id, producer_epoch=identity.epoch)

@@ -1,7 +1,7 @@
 """ListOffsets: where a partition begins, where it ends, and where a moment in time is.
 
 v1  one offset per partition; the first version served
-v2  isolation level: with read_committed "latest" is the last stable offset
+v2  isolation level: with read_committed "latest" is the last stable offset, and a time finds nothing above it
 v4  leader epochs (KIP-320)
 v6  flexible
 v7  timestamp -3: the first record that has the greatest time (KIP-734)
@@ -71,7 +71,7 @@ async def _look_up(call: Call, request: ListOffsetsRequest) -> ListOffsetsRespon
         for asked in topic.partitions:
             try:
                 if _is_looked_for(asked):
-                    answers.append(await _at_time(call, topic.name, asked))
+                    answers.append(await _at_time(call, topic.name, asked, request.isolation_level))
                 else:
                     answers.append(_end(call, topic.name, asked, request.isolation_level))
             except ANSWERABLE as error:
@@ -94,12 +94,15 @@ def _end(
     return _answer(partition, asked, offset, timestamp_ms=-1)
 
 
-async def _at_time(call: Call, topic: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+async def _at_time(
+    call: Call, topic: str, asked: ListOffsetsPartition, isolation_level: int
+) -> ListOffsetsPartitionResponse:
     partition = _leader(call, topic, asked)
+    end = partition.last_stable_offset if isolation_level == _READ_COMMITTED else partition.high_watermark
     if asked.timestamp == _GREATEST_TIME:
-        found = await partition.find_greatest_timestamp()
+        found = await partition.find_greatest_timestamp(up_to=end)
     else:
-        found = await partition.find_timestamp(asked.timestamp)
+        found = await partition.find_timestamp(asked.timestamp, up_to=end)
     if found is None:
         return ListOffsetsPartitionResponse(partition_index=asked.partition_index)
     return _answer(partition, asked, found.offset, timestamp_ms=found.timestamp_ms)

@@ -3,7 +3,7 @@
 v1  an error of the whole group stands with every partition
 v2  it stands in the answer instead; null topics are all that the group has committed
 v5  the leader epoch of the position (KIP-320)
-v7  `require_stable` (KIP-447): every position is stable while there are no transactions
+v7  `require_stable` (KIP-447): UNSTABLE_OFFSET_COMMIT where an open transaction may move the position
 v8  several groups at once, each with its own error (KIP-709)
 v9  the member and its epoch (KIP-848), which groups of this kind do not look at
 
@@ -36,9 +36,11 @@ _SEVERAL_FROM = 8
 
 def handle(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if call.version >= _SEVERAL_FROM:
-        return OffsetFetchResponse(groups=[_group(call, asked) for asked in request.groups])
+        stable = request.require_stable
+        return OffsetFetchResponse(groups=[_group(call, asked, stable) for asked in request.groups])
     try:
-        return OffsetFetchResponse(topics=_positions(call, request.group_id, request.topics))
+        topics = _positions(call, request.group_id, request.topics, request.require_stable)
+        return OffsetFetchResponse(topics=topics)
     except ANSWERABLE as error:
         code, _ = error_of(error)
         if call.version >= 2:
@@ -47,27 +49,30 @@ def handle(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
         return OffsetFetchResponse(topics=_topics((tp, NOT_COMMITTED, code) for tp in asked))
 
 
-def _group(call: Call, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+def _group(call: Call, asked: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
     try:
-        topics = _positions(call, asked.group_id, asked.topics)
+        topics = _positions(call, asked.group_id, asked.topics, require_stable)
     except ANSWERABLE as error:
         return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error_of(error)[0])
     return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
 
 def _positions(
-    call: Call, group_id: str, topics: Sequence[OffsetFetchRequestTopic] | None
+    call: Call, group_id: str, topics: Sequence[OffsetFetchRequestTopic] | None, require_stable: bool
 ) -> list[OffsetFetchResponseTopic]:
     """Where a group is in some topics, or in all that it has committed."""
     asked = None if topics is None else _partitions(topics)
-    offsets = call.access.group(group_id, Operation.DESCRIBE).fetch_offsets(asked)
+    group = call.access.group(group_id, Operation.DESCRIBE)
+    offsets = group.fetch_offsets(asked, require_stable=require_stable)
     if asked is None:
-        found = ((tp, offset, _error(call, tp)) for tp, offset in offsets.items())
-        return _topics(each for each in found if not each[2])
-    answers = ((tp, _error(call, tp)) for tp in asked)
-    return _topics(
-        (tp, NOT_COMMITTED if code else offsets.get(tp, NOT_COMMITTED), code) for tp, code in answers
-    )
+        allowed = ((tp, offset) for tp, offset in offsets.items() if not _error(call, tp))
+        return _topics((tp, offset, offset.error) for tp, offset in allowed)
+    answers = []
+    for tp in asked:
+        code = _error(call, tp)
+        offset = NOT_COMMITTED if code else offsets.get(tp, NOT_COMMITTED)
+        answers.append((tp, offset, code or offset.error))
+    return _topics(answers)
 
 
 def _error(call: Call, tp: TopicPartition) -> ErrorCode:

@@ -4,13 +4,15 @@ v3   record batches of format 2; the first version served (0-2 are advertised: s
 v5   the log start offset in the answer
 v8   an error message beside the code, and the records for which a batch was refused (KIP-467)
 v9   flexible
+v11  errors may be TRANSACTION_ABORTABLE (KIP-890)
+v12  a write adds its partition to the transaction (KIP-890 part 2)
 
 A batch is checked by its header and its CRC and is not decoded, but for a compacted topic, where every record
 must have a key: a large or compressed batch is looked through beside everything else, and the next request of
 its connection waits until it is sequenced. One partition's error leaves the others alone. acks 1 and -1 wait
 as `Partition.acknowledged` says; acks 0 is not answered, and an error then closes the connection, which is
-the only way to tell. Transactions do not exist yet: what is part of one gets 48 and is not stored. Batches
-leave the receive buffer by one copy each, and that copy is the log's.
+the only way to tell. The first batch of a transaction in a partition is verified by the coordinator of that
+transaction, in the same turn. Batches leave the receive buffer by one copy each, and that copy is the log's.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ from typing import TYPE_CHECKING
 
 from tailrace.broker.partition import ACKS_LEADER, check_keys
 from tailrace.kafka.errors import ANSWERABLE, error_name, error_of
-from tailrace.kafka.resources import no_transactions
 from tailrace.kafka.shape import ProduceShape, shape_of
+from tailrace.kafka.transactions import TransactionalAppender
 from tailrace.model import BrokerError, ErrorCode, InvalidRecords, ProtocolError, TopicPartition
 from tailrace.records import TRANSACTIONAL_BIT, Batch, validate_batch
 from tailrace.storage.opening import is_costly
@@ -37,7 +39,7 @@ from tailrace.wire.kafka import (
 
 if TYPE_CHECKING:
     from tailrace.broker.gate import Access
-    from tailrace.broker.partition import Partition
+    from tailrace.broker.partition import Appended, Partition
     from tailrace.kafka.connection import Connection
     from tailrace.kafka.replies import Reply
     from tailrace.kafka.service import KafkaService
@@ -65,15 +67,17 @@ def take(
     is_measured = not service.produced.requests & _MEASURED_MASK or service.counters.trace is not None
     started = service.clock.monotonic() if is_measured else None
     frame_bytes = len(body) if owned else None
+    access = connection.access
     request: ProduceRequest | ProduceShape
     shape = connection.produce_shape
     if shape is not None and (records := shape.match(version, body)) is not None:
         request = shape
-        answer = _answer(connection.access, shape.tp, records, waits, frame_bytes, shape.acks)
+        transaction = _transaction(access, shape.transactional_id, version)
+        answer = _answer(access, shape.tp, records, waits, frame_bytes, shape.acks, transaction)
         results = [(shape.tp.topic, [answer])]
     else:
         request = read_produce_request(body, version)
-        results = _append_all(connection.access, request, waits, frame_bytes)
+        results = _append_all(access, request, waits, frame_bytes, version)
         if request.acks in _KNOWN_ACKS:
             connection.produce_shape = shape_of(version, body, request)
     is_late = False
@@ -172,19 +176,28 @@ class Wait:
 class LateWait(Wait):
     """A batch for a compacted partition that is appended when its keys were looked at."""
 
-    __slots__ = ("_partition", "acks", "batch")
+    __slots__ = ("_partition", "_transaction", "acks", "batch")
 
     is_late = True
 
-    def __init__(self, partition: Partition, batch: Batch, result: ProduceResult, *, acks: int) -> None:
+    def __init__(
+        self,
+        partition: Partition,
+        batch: Batch,
+        result: ProduceResult,
+        *,
+        acks: int,
+        transaction: TransactionalAppender | None,
+    ) -> None:
         super().__init__(result)
         self._partition = partition
+        self._transaction = transaction
         self.batch = batch
         self.acks = acks
 
     def append(self) -> None:
         """Sequence it, now that every record is known to have a key; raises BrokerError."""
-        appended = self._partition.append(self.batch, keys_checked=True)
+        appended = _append(self._partition, self.batch, self._transaction, keys_checked=True)
         result = self._result
         if not result.error_code:  # else its time was over, and that was answered
             result.base_offset, result.log_append_time_ms = appended.base_offset, appended.log_append_time_ms
@@ -262,9 +275,10 @@ class ProduceReply:
 
 
 def _append_all(
-    access: Access, request: ProduceRequest, waits: list[Wait], frame_bytes: int | None
+    access: Access, request: ProduceRequest, waits: list[Wait], frame_bytes: int | None, version: int
 ) -> Results:
     refusal = _refusal(request)
+    transaction = _transaction(access, request.transactional_id, version)
     results: Results = []
     for topic in request.topics:
         if refusal is not None:
@@ -278,6 +292,7 @@ def _append_all(
                     waits,
                     frame_bytes,
                     request.acks,
+                    transaction,
                 )
                 for partition in topic.partitions
             ]
@@ -292,6 +307,7 @@ def _answer(
     waits: list[Wait],
     frame_bytes: int | None,
     acks: int,
+    transaction: TransactionalAppender | None,
 ) -> ProduceResult:
     """Append one batch; what is wrong with it, or with its partition, is that partition's answer."""
     try:
@@ -302,13 +318,11 @@ def _answer(
         if frame_bytes is None or len(records) * 2 + _SLACK_BYTES < frame_bytes:
             records = memoryview(bytearray(records))
         batch = validate_batch(records, bytes_max=partition.settings.message_bytes_max)
-        if batch.attributes & TRANSACTIONAL_BIT:
-            raise no_transactions(ErrorCode.INVALID_TXN_STATE)
         if partition.settings.compact and is_costly(batch):
             result = ProduceResult(tp.partition)
-            waits.append(LateWait(partition, batch, result, acks=acks))
+            waits.append(LateWait(partition, batch, result, acks=acks, transaction=transaction))
             return result
-        appended = partition.append(batch)
+        appended = _append(partition, batch, transaction)
         result = ProduceResult(
             tp.partition, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
         )
@@ -321,6 +335,29 @@ def _answer(
     else:
         waits.append(wait)
     return result
+
+
+def _transaction(access: Access, transactional_id: str | None, version: int) -> TransactionalAppender | None:
+    if transactional_id is None:
+        return None
+    return TransactionalAppender(access, transactional_id, version=version)
+
+
+def _append(
+    partition: Partition,
+    batch: Batch,
+    transaction: TransactionalAppender | None,
+    *,
+    keys_checked: bool = False,
+) -> Appended:
+    if not batch.attributes & TRANSACTIONAL_BIT:
+        return partition.append(batch, keys_checked=keys_checked)
+    if transaction is None:
+        raise BrokerError(
+            "the batch is part of a transaction, and the request names no transactional id",
+            code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        )
+    return transaction.append(partition, batch, keys_checked=keys_checked)
 
 
 def _failure(index: int, error: Exception) -> ProduceResult:
@@ -339,8 +376,6 @@ def _refusal(request: ProduceRequest) -> BrokerError | None:
     """What is wrong with the whole request, if anything is."""
     if request.acks not in _KNOWN_ACKS:
         return BrokerError(f"acks is {request.acks}, not -1, 0 or 1", code=ErrorCode.INVALID_REQUIRED_ACKS)
-    if request.transactional_id is not None:
-        return no_transactions(ErrorCode.INVALID_TXN_STATE)
     return None
 
 

@@ -18,12 +18,13 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tailrace.model import Epoch, LogBusy, Offset, OffsetOutOfRange, PartitionId, StorageError
 from tailrace.records import Batch
 from tailrace.runtime import Clock
+from tailrace.storage.aborted import AbortedList, AbortedTransaction
 from tailrace.storage.api import LogConfig, Slice, TimestampedOffset, Waiter, ignore_change
 from tailrace.storage.epochs import LeaderEpochs
 from tailrace.storage.memory.ring import Ring
@@ -60,6 +61,7 @@ class MemoryLog:
     """The ring of one partition, and the state derived from it."""
 
     __slots__ = (
+        "_aborted",
         "_clock",
         "_closed",
         "_config",
@@ -83,6 +85,7 @@ class MemoryLog:
         self.epochs = LeaderEpochs()
         self.producers = ProducerStates()
         self._dropped_producers = ProducerStates()  # as of the front of the ring: where a rebuild starts
+        self._aborted = AbortedList()
         self._clock = clock
         self._config = config
         self._limits = plan_limits(config)
@@ -93,7 +96,7 @@ class MemoryLog:
         self._waiters: list[tuple[Offset, Waiter]] = []
         self._purge_at = _PURGE_AT_MIN  # so many waiters that some of them may have given up
         self.on_change: Callable[[], None] = ignore_change
-        self.final_before: Callable[[], Offset] = self._durable_end
+        self.final_before: Callable[[], Offset] = self._stable_end
         self.archived_before = Offset(0)
 
     def __repr__(self) -> str:
@@ -150,7 +153,9 @@ class MemoryLog:
         ring.push(batch, batch.max_timestamp if batch.max_timestamp >= 0 else now_ms)
         self._end = batch.next_offset
         self.epochs.apply(batch.leader_epoch, base_offset)
-        self.producers.apply(batch)
+        aborted = self.producers.apply(batch)
+        if aborted is not None:
+            self._aborted.add(aborted)
         self._evict_expired(now_ms, batches_max=_APPEND_EXPIRED_MAX, spared=1)
         self.on_change()
         if self._waiters:
@@ -169,6 +174,9 @@ class MemoryLog:
 
     async def read(self, offset: Offset, *, bytes_max: int, up_to: Offset) -> Slice:
         return self.read_nowait(offset, bytes_max=bytes_max, up_to=up_to)
+
+    def aborted(self, first: Offset, end: Offset) -> Sequence[AbortedTransaction]:
+        return self._aborted.find(first, end)
 
     def wait_durable(self, end: Offset) -> asyncio.Future[None]:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -195,6 +203,7 @@ class MemoryLog:
         self._end = min(offset, removed[0].base_offset) if removed else offset
         self._start = min(self._start, self._end)
         self.epochs.truncate(self._end)
+        self._aborted.truncate(self._end)
         if self.producers.reaches(self._end):
             self._rebuild_producers()
         self.on_change()
@@ -337,15 +346,19 @@ class MemoryLog:
     def _drop_front(self) -> Offset:
         batch = self._ring.drop_front()
         self._dropped_producers.apply(batch)
+        self._dropped_producers.settle()
         return batch.next_offset
 
     def _move_start(self, offset: Offset) -> None:
         if offset > self._start:
             self._start = offset
             self.epochs.trim(offset)
+            self._aborted.trim(offset)
 
-    def _durable_end(self) -> Offset:
-        return self.durable_offset
+    def _stable_end(self) -> Offset:
+        end = self.durable_offset
+        first = self.producers.first_undecided(end) if self.producers.undecided else None
+        return end if first is None else min(first, end)
 
     def _wake_reached(self) -> None:
         still_waiting = []

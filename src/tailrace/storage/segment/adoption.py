@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
 from itertools import pairwise
 
 from tailrace.model import LogDamaged, Offset
 from tailrace.records import iter_batches
+from tailrace.storage.aborted import AbortedEntry, AbortedList
 from tailrace.storage.api import LogConfig
 from tailrace.storage.epochs import LeaderEpochs
 from tailrace.storage.producers import ProducerStates
+from tailrace.storage.segment.aborted_file import base_of, load_aborted
 from tailrace.storage.segment.apply import read_open_span
 from tailrace.storage.segment.checkpoint import NONE
 from tailrace.storage.segment.directory import Directory
@@ -17,6 +21,9 @@ from tailrace.storage.segment.index import IndexState, SpanIndex
 from tailrace.storage.segment.log import SegmentLog
 from tailrace.storage.segment.segment import Segment
 from tailrace.storage.segment.shape import wholly_below
+from tailrace.storage.segment.snapshot import State
+
+logger = logging.getLogger(__name__)
 
 _SCAN_BYTES = 1 << 20
 
@@ -87,34 +94,87 @@ class Adoption:
         file.close()
 
     async def _adopt_state(self, found: Findings, log: SegmentLog) -> None:
-        """Epochs and producers: from the snapshot, then from what the journal brought."""
+        """Epochs, producers, transactions: from the snapshot, then from what the journal brought."""
         plan, row = found.plan, found.plan.row
-        known = None
+        known: State | None = None
+        replayed: list[AbortedEntry] = []
         if row is not None and row.snapshot != NONE and plan.solid_offset == row.end:
             known = await self._directory.snapshots.load(plan.path, row.snapshot)
             log.snapshot = row.snapshot
         if known is None:
-            known = await self._rebuild_state(log, found)
+            known, place, replayed = await self._rebuild_state(log, found)
             log.snapshot = NONE
+        else:
+            place = Offset(log.snapshot)
+        saved = await self._load_aborted(log, known.aborted_bases, below=place)
+        if saved is None:
+            logger.warning("lists of aborted transactions made again: %s", plan.path)
+            saved, replayed = [], await self._find_aborted(log, found)
         trimmed = row is None or plan.shape.start != row.start  # which a snapshot tells a rebuild
         log.state_changed = log.snapshot == NONE or trimmed or bool(plan.appends)
-        log.epochs, log.producers = known
+        log.epochs, log.producers = known.epochs, known.producers
         for append in plan.surviving():
             log.epochs.apply(append.batch.leader_epoch, append.batch.base_offset)
-            log.producers.apply(append.batch)
+            aborted = log.producers.apply(append.batch)
+            if aborted is not None:
+                replayed.append(aborted)
         log.epochs.trim(plan.shape.start)
+        log.producers.settle()
+        self._adopt_aborted(log, saved, replayed)
         log.applied_epochs, log.applied_producers = log.epochs.copy(), log.producers.copy()
 
-    async def _rebuild_state(self, log: SegmentLog, found: Findings) -> tuple[LeaderEpochs, ProducerStates]:
-        """The state at the end of the solid part, from an older snapshot and the log behind it."""
+    def _adopt_aborted(
+        self, log: SegmentLog, saved: list[AbortedEntry], replayed: list[AbortedEntry]
+    ) -> None:
+        log.aborted_list = AbortedList([*saved, *replayed])
+        log.aborted_list.trim(log.start_offset)
+        log.applied_aborted = log.aborted_list.copy()
+        log.unsaved_aborted = {base_of(log, entry.marker_offset) for entry in replayed}
+
+    async def _load_aborted(
+        self, log: SegmentLog, bases: Iterable[int], *, below: Offset
+    ) -> list[AbortedEntry] | None:
+        """What the files say of the markers below an offset; None if one is missing or damaged."""
+        entries: list[AbortedEntry] = []
+        for base in bases:
+            if base not in log.segments:
+                continue  # trimmed since
+            saved = await load_aborted(self._directory.disk, log.path, base)
+            if saved is None:
+                return None
+            entries += [entry for entry in saved if entry.marker_offset < below]
+        return entries
+
+    async def _find_aborted(self, log: SegmentLog, found: Findings) -> list[AbortedEntry]:
+        """The aborted transactions of the solid part, from the log alone."""
+        _, _, replayed = await self._replay(
+            log, found, State(LeaderEpochs(), ProducerStates()), found.plan.shape.start
+        )
+        return replayed
+
+    async def _rebuild_state(
+        self, log: SegmentLog, found: Findings
+    ) -> tuple[State, Offset, list[AbortedEntry]]:
+        """The state at the end of the solid part, from an older snapshot and the log behind it.
+
+        With the place of that snapshot, and the transactions that were aborted behind it.
+        """
         plan = found.plan
-        epochs, producers, place = LeaderEpochs(), ProducerStates(), plan.shape.start
+        state, place = State(LeaderEpochs(), ProducerStates()), plan.shape.start
         for offset in sorted(await self._directory.snapshots.offsets(plan.path), reverse=True):
             snapshot = await self._directory.snapshots.load(plan.path, offset)
             if offset <= plan.solid_offset and snapshot is not None:
-                epochs, producers = snapshot
+                state = snapshot
                 place = max(place, Offset(offset))
                 break
+        return await self._replay(log, found, state, place)
+
+    async def _replay(
+        self, log: SegmentLog, found: Findings, state: State, begin: Offset
+    ) -> tuple[State, Offset, list[AbortedEntry]]:
+        """Apply the solid part from `begin` on to a state."""
+        plan, place = found.plan, begin
+        replayed: list[AbortedEntry] = []
         while place < plan.solid_offset:
             try:
                 piece = await log.read(place, bytes_max=_SCAN_BYTES, up_to=log.durable_offset)
@@ -124,7 +184,9 @@ class Adoption:
                 break
             for batch in iter_batches(data):
                 if batch.next_offset <= plan.solid_offset:
-                    epochs.apply(batch.leader_epoch, batch.base_offset)
-                    producers.apply(batch)
+                    state.epochs.apply(batch.leader_epoch, batch.base_offset)
+                    aborted = state.producers.apply(batch)
+                    if aborted is not None:
+                        replayed.append(aborted)
             place = piece.next_offset
-        return epochs, producers
+        return state, begin, replayed

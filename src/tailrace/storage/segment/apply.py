@@ -22,7 +22,7 @@ from tailrace.storage.segment.directory import Directory
 from tailrace.storage.segment.entry import REFERENCED, Append, Create, Delete, Entry, Trim, Truncate
 from tailrace.storage.segment.files import create_segment, prepare_segment
 from tailrace.storage.segment.label import put_label
-from tailrace.storage.segment.names import DELETED, numbered
+from tailrace.storage.segment.names import DELETED, SEGMENT_SUFFIXES, numbered
 from tailrace.storage.segment.segment import Segment
 from tailrace.storage.segment.shape import wholly_below
 
@@ -319,8 +319,8 @@ async def remove_segment(directory: Directory, log: SegmentLog, base: int) -> No
     segment = log.segments.pop(base)
     segment.gone = True
     directory.cache.forget(segment)
-    for suffix in ("log", "index", "timeindex"):
-        with suppress(FileNotFoundError):  # an index that a checkpoint has not written yet, or has taken back
+    for suffix in SEGMENT_SUFFIXES:
+        with suppress(FileNotFoundError):  # one that a checkpoint has not written yet, or has taken back
             await directory.disk.remove(f"{log.path}/{numbered(base, suffix)}")
 
 

@@ -1,9 +1,9 @@
 """Checkpoints: the moment from which the journal is not needed any more.
 
 Between two applied rounds the LSN and the shape of every partition are taken; then everything the sample
-speaks of is synced (segments, indexes, snapshots); then CHECKPOINT is replaced, and its copy; then journal
-files that lie wholly below it may be used again. Taking the sample after the syncs instead would promise
-bytes that nobody synced.
+speaks of is synced (segments, indexes, lists of aborted transactions, snapshots); then CHECKPOINT is
+replaced, and its copy; then journal files that lie wholly below it may be used again. Taking the sample after
+the syncs instead would promise bytes that nobody synced.
 
 A new journal file is created here too, because it may hold rounds only once a checkpoint lists it: so a
 journal file that goes missing is noticed.
@@ -20,6 +20,7 @@ from functools import partial
 
 from tailrace.records import crc32c
 from tailrace.runtime import SyncError, for_each, wait_at_most
+from tailrace.storage.segment.aborted_file import bases_with_aborted, save_aborted
 from tailrace.storage.segment.apply import Applier
 from tailrace.storage.segment.checkpoint import NONE, Checkpoint, Row
 from tailrace.storage.segment.checkpoint_file import write_checkpoint_file
@@ -36,7 +37,7 @@ from tailrace.storage.segment.journal import Journal, JournalFile
 from tailrace.storage.segment.log import SegmentLog
 from tailrace.storage.segment.pace import wait_whole
 from tailrace.storage.segment.segment import Segment
-from tailrace.storage.segment.snapshot import join_snapshot
+from tailrace.storage.segment.snapshot import State, join_snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +67,7 @@ class Sample:
     logs: list[SegmentLog]
     segments: list[Segment]
     indexes: list[IndexWrite]
+    aborted: list[tuple[SegmentLog, int]]  # lists of aborted transactions, by segment
     snapshots: list[tuple[SegmentLog, bytes]]
 
 
@@ -180,6 +182,7 @@ class Checkpointer:
         # The segments come first: one whose index is complete may be closed by the cache at any moment.
         await for_each(sample.segments, _sync_segment, at_once=_AT_ONCE)
         await for_each(sample.indexes, self._write_index, at_once=_AT_ONCE)
+        await for_each(sample.aborted, self._write_aborted, at_once=_AT_ONCE)
         lsn = sample.checkpoint.lsn
         await for_each(sample.snapshots, partial(self._write_snapshot, lsn=lsn), at_once=_AT_ONCE)
         self._directory.check_fence()
@@ -203,6 +206,8 @@ class Checkpointer:
                 continue  # it is done, and the cache may have closed it since
             self._applier.dirty[segment] = None
             segment.persisted, segment.persisted_whole = IndexState(), False
+        for log, base in sample.aborted:
+            log.unsaved_aborted.add(base)
         for log, _ in sample.snapshots:
             log.state_changed = True
 
@@ -215,14 +220,15 @@ class Checkpointer:
         for log in self._logs_with_files():
             if not _needs_snapshot(log):
                 continue
-            slices = []
-            for part in log.applied_producers.write_slices():
+            state = State(log.applied_epochs, log.applied_producers, bases_with_aborted(log))
+            number, slices = state.choose_format(), []
+            for part in log.applied_producers.write_slices(number):
                 slices.append(part)
                 packed += len(part)
                 if packed >= _PACKED_AT_ONCE:
                     packed = 0
                     await asyncio.sleep(0)
-            states[log] = join_snapshot(log.applied_epochs, slices)
+            states[log] = join_snapshot(state, number, slices)
         return states
 
     def _logs_with_files(self) -> list[SegmentLog]:
@@ -233,6 +239,7 @@ class Checkpointer:
         segments, self._applier.dirty = list(self._applier.dirty), {}
         indexes = [self._sample_index(segment) for segment in segments if segment.index is not None]
         logs = self._logs_with_files()
+        aborted = [(log, base) for log in logs for base in _take_unsaved(log)]
         snapshots = [(log, self._sample_state(log, states)) for log in logs if _needs_snapshot(log)]
         numbers = [file.number for file in (*self._journal.files, *self._new_files)]
         checkpoint = Checkpoint(
@@ -241,7 +248,7 @@ class Checkpointer:
             journal_files=tuple(sorted(numbers)),
             rows=tuple(map(row_of, logs)),
         )
-        return Sample(checkpoint, logs, segments, indexes, snapshots)
+        return Sample(checkpoint, logs, segments, indexes, aborted, snapshots)
 
     def _sample_index(self, segment: Segment) -> IndexWrite:
         index, known = segment.index, segment.persisted
@@ -295,6 +302,10 @@ class Checkpointer:
         await file.sync()
         file.close()
 
+    async def _write_aborted(self, wanted: tuple[SegmentLog, int]) -> None:
+        log, base = wanted
+        await save_aborted(self._directory.disk, log, base)
+
     async def _write_snapshot(self, snapshot: tuple[SegmentLog, bytes], *, lsn: int) -> None:
         """Save one, unless a truncation was applied since: then its offset is another history's."""
         log, data = snapshot
@@ -316,6 +327,14 @@ class Checkpointer:
 async def _sync_segment(segment: Segment) -> None:
     if segment.file is not None:
         await segment.sync(bulk=True)
+
+
+def _take_unsaved(log: SegmentLog) -> list[int]:
+    """The segments whose lists of aborted transactions are to be written; from now on they count as saved."""
+    if not log.unsaved_aborted:
+        return []
+    bases, log.unsaved_aborted = sorted(log.unsaved_aborted), set()
+    return bases
 
 
 def _needs_snapshot(log: SegmentLog) -> bool:

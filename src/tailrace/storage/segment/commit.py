@@ -3,7 +3,8 @@
 One round is in flight at a time. Small batches go into the journal whole. A partition that brings much to a
 round has its batches written to their segment first and only proved in the journal, so that they are not
 written twice. Nobody is told that anything is durable before the journal is synced; a round whose every
-append is loose (fsync = os or interval) is not synced, and durable then means written.
+append is loose (fsync = os or interval) is not synced, and durable then means written. Batches of
+transactions are never loose: a power cut would take one part of a committed transaction.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tailrace.records import CONTROL_BIT, TRANSACTIONAL_BIT
 from tailrace.runtime import SyncError
 from tailrace.storage.counters import CommitQueue
 from tailrace.storage.segment.apply import Applier
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_OF_TRANSACTIONS = TRANSACTIONAL_BIT | CONTROL_BIT
 _GATHER_S_MAX = 0.000_25
 _GATHER_QUIET_S = 0.000_06
 _ROUNDS_AVERAGED = 8
@@ -83,7 +86,7 @@ def plan_commit(
     owing: list[SegmentLog] = []
     for life, group in appends.items():
         log = logs[life]
-        awaited = log.fsync.awaited
+        awaited = log.fsync.awaited or _has_transactional(group)
         sync = sync or awaited
         if not awaited:
             for append in group:
@@ -94,6 +97,10 @@ def plan_commit(
         if not log.unapplied and sum(append.batch.size for append in group) > limit:
             references += _by_segment(life, group)
     return CommitPlan(references, sync, owing)
+
+
+def _has_transactional(group: list[Append]) -> bool:
+    return any(append.batch.attributes & _OF_TRANSACTIONS for append in group)
 
 
 def _by_segment(life: int, group: list[Append]) -> list[Reference]:

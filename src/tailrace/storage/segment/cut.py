@@ -4,7 +4,8 @@
         CLOCK                           linked
         CHECKPOINT                      lists no journal file: everything it speaks of is in the segments
         journal/                        empty
-        <topic id>-<partition>-<life>/  links to segments, indexes, label and the snapshot of the row
+        <topic id>-<partition>-<life>/  links to segments, their indexes and lists of aborted
+                                        transactions, label and the snapshot of the row
 
 Linked files outlive their first names, so retention, compaction and deleted topics take nothing away from a
 cut. The applier waits while the links are made, since it removes and creates segments; so does the moment in
@@ -40,6 +41,7 @@ from tailrace.storage.segment.names import (
     CLOCK,
     JOURNAL_DIRECTORY,
     LABEL,
+    SEGMENT_SUFFIXES,
     numbered,
     partition_directory,
 )
@@ -47,7 +49,6 @@ from tailrace.storage.segment.names import (
 logger = logging.getLogger(__name__)
 
 _AT_ONCE = 8
-_SUFFIXES = ("log", "index", "timeindex")
 _NO_LINKS = frozenset((errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS))
 
 
@@ -104,7 +105,10 @@ class Cutter:
 
     async def _link(self, cut: Cut, log: SegmentLog, row: Row) -> None:
         names = [
-            numbered(base, suffix) for base in log.segments if base <= row.segment for suffix in _SUFFIXES
+            numbered(base, suffix)
+            for base in log.segments
+            if base <= row.segment
+            for suffix in SEGMENT_SUFFIXES
         ]
         names.append(LABEL)
         if row.snapshot != NONE:

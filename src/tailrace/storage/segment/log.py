@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -28,7 +28,8 @@ from tailrace.model import (
     PartitionId,
     StorageError,
 )
-from tailrace.records import Batch, iter_batches
+from tailrace.records import CONTROL_BIT, Batch, iter_batches
+from tailrace.storage.aborted import AbortedList, AbortedTransaction
 from tailrace.storage.api import NO_LIMIT, Fsync, LogConfig, Slice, TimestampedOffset, Waiter, ignore_change
 from tailrace.storage.epochs import LeaderEpochs
 from tailrace.storage.producers import ProducerStates
@@ -66,6 +67,7 @@ class SegmentLog:
         self.path = partition_directory(partition_id, life)
         self.epochs = LeaderEpochs()
         self.producers = ProducerStates()
+        self.aborted_list = AbortedList()
         self.tail = Tail()
         self._directory = directory
         self._reader = LogReader(self, directory)
@@ -80,7 +82,7 @@ class SegmentLog:
         self._waiters: list[tuple[int, int, Waiter]] = []
         self._purge_at = _PURGE_AT_MIN  # so many waiters that some of them may have given up
         self.on_change: Callable[[], None] = ignore_change
-        self.final_before: Callable[[], Offset] = self._durable_end
+        self.final_before: Callable[[], Offset] = self._stable_end
         self.archived_before = ZERO
         self.truncations = 0  # sequenced so far: a reader that had to wait asks whether one came between
         self._cuts: deque[Offset] = deque()  # truncations sequenced and not yet durable
@@ -95,6 +97,9 @@ class SegmentLog:
         self.applied_end = end
         self.applied_epochs = LeaderEpochs()
         self.applied_producers = ProducerStates()
+        self.applied_aborted = AbortedList()
+        self.unsaved_aborted: set[int] = set()  # segments whose list changed since a checkpoint took it
+        self.aborted_lock = asyncio.Lock()  # of the files of aborted transactions
         self.unapplied = 0  # create, truncate, trim, delete: sequenced, not yet applied
         self.cut_lsn = 0  # of the newest truncation applied
         self.compaction: asyncio.Future[None] | None = None
@@ -186,7 +191,9 @@ class SegmentLog:
         directory.tail_bytes += size + BATCH_OBJECTS_BYTES
         self.epochs.apply(batch.leader_epoch, batch.base_offset)
         if batch.producer_id >= 0:
-            self.producers.apply(batch, keep_from=self._durable)
+            aborted = self.producers.apply(batch, keep_from=self._durable)
+            if aborted is not None:
+                self.aborted_list.add(aborted)
         directory.submit(entry, size)
         return batch.base_offset
 
@@ -276,6 +283,9 @@ class SegmentLog:
     async def find_timestamp(self, timestamp_ms: int, *, up_to: Offset) -> TimestampedOffset | None:
         return await self._reader.find_timestamp(timestamp_ms, up_to)
 
+    def aborted(self, first: Offset, end: Offset) -> Sequence[AbortedTransaction]:
+        return self.aborted_list.find(first, end)
+
     def check_readable(self) -> None:
         """Raise if it is closed, deleted or fenced; a quarantined log is readable."""
         if isinstance(self._refusal, StorageError):
@@ -339,6 +349,7 @@ class SegmentLog:
         self.epochs.truncate(entry.offset)
         if entry.producers is not None:
             self.producers = entry.producers.copy()
+        self.aborted_list.truncate(entry.offset)
         self._cuts.append(entry.offset)
         self._unapplied_cuts.append(entry.offset)
         self.truncations += 1
@@ -364,6 +375,7 @@ class SegmentLog:
             raise OffsetOutOfRange(offset, start=self._start, end=self._durable)
         self._start = offset
         self.epochs.trim(offset)
+        self.aborted_list.trim(offset)
         rolled = -1
         if offset == self._end and self._position:
             # Nothing is left: with a new segment the old ones can go.
@@ -381,8 +393,9 @@ class SegmentLog:
                 await self.wait_durable(self._end)
         self.fail(StorageError("use", self.path, "the log is closed"))
 
-    def _durable_end(self) -> Offset:
-        return self._durable
+    def _stable_end(self) -> Offset:
+        first = self.producers.first_undecided(self._durable) if self.producers.undecided else None
+        return self._durable if first is None else min(first, self._durable)
 
     # ---- for the applier and recovery
 
@@ -425,8 +438,13 @@ class SegmentLog:
                 latest = self.applied_epochs.latest
                 self.state_changed = True
             if batch.producer_id >= 0:
-                self.applied_producers.apply(batch)
+                aborted = self.applied_producers.apply(batch)
                 self.state_changed = True
+                if batch.attributes & CONTROL_BIT:
+                    self.applied_producers.settle()
+                if aborted is not None:
+                    self.applied_aborted.add(aborted)
+                    self.unsaved_aborted.add(segment.base)
         segment.length = index.end
         segment.written_ms = self._directory.clock.steady_ms()
         self.applied_segment = segment
@@ -441,14 +459,23 @@ class SegmentLog:
         self.applied_epochs.truncate(entry.offset)
         if entry.producers is not None:
             self.applied_producers = entry.producers
+        self._cut_applied_aborted(entry)
         self.state_changed = True
         self.compacted_end = min(self.compacted_end, entry.offset)
         self.uncleanable = {base for base in self.uncleanable if base < entry.segment}
+
+    def _cut_applied_aborted(self, entry: Truncate) -> None:
+        known = self.applied_aborted
+        self.unsaved_aborted = {base for base in self.unsaved_aborted if base <= entry.segment}
+        if known.between(max(entry.segment, entry.offset), OFFSET_MAX):
+            self.unsaved_aborted.add(entry.segment)
+        known.truncate(entry.offset)
 
     def take_trimmed(self, entry: Trim) -> None:
         """The files begin at the trim, give or take a segment."""
         self.applied_start = entry.offset
         self.applied_epochs.trim(entry.offset)
+        self.applied_aborted.trim(entry.offset)
         self.state_changed = True
 
 

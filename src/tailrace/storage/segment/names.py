@@ -10,6 +10,7 @@ journal/<number>.journal                 rounds of entries, files reused
 <topic id>-<partition>-<life>/           one life of one partition
     <base offset>.log                    batches, one after the other
     <base offset>.index  .timeindex      where they are; rebuildable
+    <base offset>.aborted                aborted transactions whose markers it holds; rebuildable
     <end offset>.snapshot                state derived from the log up to there
     partition.json                       whose log it is, for a rebuild of lost metadata
     *.tmp                                unfinished; removed by recovery
@@ -38,8 +39,11 @@ DELETED, STRAY, TORN, TEMPORARY = "deleted-", "stray-", "torn-", ".tmp"
 CUT = "cut-"
 RESTORING = "RESTORING"
 
+SEGMENT_SUFFIXES = ("log", "index", "timeindex", "aborted")
+"""The files of one segment, all but the first of which can be made again."""
+
 _PARTITION = re.compile(r"([0-9a-f]{32})-(\d{1,10})-(\d{1,20})")
-_NUMBERED = re.compile(r"(\d{20})\.(log|index|timeindex|snapshot)")
+_NUMBERED = re.compile(r"(\d{20})\.(log|index|timeindex|aborted|snapshot)")
 _JOURNAL = re.compile(r"(\d{4})\.journal")
 
 

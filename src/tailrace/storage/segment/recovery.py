@@ -32,6 +32,7 @@ from tailrace.storage.segment.names import (
     DELETED,
     JOURNAL_DIRECTORY,
     LABEL,
+    SEGMENT_SUFFIXES,
     STRAY,
     journal_file,
     numbered,
@@ -210,7 +211,7 @@ def _unplanned(found: Findings) -> list[str]:
     plan = found.plan
     known = {base for base in found.bases if base <= plan.solid[0]} | set(plan.shape.segments)
     known.difference_update(wholly_below(known, plan.shape.start))
-    names = {numbered(base, suffix) for base in known for suffix in ("log", "index", "timeindex")}
+    names = {numbered(base, suffix) for base in known for suffix in SEGMENT_SUFFIXES}
 
     def planned(name: str) -> bool:
         offset = read_numbered(name, "snapshot")

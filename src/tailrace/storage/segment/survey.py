@@ -269,7 +269,7 @@ class Surveyor:
             return first
         path = f"{known.path}/{numbered(max(known.snapshots), 'snapshot')}"
         found = read_snapshot(await read_file(self._disk, path, fresh=True) or b"")
-        begins = next(iter(found[0]), None) if found is not None else None
+        begins = next(iter(found.epochs), None) if found is not None else None
         return first if begins is None else max(first, Offset(begins[1]))
 
     async def _plan_files(self, known: _Life, start: Offset) -> Plan:

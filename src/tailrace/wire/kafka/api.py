@@ -1,4 +1,4 @@
-"""The table of the Kafka APIs: which versions are served, and where the flexible encoding begins.
+"""The table of the Kafka APIs: which versions are served and known, and where the flexible encoding begins.
 
 The maxima are those of one release (Kafka 3.9), because some clients infer the release from a few of them;
 the minimums are low. Produce and InitProducerId stay lower until there are transactions. ListConfigResources
@@ -26,7 +26,9 @@ NEVER = 0x7FFF  # flexible_from of an API that has no flexible version
 class Api(NamedTuple):
     """One API. Served from min_version to max_version; ApiVersions tells clients of advertised_min instead.
 
-    The two differ for Produce alone: librdkafka before 2.11.1 stops compressing when 0 is not in its range.
+    The two minimums differ for Produce alone: librdkafka before 2.11.1 stops compressing when 0 is not in its
+    range. The codec reads and writes up to known_max, which is higher where a client of ours may meet a newer
+    broker, or where the listener does not serve a version yet.
     """
 
     key: int
@@ -35,6 +37,7 @@ class Api(NamedTuple):
     max_version: int
     flexible_from: int
     advertised_min: int
+    known_max: int
 
     @property
     def request_bytes_max(self) -> int:
@@ -47,6 +50,9 @@ class Api(NamedTuple):
     def serves(self, version: int) -> bool:
         return self.min_version <= version <= self.max_version
 
+    def knows(self, version: int) -> bool:
+        return self.min_version <= version <= self.known_max
+
     def flexible(self, version: int) -> bool:
         return version >= self.flexible_from
 
@@ -56,7 +62,7 @@ FETCH = 1
 API_VERSIONS = 18
 _LONG = frozenset((FETCH, 8, 9, 11, 14))  # and OffsetCommit, OffsetFetch, JoinGroup, SyncGroup
 
-# key, name, first and last version, first flexible version
+# key, name, first and last version, first flexible version. An API without a handler is not advertised.
 _TABLE = (
     (0, "Produce", 3, 9, 9),
     (1, "Fetch", 4, 17, 12),
@@ -77,6 +83,11 @@ _TABLE = (
     (21, "DeleteRecords", 0, 2, 2),
     (22, "InitProducerId", 0, 4, 2),
     (23, "OffsetForLeaderEpoch", 2, 4, 4),
+    (24, "AddPartitionsToTxn", 0, 3, 3),
+    (25, "AddOffsetsToTxn", 0, 3, 3),
+    (26, "EndTxn", 0, 3, 3),
+    (27, "WriteTxnMarkers", 1, 1, 1),
+    (28, "TxnOffsetCommit", 0, 3, 3),
     (32, "DescribeConfigs", 1, 4, 4),
     (33, "AlterConfigs", 0, 2, 2),
     (34, "AlterReplicaLogDirs", 1, 2, 2),
@@ -90,20 +101,29 @@ _TABLE = (
     (47, "OffsetDelete", 0, 0, NEVER),
     (55, "DescribeQuorum", 0, 2, 0),
     (60, "DescribeCluster", 0, 1, 0),
+    (61, "DescribeProducers", 0, 0, 0),
+    (65, "DescribeTransactions", 0, 0, 0),
+    (66, "ListTransactions", 0, 1, 0),
     (74, "ListConfigResources", 0, 1, 0),
     (75, "DescribeTopicPartitions", 0, 0, 0),
 )
 _ADVERTISED_MIN = {PRODUCE: 0}
+_KNOWN_MAX = {PRODUCE: 12, 22: 6, 24: 5, 25: 4, 26: 5, 28: 5}
 
-APIS: Mapping[int, Api] = MappingProxyType(
-    {row[0]: Api(*row, advertised_min=_ADVERTISED_MIN.get(row[0], row[2])) for row in _TABLE}
-)
+
+def _api(key: int, name: str, first: int, last: int, flexible_from: int) -> Api:
+    advertised_min, known_max = _ADVERTISED_MIN.get(key, first), _KNOWN_MAX.get(key, last)
+    return Api(key, name, first, last, flexible_from, advertised_min, known_max)
+
+
+APIS: Mapping[int, Api] = MappingProxyType({row[0]: _api(*row) for row in _TABLE})
 
 
 def request_type(key: int) -> type[Message]:
     """The class of an API's requests; its module is imported on first use.
 
-    KeyError for an API that is not served, and for Produce and Fetch, which have functions of their own.
+    KeyError for an API that is not in the table, and for Produce and Fetch, which have functions of their
+    own.
     """
     return _load(key, "Request")
 

@@ -40,7 +40,7 @@ def decode(message_type: type[M], version: int, data: bytes | memoryview) -> M:
 
 
 def encoder(message_type: type[M], version: int) -> Encoder[M]:
-    """The compiled encoder of one version. ValueError for a version that the API does not serve."""
+    """The compiled encoder of one version. ValueError for a version that is not known."""
     key = message_type, version
     if key not in _encoders:
         flexible = _api(message_type, version).flexible(version)
@@ -49,7 +49,7 @@ def encoder(message_type: type[M], version: int) -> Encoder[M]:
 
 
 def decoder(message_type: type[M], version: int) -> Decoder[M]:
-    """The compiled decoder of one version. ValueError for a version that the API does not serve."""
+    """The compiled decoder of one version. ValueError for a version that is not known."""
     key = message_type, version
     if key not in _decoders:
         flexible = _api(message_type, version).flexible(version)
@@ -60,6 +60,6 @@ def decoder(message_type: type[M], version: int) -> Decoder[M]:
 def _api(message_type: type[Message], version: int) -> Api:
     name = message_type.__name__.removesuffix("Request").removesuffix("Response")
     for api in APIS.values():
-        if api.name == name and api.serves(version):
+        if api.name == name and api.knows(version):
             return api
     raise ValueError(f"{message_type.__name__} has no version {version} here")

@@ -1,4 +1,4 @@
-"""Produce (API 0), versions 3-9, by hand: record bytes are slices of the frame, never copies.
+"""Produce (API 0), versions 3-12, by hand: record bytes are slices of the frame, never copies.
 
     request     transactional_id | acks:int16 | timeout_ms:int32 | [ name | [ index:int32 | records ] ]
     response    [ name | [ index:int32 | error_code:int16 | base_offset:int64 | log_append_time_ms:int64
@@ -7,8 +7,10 @@
 
     record_errors   [ batch_index:int32 | batch_index_error_message ] (8+)
 
-Version 9 is flexible: compact lengths, and a tag buffer behind every struct. A request with acks 0 has no
-response. `record_errors` names the records for which a batch was refused (KIP-467).
+Version 9 is flexible: compact lengths, and a tag buffer behind every struct. Version 10 may tell of a new
+leader in tags (KIP-951), which are not written and skipped; from version 11 errors may be
+TRANSACTION_ABORTABLE, and version 12 adds the partitions to the transaction too (KIP-890). A request with
+acks 0 has no response. `record_errors` names the records for which a batch was refused (KIP-467).
 """
 
 from __future__ import annotations

@@ -5,8 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from tailrace.model import Offset
-from tailrace.records import NewRecord, Record, Visible, Walk, build_batch, read_batch
+from tailrace.model import Epoch, Offset
+from tailrace.records import (
+    BytesLike,
+    NewRecord,
+    Record,
+    Visible,
+    Walk,
+    build_batch,
+    read_batch,
+    write_marker,
+)
 from tailrace.storage.api import Waiter
 
 
@@ -49,9 +58,37 @@ class MemoryLog:
         if error is not None:
             raise error
         self.appends += 1
-        batches = self.batches.setdefault(partition, [])
-        batches.append(bytes(build_batch(records)))
-        return Offset(len(batches))
+        return self._append(partition, build_batch(records, base_offset=self.end_offset(partition)))
+
+    def sequence_transactional(
+        self, partition: int, records: Sequence[NewRecord], *, producer_id: int, producer_epoch: int
+    ) -> Offset:
+        error, self.next_append_error = self.next_append_error or self.append_error, None
+        if error is not None:
+            raise error
+        self.appends += 1
+        batch = build_batch(
+            records,
+            base_offset=self.end_offset(partition),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=True,
+        )
+        return self._append(partition, batch)
+
+    def mark(self, partition: int, producer_id: int, *, commit: bool) -> None:
+        """Append the marker that ends the transaction of a producer."""
+        marker = write_marker(producer_id, 0, commit=commit, coordinator_epoch=0, timestamp_ms=0)
+        marker.assign(Offset(self.end_offset(partition)), leader_epoch=Epoch(0))
+        self._append(partition, marker.data)
+
+    def end_offset(self, partition: int) -> Offset:
+        batches = self.batches.get(partition)
+        return Offset(read_batch(batches[-1]).next_offset if batches else 0)
+
+    def _append(self, partition: int, data: BytesLike) -> Offset:
+        self.batches.setdefault(partition, []).append(bytes(data))
+        return self.end_offset(partition)
 
     def acknowledged(self, partition: int, end: Offset, waiter: Waiter) -> None:
         if self._is_held:
@@ -71,12 +108,12 @@ class MemoryLog:
         if not waiter.done():
             waiter.set_result(None)
 
-    async def read(self, partition: int) -> AsyncIterator[Visible]:
+    async def read(self, partition: int, *, shows_control: bool = False) -> AsyncIterator[Visible]:
         for raw in list(self.batches.get(partition, [])):
             await self._may_read.wait()
             if self.read_error is not None:
                 raise self.read_error
-            for visible in Walk(0).over(raw):
+            for visible in Walk(0).over(raw, shows_control=shows_control):
                 yield visible
 
     def hold_appends(self) -> None:
@@ -104,4 +141,5 @@ class MemoryLog:
             for partition in sorted(self.batches)
             for raw in self.batches[partition]
             for record in read_batch(raw).records()
+            if not read_batch(raw).is_control
         ]

@@ -296,3 +296,71 @@ def test_a_writer_that_is_closed_answers_every_change_once() -> None:
         assert len(rig.outcomes) == 2
 
     play(scenario)
+
+
+def transactional(rig: Rig, name: str, *, value: bytes = b"v") -> int:
+    return rig.writer.sequence_transactional(
+        [(0, name.encode(), value, ())],
+        lambda error: rig.outcomes.append((name, error)),
+        producer_id=7,
+        producer_epoch=1,
+    )
+
+
+def test_a_batch_of_a_transaction_is_sequenced_at_once_behind_what_is_gathered() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        rig.put("a")
+        assert transactional(rig, "tx") == 2
+        rig.put("b")
+        assert rig.appended() == [[b"a0"], [b"tx"]]
+        await rig.writer.wait_idle()
+        assert rig.appended() == [[b"a0"], [b"tx"], [b"b0"]]
+        assert rig.outcomes == [(name, ErrorCode.NONE) for name in ("a", "tx", "b")]
+
+    play(scenario)
+
+
+def test_a_batch_of_a_transaction_is_refused_and_not_queued_where_too_much_waits() -> None:
+    async def scenario() -> None:
+        rig = Rig(queued_bytes_max=300)
+        rig.log.hold_appends()
+        rig.put("a", value=bytes(200))
+        await quiet_turns()
+        with pytest.raises(BrokerError) as refused:
+            transactional(rig, "tx", value=bytes(200))
+        assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        rig.log.release_appends()
+        await rig.writer.wait_idle()
+        assert transactional(rig, "tx", value=bytes(200)) == 2
+        await rig.writer.wait_idle()
+        assert rig.outcomes == [("a", ErrorCode.NONE), ("tx", ErrorCode.NONE)]
+
+    play(scenario)
+
+
+def test_an_error_of_the_log_is_raised_to_the_one_that_sequences() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        rig.log.next_append_error = BrokerError("gone", code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        with pytest.raises(BrokerError) as refused:
+            transactional(rig, "tx")
+        assert refused.value.code is ErrorCode.NOT_COORDINATOR
+        assert rig.outcomes == [] and rig.appended() == []
+
+    play(scenario)
+
+
+def test_a_change_hears_where_it_is_in_the_log_before_it_is_durable() -> None:
+    async def scenario() -> None:
+        rig = Rig(append_bytes_max=150)
+        places: list[int] = []
+        rig.log.hold_appends()
+        rig.put("a")
+        rig.writer.put([(0, b"k", bytes(60), ())] * 3, lambda _: None, places.append)
+        await quiet_turns()
+        assert places[-1] == rig.log.end_offset(0) == 4
+        assert rig.outcomes == []
+        rig.log.release_appends()
+
+    play(scenario)

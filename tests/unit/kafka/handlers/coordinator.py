@@ -23,6 +23,7 @@ class Coordinator:
     def __init__(self, answer: object) -> None:
         self.answer = answer
         self.asked: list[object] = []
+        self.required_stable = False
 
     async def join(self, request: JoinRequest) -> object:
         return self._say(request)
@@ -41,7 +42,10 @@ class Coordinator:
     async def commit_offsets(self, request: CommitRequest) -> object:
         return self._say(request)
 
-    def fetch_offsets(self, group_id: str, partitions: Sequence[TopicPartition] | None) -> object:
+    def fetch_offsets(
+        self, group_id: str, partitions: Sequence[TopicPartition] | None, *, require_stable: bool
+    ) -> object:
+        self.required_stable = require_stable
         return self._say((group_id, None if partitions is None else list(partitions)))
 
     def list_groups(self, *, states: Sequence[str] = ()) -> object:

@@ -12,6 +12,11 @@ from tailrace.model import BrokerError, ErrorCode
 from tailrace.model.operation import Operation, Resource, ResourceKind
 from tailrace.model.session import Session
 from tailrace.wire.kafka import APIS, Message, decode, encode, response_type
+from tailrace.wire.kafka.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from tailrace.wire.kafka.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
 from tailrace.wire.kafka.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
 from tailrace.wire.kafka.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from tailrace.wire.kafka.messages.alter_replica_log_dirs import (
@@ -36,13 +41,17 @@ from tailrace.wire.kafka.messages.describe_cluster import DescribeClusterRequest
 from tailrace.wire.kafka.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tailrace.wire.kafka.messages.describe_groups import DescribeGroupsRequest
 from tailrace.wire.kafka.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from tailrace.wire.kafka.messages.describe_producers import DescribeProducersRequest
+from tailrace.wire.kafka.messages.describe_producers import TopicRequest as ProducersTopic
 from tailrace.wire.kafka.messages.describe_quorum import DescribeQuorumRequest
 from tailrace.wire.kafka.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     TopicRequest,
 )
+from tailrace.wire.kafka.messages.describe_transactions import DescribeTransactionsRequest
 from tailrace.wire.kafka.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from tailrace.wire.kafka.messages.end_txn import EndTxnRequest
 from tailrace.wire.kafka.messages.find_coordinator import FindCoordinatorRequest
 from tailrace.wire.kafka.messages.heartbeat import HeartbeatRequest
 from tailrace.wire.kafka.messages.incremental_alter_configs import (
@@ -62,6 +71,7 @@ from tailrace.wire.kafka.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from tailrace.wire.kafka.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from tailrace.wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tailrace.wire.kafka.messages.offset_commit import (
     OffsetCommitRequest,
@@ -85,10 +95,21 @@ from tailrace.wire.kafka.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from tailrace.wire.kafka.messages.sync_group import SyncGroupRequest
+from tailrace.wire.kafka.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from tailrace.wire.kafka.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 
 from .stage import SESSION, Stage, play
 
 TOPIC, GROUP, CLUSTER = ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.CLUSTER
+TRANSACTION = ResourceKind.TRANSACTIONAL_ID
 Op = Operation
 NODE, TOPIC_CONFIG, GROUP_CONFIG = 4, 2, 32
 
@@ -126,6 +147,25 @@ MOVE = AlterReplicaLogDirsRequest(
     dirs=[AlterReplicaLogDir(path="memory", topics=[AlterReplicaLogDirTopic(name="orders", partitions=[0])])]
 )
 ELECT = ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="orders", partitions=[0])])
+
+ADD = AddPartitionsToTxnRequest(
+    v3_and_below_transactional_id="x",
+    v3_and_below_topics=[AddPartitionsToTxnTopic(name="orders", partitions=[0])],
+)
+COMMIT_IN_TRANSACTION = TxnOffsetCommitRequest(
+    transactional_id="x",
+    group_id="g",
+    topics=[
+        TxnOffsetCommitRequestTopic(
+            name="orders", partitions=[TxnOffsetCommitRequestPartition(partition_index=0)]
+        )
+    ],
+)
+MARK = WriteTxnMarkersRequest(
+    markers=[WritableTxnMarker(topics=[WritableTxnMarkerTopic(name="orders", partition_indexes=[0])])]
+)
+PRODUCERS = DescribeProducersRequest(topics=[ProducersTopic(name="orders", partition_indexes=[0])])
+BEGIN = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000)
 
 
 def described(kind: int, name: str) -> DescribeConfigsRequest:
@@ -182,6 +222,18 @@ RULES: list[tuple[Message, Operation, ResourceKind]] = [
         GROUP,
     ),
     (InitProducerIdRequest(transactional_id=None), Op.IDEMPOTENT_WRITE, CLUSTER),
+    (BEGIN, Op.WRITE, TRANSACTION),
+    (ADD, Op.WRITE, TRANSACTION),
+    (ADD, Op.WRITE, TOPIC),
+    (AddOffsetsToTxnRequest(transactional_id="x", group_id="g"), Op.WRITE, TRANSACTION),
+    (AddOffsetsToTxnRequest(transactional_id="x", group_id="g"), Op.READ, GROUP),
+    (EndTxnRequest(transactional_id="x"), Op.WRITE, TRANSACTION),
+    (COMMIT_IN_TRANSACTION, Op.WRITE, TRANSACTION),
+    (COMMIT_IN_TRANSACTION, Op.READ, GROUP),
+    (COMMIT_IN_TRANSACTION, Op.READ, TOPIC),
+    (MARK, Op.CLUSTER_ACTION, CLUSTER),
+    (PRODUCERS, Op.READ, TOPIC),
+    (DescribeTransactionsRequest(transactional_ids=["x"]), Op.DESCRIBE, TRANSACTION),
     (DescribeClusterRequest(), Op.DESCRIBE, CLUSTER),
     (ELECT, Op.ALTER, CLUSTER),
     (AlterPartitionReassignmentsRequest(), Op.ALTER, CLUSTER),
@@ -196,6 +248,7 @@ CODES = {
     TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    TRANSACTION: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 ELSEWHERE = {
     "Produce",  # tests/unit/kafka/test_session.py
@@ -203,6 +256,7 @@ ELSEWHERE = {
     "Metadata",  # below, through its bytes
     "CreateTopics",  # below: one of two rights is enough
     "ListGroups",  # below: groups are left out, and none is refused
+    "ListTransactions",  # below: transactional ids are left out, and none is refused
     "DescribeLogDirs",  # below: no directory is told
     "ApiVersions",  # open to every client
     "ListPartitionReassignments",  # says nothing about any topic
@@ -300,6 +354,12 @@ def test_lists_leave_out_what_the_client_may_not_see() -> None:
         ] == ["g"]
         refuse(stage, (Op.DESCRIBE, GROUP))
         assert (await stage.ask(ListGroupsRequest(), ListGroupsResponse)).groups == []
+        assert await code_of(stage, BEGIN) == 0
+        listed = await stage.ask(ListTransactionsRequest(), ListTransactionsResponse)
+        assert [each.transactional_id for each in listed.transaction_states] == ["x"]
+        refuse(stage, (Op.DESCRIBE, TRANSACTION))
+        listed = await stage.ask(ListTransactionsRequest(), ListTransactionsResponse)
+        assert (listed.error_code, listed.transaction_states) == (0, [])
         request = DescribeLogDirsRequest(topics=None)
         refuse(stage, (Op.DESCRIBE, TOPIC))
         (directory,) = (await stage.ask(request, DescribeLogDirsResponse)).results

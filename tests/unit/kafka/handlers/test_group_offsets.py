@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.broker.gate import Gate
-from tailrace.broker.groups.api import CommitRequest, CommittedOffset, OffsetToCommit
+from tailrace.broker.groups.api import UNSTABLE, CommitRequest, CommittedOffset, OffsetToCommit
 from tailrace.model import BrokerError, ErrorCode, TopicPartition
 from tailrace.wire.kafka.messages.offset_commit import (
     OffsetCommitRequest,
@@ -202,11 +202,33 @@ def test_no_topics_are_no_positions(version: int) -> None:
     play(scenario)
 
 
-def test_a_stable_position_is_any_position() -> None:
+@pytest.mark.parametrize("version", range(7, 10))
+@pytest.mark.parametrize("stable", [True, False])
+def test_a_stable_position_is_asked_for_from_version_7_on(version: int, stable: bool) -> None:
     async def scenario(stage: Stage) -> None:
-        cast(stage, {})
-        request = OffsetFetchRequest(group_id="g", topics=[], require_stable=True)
-        assert (await stage.ask(request, OffsetFetchResponse, version=7)).error_code == 0
+        groups = cast(stage, {})
+        asked = [OffsetFetchRequestGroup(group_id="g", topics=[])]
+        request = OffsetFetchRequest(group_id="g", topics=[], groups=asked, require_stable=stable)
+        await stage.ask(request, OffsetFetchResponse, version=version)
+        assert groups.required_stable is stable
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("version", range(7, 10))
+@pytest.mark.parametrize("topics", [FETCH.topics, None], ids=["named", "all"])
+def test_a_position_that_a_transaction_may_move_is_told_as_unstable(
+    version: int, topics: list[OffsetFetchRequestTopic] | None
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        cast(stage, {PLACES[0]: CommittedOffset(7), PLACES[1]: UNSTABLE, PLACES[2]: CommittedOffset(8)})
+        response = await fetch(stage, OffsetFetchRequest(group_id="g", topics=topics), version)
+        assert response.error_code == 0
+        assert positions(response) == [
+            ("orders", 1, 7, -1, "", 0),
+            ("orders", 0, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT),
+            ("nobody", 0, 8, -1, "", 0),
+        ]
 
     play(scenario)
 

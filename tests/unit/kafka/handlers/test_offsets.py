@@ -32,7 +32,7 @@ from tailrace.wire.kafka.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 
-EARLIEST, LATEST = -2, -1
+EARLIEST, LATEST, GREATEST = -2, -1, -3
 
 
 async def times(stage: Stage) -> int:
@@ -93,6 +93,35 @@ def test_an_empty_partition_begins_and_ends_at_0() -> None:
         for timestamp, offset in ((EARLIEST, 0), (LATEST, 0), (0, -1)):
             assert (await offset_at(stage, timestamp, partition=1)).offset == offset
         assert (await offset_at(stage, LATEST, isolation=1)).offset == 4
+
+    play(scenario)
+
+
+def test_read_committed_finds_nothing_above_the_last_stable_offset() -> None:
+    async def scenario(stage: Stage) -> None:
+        now = await times(stage)
+        topic = stage.broker.topics.get("t")
+        assert topic is not None
+        partition = topic.partitions[0]
+        batch = build_batch(
+            [(now + 500, b"k", b"v", ())],
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=True,
+        )
+        partition.append(read_batch(batch), verified=True)
+        for timestamp, committed, uncommitted in (
+            (LATEST, 4, 5),
+            (now + 450, -1, 4),
+            (now + 301, 3, 3),
+            (GREATEST, 3, 4),
+        ):
+            assert (await offset_at(stage, timestamp, version=7, isolation=1)).offset == committed
+            assert (await offset_at(stage, timestamp, version=7, isolation=0)).offset == uncommitted
+        partition.append_marker(7, 0, commit=True, coordinator_epoch=0)
+        assert (await offset_at(stage, LATEST, isolation=1)).offset == 6
+        assert (await offset_at(stage, now + 450, isolation=1)).offset == 4
 
     play(scenario)
 
@@ -243,19 +272,6 @@ def test_every_producer_gets_an_id_of_its_own(version: int) -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize("version", versions(22))
-@pytest.mark.parametrize("name", ["payments", ""])
-def test_transactional_producers_are_refused(version: int, name: str) -> None:
-    async def scenario(stage: Stage) -> None:
-        request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000)
-        with pytest.raises(Exception, match="transactions") as caught:
-            await stage.ask(request, InitProducerIdResponse, version=version)
-        code = getattr(caught.value, "code", None)
-        assert code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # ends the attempts of every client
-
-    play(scenario)
-
-
 def test_a_producer_id_without_its_epoch_is_refused() -> None:
     async def scenario(stage: Stage) -> None:
         with pytest.raises(Exception, match="together") as caught:
@@ -283,12 +299,24 @@ def test_a_group_finds_its_coordinator(version: int) -> None:
     play(scenario)
 
 
+@pytest.mark.parametrize("version", range(1, 7))
+def test_a_transactional_id_finds_its_coordinator(version: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        found = await find(stage, "payments", key_type=1, version=version)
+        assert found == Coordinator("payments", 1, "192.0.2.1", 9092)
+        topic = stage.broker.topics.get("__transaction_state")
+        assert topic is not None and topic.internal
+        assert topic.configs["cleanup.policy"] == "compact" and topic.configs["flush.messages"] == "1"
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("version", [3, 6])
 @pytest.mark.parametrize(
     ("key", "key_type", "code"),
     [
         ("", 0, ErrorCode.INVALID_GROUP_ID),
-        ("payments", 1, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ("", 1, ErrorCode.INVALID_REQUEST),
         ("g", 2, ErrorCode.INVALID_REQUEST),
         ("g", -1, ErrorCode.INVALID_REQUEST),
     ],

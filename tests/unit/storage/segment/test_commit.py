@@ -114,6 +114,37 @@ def test_one_append_that_waits_has_the_round_synced() -> None:
     assert [entry.flags for entry in entries if isinstance(entry, Append)] == [LOOSE, 0]
 
 
+def transactional(size: int, offset: int, *, control: bool) -> Append:
+    made = build_batch(
+        [(0, None, bytes(size), ())],
+        base_offset=offset,
+        producer_id=1,
+        producer_epoch=0,
+        base_sequence=-1 if control else 0,
+        transactional=True,
+        control=control,
+    )
+    return Append(1, read_batch(made), 0, offset * 1000)
+
+
+@pytest.mark.parametrize("control", [False, True])
+@pytest.mark.parametrize("fsync", [OS, Fsync(50)], ids=str)
+def test_a_batch_of_a_transaction_is_synced_whatever_the_topic_says(fsync: Fsync, control: bool) -> None:
+    """With everything that its partition brings to the round, which lies before or behind it."""
+    log = StubLog(fsync, owes_sync=True)
+    entries: list[Entry] = [append(100), transactional(100, 1, control=control), append(100, 2)]
+    found = plan_commit(entries, cast("dict[int, SegmentLog]", {1: log}), CONFIG)
+    assert found.sync
+    assert found.owing == [cast("SegmentLog", log)]
+    assert [entry.flags for entry in entries if isinstance(entry, Append)] == [0, 0, 0]
+
+
+def test_a_batch_of_a_transaction_goes_by_reference_as_a_synced_one_does() -> None:
+    small, large = transactional(600, 0, control=False), transactional(2100, 0, control=False)
+    assert plan([small], life1=StubLog(OS)) == ([], True)
+    assert plan([large], life1=StubLog(OS)) == ([(1, 0, [0])], True)
+
+
 @pytest.mark.parametrize(
     "control",
     [Create(1, PartitionId(UUID(int=1), 0)), Truncate(1, Offset(0), 0, 0), Trim(1, Offset(0)), Delete(1)],

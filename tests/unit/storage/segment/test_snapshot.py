@@ -14,13 +14,13 @@ from tailrace.model import Offset
 from tailrace.records import build_batch, crc32c, read_batch
 from tailrace.storage import LeaderEpochs, ProducerStates
 from tailrace.storage.segment.names import numbered
-from tailrace.storage.segment.snapshot import Snapshots, read_snapshot, write_snapshot
+from tailrace.storage.segment.snapshot import Snapshots, State, read_snapshot, write_snapshot
 from tailrace.testing.simulation import SimulatedDisk, SimulatedLoop
 
 _T = TypeVar("_T")
 
 
-def state_of(batches: list[tuple[int, int, int]]) -> tuple[LeaderEpochs, ProducerStates]:
+def state_of(batches: list[tuple[int, int, int]]) -> State:
     """State after batches of (producer, records, leader epoch)."""
     epochs, producers = LeaderEpochs(), ProducerStates()
     offset, sequences = 0, dict.fromkeys(range(10), 0)
@@ -38,7 +38,7 @@ def state_of(batches: list[tuple[int, int, int]]) -> tuple[LeaderEpochs, Produce
         producers.apply(batch)
         sequences[producer_id] += count
         offset += count
-    return epochs, producers
+    return State(epochs, producers)
 
 
 EXAMPLE = state_of([(1, 2, 0), (2, 1, 0), (1, 3, 4)])
@@ -47,12 +47,12 @@ batches = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 3), st.integers(0
 
 @given(batches)
 def test_what_is_written_is_read(made: list[tuple[int, int, int]]) -> None:
-    epochs, producers = state_of(made)
-    assert read_snapshot(write_snapshot(epochs, producers)) == (epochs, producers)
+    state = state_of(made)
+    assert read_snapshot(write_snapshot(state)) == state
 
 
 def test_every_flipped_bit_is_noticed() -> None:
-    whole = bytearray(write_snapshot(*EXAMPLE))
+    whole = bytearray(write_snapshot(EXAMPLE))
     for bit in range(8 * len(whole)):
         whole[bit // 8] ^= 1 << bit % 8
         assert read_snapshot(bytes(whole)) is None, bit
@@ -61,14 +61,14 @@ def test_every_flipped_bit_is_noticed() -> None:
 
 
 def test_every_cut_is_noticed() -> None:
-    whole = write_snapshot(*EXAMPLE)
+    whole = write_snapshot(EXAMPLE)
     for length in range(len(whole)):
         assert read_snapshot(whole[:length]) is None, length
     assert read_snapshot(whole + b"\0") is None
 
 
 def test_contents_that_make_no_sense_are_noticed_even_under_a_right_checksum() -> None:
-    epochs, producers = EXAMPLE[0].write(), EXAMPLE[1].write()
+    epochs, producers = EXAMPLE.epochs.write(), EXAMPLE.producers.write()
     for length, body in (
         (len(epochs) - 1, epochs + producers),
         (len(epochs) + 1, epochs + producers),
@@ -94,7 +94,7 @@ async def new_snapshots(disk: SimulatedDisk, *known: int) -> Snapshots:
     await disk.sync_directory("")
     snapshots = Snapshots(disk)
     for offset in known:
-        await snapshots.save("p", offset, write_snapshot(*state_of([(n, 1, 0) for n in range(offset)])))
+        await snapshots.save("p", offset, write_snapshot(state_of([(n, 1, 0) for n in range(offset)])))
     return snapshots
 
 
@@ -165,3 +165,52 @@ def test_unfinished_files_are_not_taken_for_snapshots() -> None:
         assert await snapshots.offsets("p") == [4]
 
     play(main(SimulatedDisk(random.Random(1))))
+
+
+# ---- format 2
+
+
+def transactional_state() -> State:
+    epochs, producers, _ = state_of([(1, 2, 0), (2, 1, 4)])
+    data = build_batch(
+        [(9, None, b"v", ())],
+        base_offset=3,
+        producer_id=5,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    producers.apply(read_batch(data))
+    return State(epochs, producers, (0, 70))
+
+
+def test_a_snapshot_without_transactions_is_of_format_1() -> None:
+    assert write_snapshot(EXAMPLE)[:8] == b"TRSTATE1"
+    assert write_snapshot(EXAMPLE._replace(aborted_bases=(0,)))[:8] == b"TRSTATE2"
+    assert write_snapshot(transactional_state()._replace(aborted_bases=()))[:8] == b"TRSTATE2"
+
+
+def test_open_transactions_and_aborted_lists_are_read_as_written() -> None:
+    state = transactional_state()
+    found = read_snapshot(write_snapshot(state))
+    assert found == state
+    assert found is not None
+    assert found.producers.first_open == 3
+
+
+def test_every_bit_and_every_byte_of_format_2_counts() -> None:
+    whole = bytearray(write_snapshot(transactional_state()))
+    for bit in range(8 * len(whole)):
+        whole[bit // 8] ^= 1 << bit % 8
+        assert read_snapshot(bytes(whole)) is None, bit
+        whole[bit // 8] ^= 1 << bit % 8
+    for length in range(len(whole)):
+        assert read_snapshot(bytes(whole[:length])) is None, length
+
+
+def test_a_count_of_segments_that_lies_is_noticed_even_under_a_right_checksum() -> None:
+    epochs = EXAMPLE.epochs.write()
+    for count in (1, 0xFFFFFFFF):
+        body = epochs + struct.pack(">I", count) + EXAMPLE.producers.write(2)
+        head = struct.pack("<8sI", b"TRSTATE2", len(epochs))
+        assert read_snapshot(head + struct.pack("<I", crc32c(body, crc32c(head))) + body) is None

@@ -920,8 +920,8 @@ def test_others_get_turns_while_a_checkpoint_packs_producers(monkeypatch: pytest
     steps: list[int] = []
     real = ProducerStates.write_slices
 
-    def write_slices(states: ProducerStates) -> Iterator[bytes]:
-        for part in real(states):
+    def write_slices(states: ProducerStates, form: int) -> Iterator[bytes]:
+        for part in real(states, form):
             loop = asyncio.get_running_loop()
             assert isinstance(loop, SimulatedLoop)
             steps.append(loop.steps)

@@ -21,7 +21,7 @@ MESSAGE_TYPES = [kind(api.key) for api in COMPILED for kind in (request_type, re
 def versions_of(message_type: type[Message]) -> range:
     name = message_type.__name__.removesuffix("Request").removesuffix("Response")
     (api,) = (api for api in COMPILED if api.name == name)
-    return range(api.min_version, api.max_version + 1)
+    return range(api.min_version, api.known_max + 1)
 
 
 CASES = [(message_type, version) for message_type in MESSAGE_TYPES for version in versions_of(message_type)]

@@ -111,6 +111,8 @@ def _kio_value(field: Field, their: dataclasses.Field[Any], value: Any, version:
     kind = their.metadata["kafka_type"]
     if kind == "error_code":
         return ErrorCode(value)
+    if kind == "datetime_i64":
+        return datetime.datetime.fromtimestamp(value / 1000, datetime.UTC)
     if kind.startswith("timedelta"):
         return datetime.timedelta(milliseconds=value)
     return value

@@ -31,6 +31,11 @@ EXPECTED = {
     21: ("DeleteRecords", 0, 2, 2),
     22: ("InitProducerId", 0, 4, 2),
     23: ("OffsetForLeaderEpoch", 2, 4, 4),
+    24: ("AddPartitionsToTxn", 0, 3, 3),
+    25: ("AddOffsetsToTxn", 0, 3, 3),
+    26: ("EndTxn", 0, 3, 3),
+    27: ("WriteTxnMarkers", 1, 1, 1),
+    28: ("TxnOffsetCommit", 0, 3, 3),
     32: ("DescribeConfigs", 1, 4, 4),
     33: ("AlterConfigs", 0, 2, 2),
     34: ("AlterReplicaLogDirs", 1, 2, 2),
@@ -44,6 +49,9 @@ EXPECTED = {
     47: ("OffsetDelete", 0, 0, NEVER),
     55: ("DescribeQuorum", 0, 2, 0),
     60: ("DescribeCluster", 0, 1, 0),
+    61: ("DescribeProducers", 0, 0, 0),
+    65: ("DescribeTransactions", 0, 0, 0),
+    66: ("ListTransactions", 0, 1, 0),
     74: ("ListConfigResources", 0, 1, 0),
     75: ("DescribeTopicPartitions", 0, 0, 0),
 }
@@ -62,6 +70,18 @@ def test_only_produce_is_advertised_lower_than_it_is_served() -> None:
     assert lowered == {"Produce": 0}
 
 
+def test_the_codec_knows_the_newer_versions_of_transactions() -> None:
+    known = {api.name: api.known_max for api in APIS.values() if api.known_max != api.max_version}
+    assert known == {
+        "Produce": 12,
+        "InitProducerId": 6,
+        "AddPartitionsToTxn": 5,
+        "AddOffsetsToTxn": 4,
+        "EndTxn": 5,
+        "TxnOffsetCommit": 5,
+    }
+
+
 def test_only_produce_may_fill_a_whole_frame() -> None:
     assert APIS[0].request_bytes_max == FRAME_BYTES_MAX == 100 * 2**20
     long = {api.name for api in APIS.values() if api.request_bytes_max == 16 * 2**20}
@@ -75,7 +95,7 @@ def test_every_compiled_api_has_its_classes(key: int) -> None:
     assert response_type(key).__name__ == EXPECTED[key][0] + "Response"
 
 
-@pytest.mark.parametrize("key", [0, 1, 4, 17, 24, 68, -1])
+@pytest.mark.parametrize("key", [0, 1, 4, 17, 68, -1])
 def test_an_api_without_classes_is_a_key_error(key: int) -> None:
     with pytest.raises(KeyError):
         request_type(key)

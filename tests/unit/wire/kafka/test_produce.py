@@ -1,8 +1,9 @@
-"""Produce by hand, versions 3-9: against kafka-python and kio both ways, without copies, bad input."""
+"""Produce by hand, versions 3-12: against kafka-python and kio both ways, without copies, bad input."""
 
 from __future__ import annotations
 
 import datetime
+import importlib
 import io
 import struct
 
@@ -21,7 +22,7 @@ from tailrace.wire.kafka import (
 )
 from tailrace.wire.kafka.produce import PARTITIONS_MAX
 
-VERSIONS = range(3, 10)
+VERSIONS = range(3, 13)
 every_version = pytest.mark.parametrize("version", VERSIONS)
 
 TOPICS = {"events": {0: b"first batch", 7: b"x" * 200}, "größe": {2**31 - 1: b""}, "none": {}}
@@ -101,9 +102,11 @@ def test_a_request_is_read_without_copying_records(version: int, transactional_i
 def test_null_records_are_none(version: int) -> None:
     head = write_produce_request(version, transactional_id=None, acks=1, timeout_ms=5, topics={"t": {3: b""}})
     whole = b"".join(head)
-    size = b"\x01" if version == 9 else b"\0\0\0\0"
-    null = b"\x00" if version == 9 else b"\xff\xff\xff\xff"
-    at = len(whole) - 4  # the length of empty records, in version 9 with three empty tag buffers behind it
+    size = b"\x01" if version >= 9 else b"\0\0\0\0"
+    null = b"\x00" if version >= 9 else b"\xff\xff\xff\xff"
+    at = (
+        len(whole) - 4
+    )  # the length of empty records, from version 9 on with three empty tag buffers behind it
     assert whole[at : at + len(size)] == size
     request = read_produce_request(memoryview(whole[:at] + null + whole[at + len(size) :]), version)
     assert request.topics[0].partitions[0].records is None
@@ -206,6 +209,27 @@ def test_single_bad_records_of_a_response_of_kio_are_read(version: int) -> None:
     ]
 
 
+@pytest.mark.parametrize("version", [10, 11, 12])
+def test_the_new_leader_that_a_response_may_tell_of_is_skipped(version: int) -> None:
+    response = importlib.import_module(f"kio.schema.produce.v{version}.response")
+    result = response.PartitionProduceResponse(
+        index=1,
+        error_code=ErrorCode.not_leader_or_follower,
+        base_offset=-1,
+        record_errors=(),
+        current_leader=response.LeaderIdAndEpoch(leader_id=3, leader_epoch=9),
+    )
+    entity = response.ProduceResponse(
+        responses=(response.TopicProduceResponse(name="t", partition_responses=(result,)),),
+        throttle_time=datetime.timedelta(0),
+        node_endpoints=(response.NodeEndpoint(node_id=3, host="localhost", port=9092),),
+    )
+    buffer = io.BytesIO()
+    entity_writer(response.ProduceResponse)(buffer, entity)
+    read = read_produce_response(memoryview(buffer.getvalue()), version)
+    assert read.topics == [("t", [ProduceResult(1, 6)])]
+
+
 def test_unknown_tags_are_skipped() -> None:
     whole = write_produce_request(9, transactional_id=None, acks=1, timeout_ms=5, topics={"t": {3: b"r"}})
     data = b"".join(whole)
@@ -218,14 +242,14 @@ def test_unknown_tags_are_skipped() -> None:
 @every_version
 def test_more_partitions_than_any_client_sends_are_refused(version: int) -> None:
     def whole(count: int) -> memoryview:
-        one = b"\0\0\0\0\x01\0" if version == 9 else bytes(8)
+        one = b"\0\0\0\0\x01\0" if version >= 9 else bytes(8)
         (empty,) = write_produce_request(
             version, transactional_id=None, acks=1, timeout_ms=5, topics={"t": {}}
         )
-        head = bytes(empty)[: -3 if version == 9 else -4]
+        head = bytes(empty)[: -3 if version >= 9 else -4]
         varint = bytes(((count + 1) & 0x7F | 0x80, (count + 1) >> 7 & 0x7F | 0x80, (count + 1) >> 14))
-        counted = varint if version == 9 else struct.pack(">i", count)
-        return memoryview(head + counted + one * count + (b"\0\0" if version == 9 else b""))
+        counted = varint if version >= 9 else struct.pack(">i", count)
+        return memoryview(head + counted + one * count + (b"\0\0" if version >= 9 else b""))
 
     assert len(read_produce_request(whole(PARTITIONS_MAX), version).topics[0].partitions) == PARTITIONS_MAX
     with pytest.raises(ProtocolError):

@@ -23,6 +23,7 @@ from tailrace.storage.segment.names import (
     DELETED,
     JOURNAL_DIRECTORY,
     LABEL,
+    SEGMENT_SUFFIXES,
     STRAY,
     TEMPORARY,
     numbered,
@@ -32,7 +33,6 @@ from tailrace.storage.segment.names import (
 from tailrace.storage.segment.plan import Plan
 from tailrace.storage.segment.shape import wholly_below
 
-_SUFFIXES = ("log", "index", "timeindex")
 _OWN = {CHECKPOINT, CHECKPOINT_COPY, CLOCK, JOURNAL_DIRECTORY + "/", "LOCK"}
 
 LeftoverKind = Literal["stray", "deleted", "unfinished", "foreign"]
@@ -63,6 +63,7 @@ class Layout:
     snapshots: tuple[int, ...]
     unplanned: tuple[str, ...]
     present: frozenset[int]  # segments whose .log is there
+    aborted: tuple[int, ...]  # segments whose list of aborted transactions is there
 
     @property
     def segments(self) -> list[int]:
@@ -74,7 +75,7 @@ class Layout:
 def plan_layout(names: Sequence[str], plan: Plan | None) -> Layout:
     """Sort the names of a partition directory."""
     present = frozenset(_offsets(names, "log"))
-    snapshots = _offsets(names, "snapshot")
+    snapshots, aborted = _offsets(names, "snapshot"), _offsets(names, "aborted")
     if plan is None:
         *sealed, newest = sorted(present) or [0]
         return Layout(
@@ -84,11 +85,12 @@ def plan_layout(names: Sequence[str], plan: Plan | None) -> Layout:
             snapshots=tuple(snapshots),
             unplanned=(),
             present=present,
+            aborted=tuple(aborted),
         )
     solid = plan.solid[0]
     log = {base for base in present if base <= solid} | set(plan.shape.segments)
     log.difference_update(wholly_below(log, plan.shape.start))
-    known = {numbered(base, suffix) for base in log for suffix in _SUFFIXES}
+    known = {numbered(base, suffix) for base in log for suffix in SEGMENT_SUFFIXES}
     known.add(LABEL)
     known |= {numbered(offset, "snapshot") for offset in snapshots if offset <= plan.solid_offset}
     return Layout(
@@ -98,6 +100,7 @@ def plan_layout(names: Sequence[str], plan: Plan | None) -> Layout:
         snapshots=tuple(offset for offset in snapshots if offset <= plan.solid_offset),
         unplanned=tuple(name for name in names if name not in known),
         present=present,
+        aborted=tuple(base for base in aborted if base in log),
     )
 
 
@@ -105,7 +108,7 @@ def explain_unplanned(name: str) -> str:
     """Why a file that no plan knows may be there."""
     if name.endswith(TEMPORARY):
         return "unfinished when the process ended; recovery removes it"
-    if any(read_numbered(name, suffix) is not None for suffix in (*_SUFFIXES, "snapshot")):
+    if any(read_numbered(name, suffix) is not None for suffix in (*SEGMENT_SUFFIXES, "snapshot")):
         return "no part of the log: left over from a crash, a trim or a truncation; recovery removes it"
     return "no file of a log; recovery removes it, so move it if you want to keep it"
 

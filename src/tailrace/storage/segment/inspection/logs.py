@@ -76,8 +76,8 @@ def _newest_state(source: Source, plan: Plan, layout: Layout) -> tuple[int, int]
     for offset in sorted(layout.snapshots, reverse=True):
         found = read_snapshot(source.read_whole(f"{plan.path}/{numbered(offset, 'snapshot')}") or b"")
         if found is not None:
-            epoch = _NONE if found[0].latest is None else found[0].latest
-            producer, known_to = found[1].greatest_id, offset
+            epoch = _NONE if found.epochs.latest is None else found.epochs.latest
+            producer, known_to = found.producers.greatest_id, offset
             break
     if known_to < plan.solid_offset:
         for base in sorted(layout.present, reverse=True):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from tailrace.records import HEADER_BYTES
+from tailrace.storage.aborted import read_aborted
 from tailrace.storage.segment.checkpoint import NONE, Row
 from tailrace.storage.segment.entry import REFERENCED, Append
 from tailrace.storage.segment.index import IndexState
@@ -23,6 +24,7 @@ from tailrace.storage.segment.names import LABEL, numbered, read_partition_direc
 from tailrace.storage.segment.plan import Plan
 from tailrace.storage.segment.snapshot import read_snapshot
 
+LIST_REBUILT = "Nothing is lost: the next start makes the lists of aborted transactions again from the log"
 STATE_REBUILT = "Nothing is lost: the state is made again from the log. Remove the file"
 _CUT = "Keep a copy of the file, then cut it to that length"
 _LABEL_WRITTEN = "Nothing is lost: the next start writes it again"
@@ -104,7 +106,10 @@ class PartitionCheck:
         self._judge_seams()
         for offset in layout.snapshots:
             if self._wanted(f"{self._path}/{numbered(offset, 'snapshot')}"):
-                self._check_snapshot(offset)
+                self._check_snapshot(offset, layout)
+        for base in layout.aborted:
+            if self._wanted(f"{self._path}/{numbered(base, 'aborted')}"):
+                self._check_aborted(base)
         if LABEL in names:
             self._check_label()
         if plan is not None:
@@ -204,17 +209,36 @@ class PartitionCheck:
 
     # ---- snapshots
 
-    def _check_snapshot(self, offset: int) -> None:
+    def _check_snapshot(self, offset: int, layout: Layout) -> None:
         path = f"{self._path}/{numbered(offset, 'snapshot')}"
         try:
             data = self._source.read_whole(path)
         except OSError as error:
             self._findings.problem(path, f"cannot be read: {error.strerror}", STATE_REBUILT)
             return
-        if data is None or read_snapshot(data) is None:
+        state = None if data is None else read_snapshot(data)
+        if data is None or state is None:
             size = len(data or b"")
             self._findings.problem(path, "its checksum does not hold", STATE_REBUILT, position=0, end=size)
             return
+        self._counts.bytes += len(data)
+        self._progress.add(len(data))
+        for base in state.aborted_bases:
+            if base in layout.present and base not in layout.aborted:
+                missing = f"{self._path}/{numbered(base, 'aborted')}"
+                self._findings.problem(missing, f"missing, and {path} names it", LIST_REBUILT)
+
+    def _check_aborted(self, base: int) -> None:
+        path = f"{self._path}/{numbered(base, 'aborted')}"
+        try:
+            data = self._source.read_whole(path) or b""
+        except OSError as error:
+            self._findings.problem(path, f"cannot be read: {error.strerror}", LIST_REBUILT)
+            return
+        if read_aborted(data, base) is None:
+            self._findings.problem(
+                path, "its checksum does not hold", LIST_REBUILT, position=0, end=len(data)
+            )
         self._counts.bytes += len(data)
         self._progress.add(len(data))
 

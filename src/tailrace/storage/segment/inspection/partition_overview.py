@@ -157,7 +157,7 @@ def _describe_snapshot(
         path=path,
         offset=offset,
         bytes=len(data),
-        epochs=len(found[0]) if found else None,
-        producers=len(found[1]) if found else None,
+        epochs=len(found.epochs) if found else None,
+        producers=len(found.producers) if found else None,
         current=plan is not None and plan.row is not None and plan.row.snapshot == offset,
     )

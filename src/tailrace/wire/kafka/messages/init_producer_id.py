@@ -1,7 +1,8 @@
-"""InitProducerId (API 22), versions 0-4.
+"""InitProducerId (API 22), versions 0-6.
 
 A producer id for an idempotent or a transactional producer. From version 3 the producer names the id it had
-(KIP-360).
+(KIP-360); from version 4 a fenced producer is told so by PRODUCER_FENCED, from version 5 errors may be
+TRANSACTION_ABORTABLE. Version 6 is for two-phase commit, and may keep the transaction that is open (KIP-939).
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ class InitProducerIdRequest(Message):
     transaction_timeout_ms: Int32 = 0
     producer_id: Annotated[Int64, "3+"] = -1
     producer_epoch: Annotated[Int16, "3+"] = -1
+    enable2_pc: Annotated[bool, "6+"] = False
+    keep_prepared_txn: Annotated[bool, "6+"] = False
 
 
 class InitProducerIdResponse(Message):
@@ -23,3 +26,5 @@ class InitProducerIdResponse(Message):
     error_code: Int16 = 0
     producer_id: Int64 = -1
     producer_epoch: Int16 = 0
+    ongoing_txn_producer_id: Annotated[Int64, "6+"] = -1
+    ongoing_txn_producer_epoch: Annotated[Int16, "6+"] = -1

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tailrace.model import Offset
-from tailrace.records import crc32c, iter_batches
+from tailrace.model import Epoch, Offset
+from tailrace.records import build_batch, crc32c, iter_batches, read_batch, write_marker
 from tailrace.storage import OS, LogConfig
 from tailrace.storage.segment import SegmentStorage
 from tailrace.storage.segment.index import IndexState, SpanIndex, read_index, write_footers, write_headers
@@ -40,6 +40,7 @@ OLDEST, MIDDLE, NEWEST = (f"{FIRST}/{base:020d}" for base in (0, 204, 260))
 LARGE = f"{FIRST}/{240:020d}"
 SNAPSHOT = f"{FIRST}/{276:020d}.snapshot"
 JOURNAL = "journal/0001.journal"
+LIST = f"{OLDEST}.aborted"
 
 
 def flip(path: Path, position: int, bit: int = 0) -> None:
@@ -161,6 +162,50 @@ def test_which_batches_are_spans_by_themselves_is_the_writers_choice(
         patched.setattr("tailrace.storage.segment.index.LARGE_BATCH_BYTES", 64 * 1024)
         path = workshop.closed(story)
     assert verify_directory(path).problems == ()
+
+
+def aborted_story(workshop: Workshop) -> Path:
+    """A directory whose first segment has a list of aborted transactions, `LIST`."""
+
+    async def story(storage: SegmentStorage) -> None:
+        log = await workshop.create(storage)
+        for batch in (
+            build_batch(
+                [(0, b"k", b"v", ())],
+                producer_id=7,
+                producer_epoch=0,
+                base_sequence=0,
+                transactional=True,
+            ),
+            write_marker(7, 0, commit=False, coordinator_epoch=0, timestamp_ms=0).data,
+        ):
+            log.append(read_batch(batch), leader_epoch=Epoch(0))
+        await log.wait_durable(log.end_offset)
+
+    return workshop.closed(story)
+
+
+def test_a_log_with_aborted_transactions_is_clean(workshop: Workshop) -> None:
+    path = aborted_story(workshop)
+    assert (path / LIST).exists()
+    found = verify_directory(path)
+    assert (found.problems, found.notes) == ((), ())
+
+
+def test_every_byte_of_a_list_of_aborted_transactions_is_checked(workshop: Workshop) -> None:
+    path = aborted_story(workshop)
+    for position in range((path / LIST).stat().st_size):
+        damaged = workshop.copy(path)
+        flip(damaged / LIST, position)
+        assert problem_paths(verify_directory(damaged)) == {LIST}, position
+
+
+def test_a_missing_list_of_aborted_transactions_is_a_problem(workshop: Workshop) -> None:
+    path = aborted_story(workshop)
+    (path / LIST).unlink()
+    (problem,) = verify_directory(path).problems
+    assert problem.path == LIST
+    assert "missing" in problem.message
 
 
 def test_a_trimmed_log_is_clean(workshop: Workshop) -> None:

@@ -1,0 +1,43 @@
+"""Settings and bounds of transactions. Kafka's name of a setting stands beside it where there is one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tailrace.model import BrokerError, ErrorCode
+
+_DAY_MS = 24 * 3600 * 1000
+
+ID_BYTES_MAX = 32_000
+"""Names end up in records whose strings have 16-bit lengths."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionConfig:
+    """Settings of a node's transaction coordinator."""
+
+    timeout_ms_max: int = 900_000  # transaction.max.timeout.ms
+    expiration_ms: int = 7 * _DAY_MS  # transactional.id.expiration.ms
+    expiration_check_ms: int = 3_600_000  # transaction.remove.expired.transaction.cleanup.interval.ms
+    retry_ms: int = 500  # after which markers are tried again that a log refused
+    commit_timeout_ms: int = 5_000  # how long an answer waits for durability
+    ids_max: int = 100_000  # transactional ids, per node
+
+
+def check_transactional_id(transactional_id: str) -> None:
+    """INVALID_REQUEST unless the name can be one."""
+    size = len(transactional_id.encode("utf-8", "surrogatepass"))
+    if not 0 < size <= ID_BYTES_MAX:
+        raise BrokerError(
+            f"a transactional id has 1 to {ID_BYTES_MAX} bytes, not {size}", code=ErrorCode.INVALID_REQUEST
+        )
+
+
+def check_timeout(timeout_ms: int, config: TransactionConfig) -> None:
+    """INVALID_TRANSACTION_TIMEOUT unless a transaction may be open for that long."""
+    if not 0 < timeout_ms <= config.timeout_ms_max:
+        raise BrokerError(
+            f"a transaction timeout of {timeout_ms} ms is not within 1 to {config.timeout_ms_max} ms. Set "
+            "transaction.timeout.ms of the producer, or transaction.max.timeout.ms of the node",
+            code=ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+        )
