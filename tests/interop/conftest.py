@@ -171,3 +171,12 @@ def group(fresh: Callable[[str], str]) -> str:
 def fresh_name(fresh: Callable[[str], str]) -> str:
     """The name of a topic that does not exist."""
     return fresh("new")
+
+
+@pytest.fixture
+def rng() -> random.Random:
+    """Another seed in every run; TAILRACE_SEED=n in the environment replays one."""
+    chosen = os.environ.get("TAILRACE_SEED", "")
+    seed = int(chosen) if chosen else random.SystemRandom().getrandbits(32)
+    print(f"this was TAILRACE_SEED={seed}")
+    return random.Random(seed)

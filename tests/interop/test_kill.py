@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from contextlib import ExitStack
@@ -12,15 +11,6 @@ from tests.interop.deadline import wait_until
 from tests.interop.history import History
 from tests.interop.load import PARTITIONS, Reader, Writer, read_everything
 from tests.interop.server import ServerProcess
-
-
-@pytest.fixture
-def rng() -> random.Random:
-    """Another seed in every run; TAILRACE_SEED=n in the environment replays one."""
-    chosen = os.environ.get("TAILRACE_SEED", "")
-    seed = int(chosen) if chosen else random.SystemRandom().getrandbits(32)
-    print(f"this was TAILRACE_SEED={seed}")
-    return random.Random(seed)
 
 
 @pytest.mark.slow

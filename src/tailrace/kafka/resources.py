@@ -44,13 +44,6 @@ def invalid_request(message: str) -> BrokerError:
     return BrokerError(message, code=ErrorCode.INVALID_REQUEST)
 
 
-def no_transactions(code: ErrorCode) -> BrokerError:
-    """The refusal of a transaction. Which code ends a client's attempts differs from request to request."""
-    return BrokerError(
-        "this version of Tailrace has no transactions. Remove transactional.id from the producer", code=code
-    )
-
-
 def authorized_operations(access: Access, resource: Resource) -> int:
     """What the session may do to a resource, as the bits that clients are told (KIP-430)."""
     return sum(1 << each for each in OPERATIONS_ON[resource.kind] if access.allows(each, resource))

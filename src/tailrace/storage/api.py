@@ -164,9 +164,10 @@ class PartitionLog(Protocol):
     """
 
     final_before: Callable[[], Offset]
-    """Returns the offset below which records are final; the owner sets it. By default `durable_offset`.
+    """Returns the offset below which records are final; the owner sets it.
 
-    Records at or above it may still be taken back. They do not expire, are not evicted, and supersede no
+    By default `durable_offset`, or the first offset of a transaction that is not decided. Records at or above
+    it may still be taken back or aborted. They do not expire, are not evicted, and supersede no
     earlier record of their key.
     """
 

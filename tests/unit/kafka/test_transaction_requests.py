@@ -22,6 +22,12 @@ from tailrace.wire.kafka.messages.describe_transactions import DescribeTransacti
 from tailrace.wire.kafka.messages.end_txn import EndTxnRequest
 from tailrace.wire.kafka.messages.init_producer_id import InitProducerIdRequest
 from tailrace.wire.kafka.messages.list_transactions import ListTransactionsRequest
+from tailrace.wire.kafka.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from tailrace.wire.kafka.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from tailrace.wire.kafka.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -390,6 +396,79 @@ def test_offsets_take_part_by_the_partition_of_their_group() -> None:
         index = await rig.broker.groups.find_partition("readers")
         added = rig.broker.transactions.describe("x").partitions
         assert added == (TopicPartition("__consumer_offsets", index),)
+
+    play(scenario)
+
+
+async def commit_offsets(producer: Producer, offset: int, *, version: int = 3, **fields: Any) -> int:
+    request = TxnOffsetCommitRequest(
+        transactional_id=producer.name,
+        group_id="readers",
+        producer_id=producer.identity.producer_id,
+        producer_epoch=producer.identity.epoch,
+        topics=[
+            TxnOffsetCommitRequestTopic(
+                name=TOPIC,
+                partitions=[TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset)],
+            )
+        ],
+        **fields,
+    )
+    (topic,) = (await producer.client.ask(28, request, version=version)).topics
+    (partition,) = topic.partitions
+    return int(partition.error_code)
+
+
+async def position(client: Client, *, require_stable: bool = False) -> tuple[int, int]:
+    """The committed offset of the group, and the error."""
+    request = OffsetFetchRequest(
+        group_id="readers",
+        topics=[OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])],
+        require_stable=require_stable,
+    )
+    (topic,) = (await client.ask(9, request, version=7)).topics
+    (partition,) = topic.partitions
+    return partition.committed_offset, partition.error_code
+
+
+async def add_offsets(producer: Producer) -> int:
+    request = AddOffsetsToTxnRequest(
+        transactional_id=producer.name,
+        producer_id=producer.identity.producer_id,
+        producer_epoch=producer.identity.epoch,
+        group_id="readers",
+    )
+    return int((await producer.client.ask(25, request, version=3)).error_code)
+
+
+@pytest.mark.parametrize("version", range(4))
+@pytest.mark.parametrize("commit", [True, False])
+def test_positions_count_when_their_transaction_commits(version: int, commit: bool) -> None:
+    async def scenario(rig: Rig) -> None:
+        producer = await connect(rig)
+        assert await add_offsets(producer) == 0
+        assert await commit_offsets(producer, 7, version=version) == 0
+        assert await position(producer.client) == (-1, 0)
+        assert await position(producer.client, require_stable=True) == (-1, E.UNSTABLE_OFFSET_COMMIT)
+        assert await producer.end(commit=commit) == 0
+        assert await position(producer.client, require_stable=True) == (7 if commit else -1, 0)
+
+    play(scenario)
+
+
+def test_positions_are_verified_too() -> None:
+    async def scenario(rig: Rig) -> None:
+        producer = await connect(rig)
+        assert await commit_offsets(producer, 7) == E.INVALID_TXN_STATE
+        assert await add_offsets(producer) == 0
+        assert await commit_offsets(producer, 7, generation_id=3, member_id="gone") in (
+            E.ILLEGAL_GENERATION,
+            E.UNKNOWN_MEMBER_ID,
+        )
+        fresh = await connect(rig)
+        assert await commit_offsets(producer, 7) == E.INVALID_PRODUCER_EPOCH
+        assert await commit_offsets(fresh, 7) == E.INVALID_TXN_STATE
+        assert await position(fresh.client) == (-1, 0)
 
     play(scenario)
 

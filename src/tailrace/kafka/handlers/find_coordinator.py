@@ -1,4 +1,4 @@
-"""FindCoordinator: the node that looks after a group.
+"""FindCoordinator: the node that looks after a group or a transactional id.
 
 v1  also for transactional producers, and an error message
 v3  flexible
@@ -6,16 +6,14 @@ v4  several keys at once, each with its own answer (KIP-699)
 v6  key type 2, share groups, which do not exist here
 
 A group belongs to the partition of the offsets topic that its name falls on, and the leader of that partition
-coordinates it. There is no coordinator of transactions yet: a transactional id is answered 53,
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED. librdkafka takes only 53 and 31 (cluster authorization) for final here
-and asks again for ever after any other code; Java's client and franz-go give up at 53 as well.
+coordinates it. A transactional id belongs to a partition of the transaction topic likewise.
 """
 
 from __future__ import annotations
 
+from tailrace.broker.cluster_view import Node
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
-from tailrace.kafka.resources import no_transactions
 from tailrace.model import BrokerError, ErrorCode
 from tailrace.wire.kafka.messages.find_coordinator import (
     Coordinator,
@@ -47,15 +45,19 @@ async def handle(call: Call, request: FindCoordinatorRequest) -> FindCoordinator
 
 async def _find(call: Call, key: str, key_type: int) -> Coordinator:
     try:
-        if key_type == _TRANSACTION:
-            raise no_transactions(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        if key_type != _GROUP:
-            raise BrokerError(f"key type {key_type} is unknown", code=ErrorCode.INVALID_REQUEST)
-        if not key:
-            raise BrokerError("a group has a name", code=ErrorCode.INVALID_GROUP_ID)
-        node = await call.access.group_coordinator(key)
+        node = await _coordinator(call, key, key_type)
     except ANSWERABLE as error:
         code, message = error_of(error)
         return Coordinator(key=key, node_id=_NOBODY, port=_NOBODY, error_code=code, error_message=message)
     host, port = call.advertised(node)
     return Coordinator(key=key, node_id=node.node_id, host=host, port=port)
+
+
+async def _coordinator(call: Call, key: str, key_type: int) -> Node:
+    if key_type == _TRANSACTION:
+        return await call.access.transaction_coordinator(key)
+    if key_type != _GROUP:
+        raise BrokerError(f"key type {key_type} is unknown", code=ErrorCode.INVALID_REQUEST)
+    if not key:
+        raise BrokerError("a group has a name", code=ErrorCode.INVALID_GROUP_ID)
+    return await call.access.group_coordinator(key)

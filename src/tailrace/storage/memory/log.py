@@ -92,7 +92,7 @@ class MemoryLog:
         self._waiters: list[tuple[Offset, Waiter]] = []
         self._purge_at = _PURGE_AT_MIN  # so many waiters that some of them may have given up
         self.on_change: Callable[[], None] = ignore_change
-        self.final_before: Callable[[], Offset] = self._durable_end
+        self.final_before: Callable[[], Offset] = self._stable_end
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self._ring)} batches, {self._ring.size} bytes"
@@ -310,8 +310,10 @@ class MemoryLog:
             self.epochs.trim(offset)
             self._aborted.trim(offset)
 
-    def _durable_end(self) -> Offset:
-        return self.durable_offset
+    def _stable_end(self) -> Offset:
+        end = self.durable_offset
+        first = self.producers.first_undecided(end) if self.producers.undecided else None
+        return end if first is None else min(first, end)
 
     def _wake_reached(self) -> None:
         still_waiting = []

@@ -16,6 +16,7 @@ are not merged: one of which little is left stays a file of its own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -25,13 +26,15 @@ from tailrace.model import LogDamaged, LogTruncated, Offset, OffsetOutOfRange, S
 from tailrace.records import Batch, BatchError, iter_batches, read_batch
 from tailrace.runtime import SyncError
 from tailrace.storage.api import NO_LIMIT
-from tailrace.storage.segment.compaction import Newest, Sieve, Sifted, plan_compaction
+from tailrace.storage.segment.aborted_file import save_aborted
+from tailrace.storage.segment.compaction import Fates, Newest, Remnants, Sieve, Sifted, plan_compaction
 from tailrace.storage.segment.directory import Directory
 from tailrace.storage.segment.index import NO_TIMESTAMP
 from tailrace.storage.segment.log import SegmentLog
 from tailrace.storage.segment.pace import Pace, wait_whole
 from tailrace.storage.segment.retention import SegmentFacts
 from tailrace.storage.segment.segment import FileExtent, ReadPlan, Segment
+from tailrace.storage.segment.shape import OFFSET_MAX
 from tailrace.storage.segment.successor import Successor
 from tailrace.storage.segment.thinning import read_plain, thin
 
@@ -83,6 +86,8 @@ class Compaction:
         self._now_ms = now_ms
         self._cut_lsn = log.cut_lsn
         self._pace = Pace(directory.clock)
+        self._fates = Fates(())
+        self._replayed_from = 0
 
     async def run(self) -> None:
         log = self._log
@@ -98,7 +103,14 @@ class Compaction:
         )
         if plan is None:
             return
-        newest, limit = Newest(log.compacted_end), min(log.checkpoint_end, log.final_before())
+        snapshots = await self._directory.snapshots.offsets(log.path)
+        self._replayed_from = min(snapshots, default=OFFSET_MAX)
+        self._check_alone()
+        limit = min(log.checkpoint_end, log.final_before())
+        # As sequenced: a marker may be visible, and so decide about records below the limit, before the
+        # applier comes to it.
+        self._fates = Fates(log.aborted_list)
+        newest = Newest(log.compacted_end, self._fates)
         if plan.end <= newest.end:  # nothing is new: only tombstones are due
             await self._clean(plan.bases, newest)
             return
@@ -162,7 +174,7 @@ class Compaction:
 
     async def _find_newest(self, begin: int, *, limit: int) -> Newest:
         """The keys from `begin` on: all up to `limit`, or as many as may be held."""
-        newest = Newest(begin)
+        newest = Newest(begin, self._fates)
         while newest.end < limit and len(newest.offsets) < self._directory.config.compaction_keys_max:
             self._check_alone()
             try:
@@ -199,8 +211,12 @@ class Compaction:
     async def _clean(self, bases: Sequence[int], newest: Newest) -> None:
         """Go through segments in ascending order: a tombstone's older records go before it does."""
         log = self._log
+        # Of a pass through the segments whose tombstones are due, nothing is known about the others.
+        remnants = Remnants(list(log.segments)[: len(bases)] == list(bases), self._replayed_from)
         for base in bases:
             segment = log.segments.get(base)
+            if base in log.uncleanable:
+                remnants.complete = False
             if segment is None or base in log.uncleanable:
                 continue
             sieve = Sieve(
@@ -209,12 +225,14 @@ class Compaction:
                 delete_retention_ms=log.config.delete_retention_ms,
                 tombstones_may_go=all(damaged > base for damaged in log.uncleanable),
                 producers=log.applied_producers,
+                remnants=remnants,
             )
             try:
                 await self._clean_segment(segment, sieve)
             except LogDamaged as error:
                 self._set_aside(base, error)
                 sieve.delete_horizon_ms = None
+                remnants.complete = False
             if sieve.delete_horizon_ms is not None:
                 log.delete_horizons[base] = sieve.delete_horizon_ms
             else:
@@ -257,13 +275,14 @@ class Compaction:
     async def _sift(self, batch: Batch, sieve: Sieve) -> tuple[Batch, Sifted]:
         """The batch uncompressed, and what becomes of it."""
         await self._pace.wait_turn()
-        if not sieve.applies_to(batch):
-            return batch, Sifted([], unchanged=True)
-        try:
-            plain = await read_plain(batch)
-        except BatchError:
-            return batch, Sifted([], unchanged=True)
-        return plain, await self._pace.run(sieve.sift(plain))
+        plain, sifted = batch, Sifted([], unchanged=True)
+        if sieve.applies_to(batch):
+            with contextlib.suppress(BatchError):
+                plain = await read_plain(batch)
+                sifted = await self._pace.run(sieve.sift(plain))
+        if not sifted.vanishes:
+            sieve.remnants.keep(batch)
+        return plain, sifted
 
     async def _rewrite(self, segment: Segment, sieve: Sieve, first: int) -> None:
         await self._open(segment)
@@ -283,6 +302,7 @@ class Compaction:
             await successor.sync()
             await successor.seal(self._following(segment))
             await self._leave_tail(segment)
+            await self._forget_aborted(segment, sieve.removed_markers)
             await wait_whole(self._swap(segment, successor))
         except SyncError:
             raise
@@ -299,6 +319,16 @@ class Compaction:
             horizon_ms = sifted.delete_horizon_ms
             thinned = await thin(batch, plain, sifted.kept, delete_horizon_ms=horizon_ms, pace=self._pace)
             successor.add(read_batch(thinned))
+
+    async def _forget_aborted(self, segment: Segment, markers: set[int]) -> None:
+        """Take aborted transactions from the lists whose markers go. First: nothing else is left of them."""
+        log = self._log
+        if not markers or not any(entry.marker_offset in markers for entry in log.aborted_list):
+            return
+        self._check_alone()
+        log.aborted_list.remove(markers)
+        log.applied_aborted.remove(markers)
+        await wait_whole(save_aborted(self._directory.disk, log, segment.base))
 
     async def _leave_tail(self, segment: Segment) -> None:
         """Give back the tail's copy of a segment little by little; the swap would do it at one go."""

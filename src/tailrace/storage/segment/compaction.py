@@ -10,8 +10,14 @@ never change, so gaps remain. `cleaning` does the work by these rules:
   goes. Until then every reader who is not slower than this learns of the deletion.
 - A tombstone goes only when no earlier record of its key can be left. So none goes from behind a segment that
   could not be read, and none that this compaction has not gone through all keys for.
-- Records without a key stay; the broker refuses them for a compacted topic. Control batches stay as they are,
-  and transactional records supersede nothing: whether they count is known by their transaction only.
+- Records without a key stay; the broker refuses them for a compacted topic.
+- Everything below the last stable offset is decided, and compaction stays below it. Records of committed
+  transactions are like all others; those of aborted ones supersede nothing, and go.
+- A marker goes when (a) no batch of its transaction is left in any segment, (b) its delete horizon is past,
+  which the first compaction that finds (a), (c) and (d) writes into it, (c) it is not the newest batch of its
+  producer, which tells that producer's epoch, and (d) every snapshot that is kept is past it: recovery from
+  an older one would find the transaction open for ever. Its entry in the list of aborted transactions goes
+  first: an entry that outlived its marker would hide the next transaction of its producer.
 - A batch that cannot be decoded stays as it is, and supersedes nothing.
 - A batch that lost all of its records goes, but for one that the log remembers of an idempotent producer: its
   header stays, so that the producer's sequence can be told from the log alone.
@@ -22,13 +28,15 @@ several passes, each for the keys of a run of offsets.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import islice
 
 from tailrace.model import BrokerError
-from tailrace.records import CONTROL_BIT, TRANSACTIONAL_BIT, Batch, BatchError, Record
+from tailrace.records import CONTROL_BIT, TRANSACTIONAL_BIT, Batch, BatchError, Record, read_marker
+from tailrace.storage.aborted import AbortedEntry
 from tailrace.storage.api import NO_LIMIT
 from tailrace.storage.producers import ProducerStates
 from tailrace.storage.segment.pace import Steps
@@ -86,6 +94,51 @@ def plan_compaction(
     return CompactionPlan(bases=due, end=compacted_end) if due else None
 
 
+# ---- transactions
+
+
+class Fates:
+    """Which transactional batches were aborted, where every transaction is decided."""
+
+    def __init__(self, entries: Iterable[AbortedEntry]) -> None:
+        self._markers: dict[int, list[int]] = {}  # by producer, ascending
+        self._firsts: dict[int, list[int]] = {}  # the first offsets of the same transactions
+        for entry in entries:
+            self._markers.setdefault(entry.producer_id, []).append(entry.marker_offset)
+            self._firsts.setdefault(entry.producer_id, []).append(entry.first_offset)
+
+    def is_aborted(self, batch: Batch) -> bool:
+        """Whether the batch belongs to an aborted transaction."""
+        if not batch.attributes & TRANSACTIONAL_BIT or batch.producer_id not in self._markers:
+            return False
+        markers = self._markers[batch.producer_id]
+        place = bisect_right(markers, batch.base_offset)
+        return place < len(markers) and self._firsts[batch.producer_id][place] <= batch.base_offset
+
+
+@dataclass(slots=True)
+class Remnants:
+    """Which markers may go, told by a pass through every batch of a log from its first segment on.
+
+    A producer is in `left` from the first batch of a transaction that stays to the marker of it.
+    """
+
+    complete: bool  # no segment was left out so far
+    replayed_from: int  # the offset of the oldest snapshot that is kept: markers from here on stay
+    left: set[int] = field(default_factory=set)
+
+    def keep(self, batch: Batch) -> None:
+        """A batch stays in the log."""
+        if batch.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT) == TRANSACTIONAL_BIT:
+            self.left.add(batch.producer_id)
+
+    def is_last(self, marker: Batch) -> bool:
+        """Whether nothing but the marker is left of its transaction, and recovery needs it no more."""
+        is_left = marker.producer_id in self.left
+        self.left.discard(marker.producer_id)
+        return self.complete and not is_left and marker.base_offset < self.replayed_from
+
+
 # ---- the newest record of every key
 
 
@@ -93,15 +146,17 @@ def plan_compaction(
 class Newest:
     """Offset of the newest record by key, for the keys of a run of offsets that ends at `end`.
 
-    Below `end` every record was taken into account, by this run or by an earlier one.
+    Below `end` every record was taken into account, by this run or by an earlier one. There every transaction
+    is decided.
     """
 
     end: int
+    fates: Fates = field(default_factory=lambda: Fates(()))
     offsets: dict[bytes, int] = field(default_factory=dict)
 
     def take(self, batch: Batch) -> Steps[None]:
         """Take note of the keys of an uncompressed batch, of all or of none."""
-        if not batch.attributes & (CONTROL_BIT | TRANSACTIONAL_BIT):
+        if not batch.attributes & CONTROL_BIT and not self.fates.is_aborted(batch):
             found: dict[bytes, int] = {}
             try:
                 for count, (offset, _, key, _, _) in enumerate(batch.records(), start=1):
@@ -151,16 +206,22 @@ class Sieve:
     delete_retention_ms: int  # negative: tombstones stay for ever
     tombstones_may_go: bool  # no segment before this one was left out
     producers: ProducerStates
+    remnants: Remnants
     delete_horizon_ms: int | None = None
+    removed_markers: set[int] = field(default_factory=set)
 
     def applies_to(self, batch: Batch) -> bool:
-        """Whether anything of the batch may go: it lies within the run of offsets, and is no marker."""
-        return batch.base_offset < self.newest.end and not batch.is_control
+        """Whether anything of the batch may go: it lies within the run of offsets."""
+        return batch.base_offset < self.newest.end
 
     def sift(self, batch: Batch) -> Steps[Sifted]:
         """Go through the records of an uncompressed batch."""
+        if batch.attributes & CONTROL_BIT:
+            return self._sift_marker(batch)
+        if self.newest.fates.is_aborted(batch):
+            return self._judge(batch, [], has_mortals=False)
         horizon_ms = batch.delete_horizon_ms
-        mortal = self.tombstones_may_go and not batch.is_transactional
+        mortal = self.tombstones_may_go
         over = mortal and horizon_ms is not None and horizon_ms <= self.now_ms
         kept: list[Record] = []
         tombstones = 0
@@ -177,6 +238,23 @@ class Sieve:
         except BatchError:
             return _UNCHANGED
         return self._judge(batch, kept, has_mortals=mortal and tombstones > 0)
+
+    def _sift_marker(self, marker: Batch) -> Sifted:
+        try:
+            read_marker(marker)
+        except BatchError:
+            return _UNCHANGED  # it ends no transaction
+        standing = self.producers.standing(marker.producer_id)
+        is_newest = standing is not None and standing.end_offset == marker.next_offset
+        if not self.remnants.is_last(marker) or is_newest or self.delete_retention_ms < 0:
+            return _UNCHANGED
+        horizon_ms = marker.delete_horizon_ms
+        if horizon_ms is None:
+            return Sifted(list(marker.records()), self.now_ms + self.delete_retention_ms)
+        if horizon_ms > self.now_ms:
+            return _UNCHANGED
+        self.removed_markers.add(marker.base_offset)
+        return Sifted([], vanishes=True)
 
     def _judge(self, batch: Batch, kept: list[Record], *, has_mortals: bool) -> Sifted:
         new_horizon_ms = None

@@ -82,7 +82,7 @@ class SegmentLog:
         self._waiters: list[tuple[int, int, Waiter]] = []
         self._purge_at = _PURGE_AT_MIN  # so many waiters that some of them may have given up
         self.on_change: Callable[[], None] = ignore_change
-        self.final_before: Callable[[], Offset] = self._durable_end
+        self.final_before: Callable[[], Offset] = self._stable_end
         self.truncations = 0  # sequenced so far: a reader that had to wait asks whether one came between
         self._cuts: deque[Offset] = deque()  # truncations sequenced and not yet durable
         self._unapplied_cuts: deque[Offset] = deque()  # and not yet applied
@@ -392,8 +392,9 @@ class SegmentLog:
                 await self.wait_durable(self._end)
         self.fail(StorageError("use", self.path, "the log is closed"))
 
-    def _durable_end(self) -> Offset:
-        return self._durable
+    def _stable_end(self) -> Offset:
+        first = self.producers.first_undecided(self._durable) if self.producers.undecided else None
+        return self._durable if first is None else min(first, self._durable)
 
     # ---- for the applier and recovery
 

@@ -299,12 +299,24 @@ def test_a_group_finds_its_coordinator(version: int) -> None:
     play(scenario)
 
 
+@pytest.mark.parametrize("version", range(1, 7))
+def test_a_transactional_id_finds_its_coordinator(version: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        found = await find(stage, "payments", key_type=1, version=version)
+        assert found == Coordinator("payments", 1, "192.0.2.1", 9092)
+        topic = stage.broker.topics.get("__transaction_state")
+        assert topic is not None and topic.internal
+        assert topic.configs["cleanup.policy"] == "compact" and topic.configs["flush.messages"] == "1"
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("version", [3, 6])
 @pytest.mark.parametrize(
     ("key", "key_type", "code"),
     [
         ("", 0, ErrorCode.INVALID_GROUP_ID),
-        ("payments", 1, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ("", 1, ErrorCode.INVALID_REQUEST),
         ("g", 2, ErrorCode.INVALID_REQUEST),
         ("g", -1, ErrorCode.INVALID_REQUEST),
     ],

@@ -8,10 +8,19 @@ from typing import TypeVar
 import pytest
 
 from tailrace.model import Epoch, Offset
-from tailrace.records import Batch, BatchFields, build_batch, read_batch, rebuild_batch
+from tailrace.records import Batch, BatchFields, build_batch, read_batch, rebuild_batch, write_marker
+from tailrace.storage.aborted import AbortedEntry
 from tailrace.storage.api import NO_LIMIT
 from tailrace.storage.producers import ProducerStates
-from tailrace.storage.segment.compaction import CompactionPlan, Newest, Sieve, Sifted, plan_compaction
+from tailrace.storage.segment.compaction import (
+    CompactionPlan,
+    Fates,
+    Newest,
+    Remnants,
+    Sieve,
+    Sifted,
+    plan_compaction,
+)
 from tailrace.storage.segment.retention import SegmentFacts
 
 T = TypeVar("T")
@@ -51,6 +60,7 @@ def sieve_for(
     delay_ms: int = 100,
     tombstones_may_go: bool = True,
     producers: ProducerStates | None = None,
+    remnants: Remnants | None = None,
 ) -> Sieve:
     return Sieve(
         newest=newest,
@@ -58,6 +68,7 @@ def sieve_for(
         delete_retention_ms=delay_ms,
         tombstones_may_go=tombstones_may_go,
         producers=producers or ProducerStates(),
+        remnants=remnants or Remnants(complete=True, replayed_from=100),
     )
 
 
@@ -177,10 +188,20 @@ def test_a_key_is_never_taken_for_the_digest_of_another() -> None:
     assert not newest.supersedes(digest, -1)
 
 
-@pytest.mark.parametrize("fields", [{"transactional": True, "producer_id": 1}, {"control": True}])
-def test_transactions_and_markers_supersede_nothing(fields: BatchFields) -> None:
-    newest = newest_of([batch_of((b"a", b"1"), fields=fields)])
+def test_markers_supersede_nothing() -> None:
+    newest = newest_of([batch_of((b"a", b"1"), fields={"control": True})])
     assert (newest.end, newest.offsets) == (1, {})
+
+
+def test_records_of_committed_transactions_supersede_and_those_of_aborted_ones_do_not() -> None:
+    batches = [
+        batch_of((b"%d" % at, b"1"), at=at, fields={"transactional": True, "producer_id": 1})
+        for at in range(5)
+    ]
+    newest = Newest(0, Fates([AbortedEntry(1, 1, 3, 4), AbortedEntry(2, 0, 9, 10)]))
+    for batch in batches:
+        finish(newest.take(batch))
+    assert newest.offsets == {b"0": 0, b"3": 3, b"4": 4}
 
 
 def test_a_batch_that_cannot_be_decoded_counts_not_even_in_part() -> None:
@@ -211,10 +232,9 @@ def test_records_without_a_key_stay() -> None:
     assert [record.offset for record in found.kept] == [0, 2]
 
 
-def test_markers_and_what_was_not_gone_through_are_not_touched() -> None:
+def test_what_was_not_gone_through_is_not_touched() -> None:
     sieve = sieve_for(newest_of([batch_of((b"a", b"1"))]))
     assert sieve.applies_to(batch_of((b"a", b"1")))
-    assert not sieve.applies_to(batch_of((b"a", b"1"), fields={"control": True}))
     assert not sieve.applies_to(batch_of((b"a", b"1"), at=1))
 
 
@@ -268,9 +288,79 @@ def test_behind_a_segment_that_was_left_out_tombstones_stay(horizon_ms: int | No
     assert sieve.delete_horizon_ms is None
 
 
-def test_tombstones_of_transactions_stay() -> None:
+def test_tombstones_of_committed_transactions_are_like_all_others() -> None:
     batch = batch_of((b"a", None), fields={"transactional": True, "producer_id": 1})
-    assert finish(sieve_for(Newest(1)).sift(batch)).unchanged
+    found = finish(sieve_for(newest_of([batch])).sift(batch))
+    assert (len(found.kept), found.delete_horizon_ms) == (1, NOW_MS + 100)
+
+
+def test_records_of_aborted_transactions_go() -> None:
+    batch = batch_of((b"a", b"1"), (None, b"2"), fields={"transactional": True, "producer_id": 1})
+    newest = Newest(2, Fates([AbortedEntry(1, 0, 5, 6)]))
+    assert finish(sieve_for(newest).sift(batch)).vanishes
+
+
+# ---- markers
+
+
+def marker_at(at: int, *, horizon_ms: int | None = None, producer_id: int = 1) -> Batch:
+    batch = write_marker(producer_id, 0, commit=False, coordinator_epoch=0, timestamp_ms=0)
+    batch.assign(Offset(at), Epoch(0))
+    if horizon_ms is None:
+        return batch
+    return read_batch(rebuild_batch(batch, list(batch.records()), delete_horizon_ms=horizon_ms))
+
+
+def sift_marker(
+    marker: Batch, *, remnants: Remnants | None = None, producers: ProducerStates | None = None
+) -> tuple[Sifted, set[int]]:
+    sieve = sieve_for(Newest(100), producers=producers, remnants=remnants)
+    return finish(sieve.sift(marker)), sieve.removed_markers
+
+
+def test_a_marker_without_its_transaction_gets_a_delete_horizon_and_goes_after_it() -> None:
+    found, removed = sift_marker(marker_at(5))
+    assert (len(found.kept), found.delete_horizon_ms, removed) == (1, NOW_MS + 100, set())
+    found, removed = sift_marker(marker_at(5, horizon_ms=NOW_MS + 1))
+    assert (found.unchanged, removed) == (True, set())
+    found, removed = sift_marker(marker_at(5, horizon_ms=NOW_MS))
+    assert (found.vanishes, removed) == (True, {5})
+
+
+@pytest.mark.parametrize("horizon_ms", [None, NOW_MS])
+def test_a_marker_stays_with_the_records_of_its_transaction(horizon_ms: int | None) -> None:
+    remnants = Remnants(complete=True, replayed_from=100)
+    remnants.keep(batch_of((b"a", b"1"), fields={"transactional": True, "producer_id": 1}))
+    marker = marker_at(5, horizon_ms=horizon_ms)
+    assert sift_marker(marker, remnants=remnants)[0].unchanged
+    assert not sift_marker(marker, remnants=remnants)[0].unchanged, "the next transaction has none"
+
+
+@pytest.mark.parametrize("horizon_ms", [None, NOW_MS])
+def test_a_marker_stays_while_a_snapshot_is_not_past_it(horizon_ms: int | None) -> None:
+    marker = marker_at(5, horizon_ms=horizon_ms)
+    assert sift_marker(marker, remnants=Remnants(complete=True, replayed_from=5))[0].unchanged
+    assert not sift_marker(marker, remnants=Remnants(complete=True, replayed_from=6))[0].unchanged
+
+
+@pytest.mark.parametrize("horizon_ms", [None, NOW_MS])
+def test_a_marker_stays_where_a_segment_was_left_out(horizon_ms: int | None) -> None:
+    marker = marker_at(5, horizon_ms=horizon_ms)
+    assert sift_marker(marker, remnants=Remnants(complete=False, replayed_from=100))[0].unchanged
+
+
+@pytest.mark.parametrize("horizon_ms", [None, NOW_MS])
+def test_the_newest_marker_of_a_producer_stays(horizon_ms: int | None) -> None:
+    producers = ProducerStates()
+    producers.apply(marker_at(5))
+    assert sift_marker(marker_at(5, horizon_ms=horizon_ms), producers=producers)[0].unchanged
+    producers.apply(marker_at(8))
+    assert not sift_marker(marker_at(5, horizon_ms=horizon_ms), producers=producers)[0].unchanged
+
+
+def test_a_control_batch_that_ends_no_transaction_stays() -> None:
+    batch = batch_of((b"a", b"1"), fields={"control": True})
+    assert sift_marker(batch)[0].unchanged
 
 
 def test_superseded_records_of_transactions_go() -> None:
