@@ -226,7 +226,10 @@ class Topics:
     def _quarantine(self, topic: Topic, reason: str) -> None:
         way_out = f"Set it right, or back to the default: tailrace topic alter {topic.name} --reset KEY"
         if topic.internal:
-            way_out = "Stop the broker, then: tailrace storage rebuild-metadata DIR"
+            way_out = (
+                "Stop the broker, run: tailrace storage rebuild-metadata DIR, and start it again: it reads "
+                "its own topics at the start only"
+            )
         topic.quarantine = (
             f"topic {topic.name} is quarantined, because of its stored settings: {reason}. Nothing of it is "
             f"served or removed. {way_out}"
@@ -404,6 +407,8 @@ class Topics:
             elif partition.is_held_here:
                 self._storage.configure(partition.id, settings.log)
         if topic.quarantine:
+            if topic.internal:
+                logger.warning("restart the broker, which reads its own topics at the start: %s", topic.name)
             logger.info("topic is served again: %s %s", topic.name, topic.id)
             topic.quarantine = ""
             self._changed()

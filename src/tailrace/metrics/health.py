@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tailrace.broker import BrokerConfig, Topic
+from tailrace.broker import Broker, BrokerConfig, Topic
 from tailrace.broker.configs import BROKER_CONFIGS
 from tailrace.broker.health import Figures
 from tailrace.metrics.free_space import FreeSpace
 from tailrace.metrics.observed import Observed
 from tailrace.metrics.process import memory_bytes
 from tailrace.metrics.sampler import Sampler
-from tailrace.model import StorageError
+from tailrace.model import StorageError, TopicPartition
 
 _BREATH_PARTITIONS = 1_000  # that are looked at before the loop may do something else
 _SPARE_DESCRIPTORS = 256  # as the acceptors count: half of the files are the partitions'
@@ -84,6 +84,7 @@ async def collect_figures(observed: Observed, sampler: Sampler) -> Figures:
         partitions_under_replicated=counts.under_replicated,
         clock_ahead_ms=broker.clock.ahead_ms,
         quarantined=counts.quarantined,
+        partitions_damaged=damaged_partitions(broker),
         disk_free_bytes=machine.disk_free_bytes,
         disk_free_bytes_min=_setting(broker.config, "disk.free.min"),
         write_refusal=None if refusal is None else str(refusal),
@@ -101,6 +102,14 @@ async def collect_figures(observed: Observed, sampler: Sampler) -> Figures:
         lag_before=None if lag is None else int(lag.before),
         lag_span_s=0.0 if lag is None else lag.span_s,
     )
+
+
+def damaged_partitions(broker: Broker) -> list[TopicPartition]:
+    """The partitions that take no appends because acknowledged records are damaged."""
+    damaged = broker.storage.counters.damaged
+    if not damaged:
+        return []
+    return [each.name for topic in broker.topics for each in topic.partitions if each.id in damaged]
 
 
 def trend_of(column: Sequence[float | None], *, interval_ms: int, span_ms: int) -> Trend | None:

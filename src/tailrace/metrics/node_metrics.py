@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tailrace.broker.health import Figures
-from tailrace.metrics.health import collect_figures
+from tailrace.broker.health import Figures, clock_text, damage_text
+from tailrace.metrics.health import collect_figures, damaged_partitions
 from tailrace.metrics.observed import Observed
 from tailrace.metrics.sampler import Sampler
 from tailrace.net import ListenerCounters
@@ -46,9 +46,16 @@ class NodeMetrics:
         return self._observed.broker.cluster.failure
 
     @property
-    def write_refusal(self) -> Exception | None:
-        """Why every write is refused now: the disk is full. Reads go on."""
-        return self._observed.broker.storage.counters.refusal()
+    def impairments(self) -> list[str]:
+        """What the node does not do as it should although it serves, a sentence each."""
+        broker = self._observed.broker
+        refusal = broker.storage.counters.refusal()
+        found = [] if refusal is None else [f"writes are refused: {refusal}"]
+        if damaged := damaged_partitions(broker):
+            found.append(damage_text(damaged))
+        if broker.clock.ahead_ms:
+            found.append(clock_text(broker.clock.ahead_ms))
+        return found
 
     @property
     def exporter(self) -> Exporter:

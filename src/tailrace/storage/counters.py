@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tailrace.model import PartitionId
 from tailrace.runtime import Histogram
 
 
@@ -29,3 +30,4 @@ class StorageCounters:
     commit_queue: Callable[[], CommitQueue] = CommitQueue  # as it is now
     refusal: Callable[[], Exception | None] = nothing_refused  # why appends to every log are refused now
     round_s: float = 0.0  # about what a round takes now, with its syncs
+    damaged: set[PartitionId] = field(default_factory=set)  # quarantined: they take no appends

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.broker import Broker, BrokerConfig, NewTopic, Node
+from tailrace.broker.groups import CommitRequest, OffsetToCommit
 from tailrace.broker.health import diagnose
 from tailrace.broker.health.figures import Figures
 from tailrace.cluster import SqliteStore, StoredMetadata
@@ -24,6 +25,7 @@ from tailrace.testing import FakeClock
 NODE = BrokerId(1)
 LONG_AGO_MS = 1_000_000
 RECORDS = 20
+OFFSETS = {TopicPartition("orders", 0): OffsetToCommit(7)}
 
 BAD = [
     ({"retention.mr": "1"}, "retention.mr"),
@@ -170,3 +172,30 @@ def test_a_feed_does_not_take_its_messages_for_gone(tmp_path: Path) -> None:
             await feed.fetch(3)
 
     quarantined(tmp_path, {"retention.mr": "-1"}, look)
+
+
+def test_the_brokers_own_topics_need_a_restart_and_say_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as (broker, metadata, _):
+            await fill(broker, "orders")
+            await broker.groups.commit_offsets(CommitRequest(group_id="g", offsets=OFFSETS))
+            topic = broker.topics.get("__consumer_offsets")
+            assert topic is not None
+            stored = dict(topic.configs)
+            await metadata.set_configs(topic.id, {**stored, "retention.mr": "1"})
+        async with running(tmp_path) as (broker, _, _storage):
+            topic = broker.topics.get("__consumer_offsets")
+            assert topic is not None
+            assert "rebuild-metadata DIR, and start it again" in topic.quarantine
+            await broker.groups.wait_loaded()
+            await broker.topics.alter_configs(topic.name, lambda _: stored)
+            assert "restart the broker" in caplog.text
+            with pytest.raises(BrokerError, match="restart the broker"):
+                broker.groups.fetch_offsets("g", None)
+        async with running(tmp_path) as (broker, _, _storage):
+            await broker.groups.wait_loaded()
+            assert broker.groups.fetch_offsets("g", None)[TopicPartition("orders", 0)].offset == 7
+
+    run(scenario)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import httpx
 import pytest
@@ -209,6 +210,60 @@ def test_a_node_that_refuses_writes_says_so_whatever_is_free(run: Run, tmp_path:
             assert (await ask(client, "/health"))["status"] == "ok"
             assert (await ask(client, "/health/ready"))["status"] == "ready"
             assert (await ask(client))["status"] == "healthy"
+
+    run(scenario())
+
+
+def test_a_damaged_partition_is_told_until_its_records_are_given_up(run: Run, tmp_path: Path) -> None:
+    damaged: list[UUID] = []
+
+    async def fill() -> None:
+        async with node_with(engine="segment", data_dir=tmp_path) as node, mounted(node.http_app()) as client:
+            for topic in ("broken", "sound"):
+                body = {"records": [{"value": "v" * 300, "partition": 0}]}
+                assert (await client.post(f"/api/v1/topics/{topic}/records", json=body)).status_code == 200
+            damaged.append(UUID((await ask(client, "/api/v1/topics/broken"))["topic_id"]))
+
+    async def look() -> None:
+        async with node_with(engine="segment", data_dir=tmp_path) as node, mounted(node.http_app()) as client:
+            for path in ("/health", "/health/ready"):
+                told = await ask(client, path)
+                assert told["status"] == "degraded"
+                assert told["reason"] == (
+                    "1 partition takes no appends, because records are damaged: broken-0"
+                )
+            found = await ask(client)
+            assert found["status"] == "unhealthy"
+            assert "broken-0" in found["summary"]
+            advice = by_check(found)["damage"]["advice"]
+            assert "tailrace topic purge broken --partition 0" in advice
+            records = "/api/v1/topics/broken/records"
+            refused = await client.post(records, json={"records": [{"value": "w", "partition": 0}]})
+            assert refused.status_code == 500 and "purge" in refused.json()["error"]["message"]
+            assert (await client.delete(f"{records}?partition=0&before=latest")).status_code == 200
+            stored = await client.post(records, json={"records": [{"value": "w", "partition": 0}]})
+            assert stored.json() == {"offsets": [{"partition": 0, "offset": 1}]}
+            assert (await ask(client, "/health"))["status"] == "ok"
+            assert (await ask(client))["status"] == "healthy"
+
+    run(fill())
+    (path,) = tmp_path.glob(f"{damaged[0].hex}-0-*/*.log")
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    run(look())
+
+
+def test_a_clock_that_is_not_believed_is_told(run: Run, node: Node, client: httpx.AsyncClient) -> None:
+    async def scenario() -> None:
+        assert (await ask(client, "/health"))["reason"] == ""
+        clock = node.broker.clock
+        clock.hold(clock.now_ms() - 40 * 86_400_000 - 60_000)
+        for path in ("/health", "/health/ready"):
+            told = await ask(client, path)
+            assert told["status"] == "degraded"
+            assert "the clock is 40 days ahead" in told["reason"]
+            assert "nothing expires" in told["reason"]
 
     run(scenario())
 

@@ -8,7 +8,7 @@
 Nothing here looks at a machine or a broker: who does hands over figures.
 """
 
-from tailrace.broker.health.diagnosis import Diagnosis, Health, Limit, diagnose
+from tailrace.broker.health.diagnosis import Diagnosis, Health, Limit, clock_text, damage_text, diagnose
 from tailrace.broker.health.figures import Figures
 from tailrace.broker.health.finding import Finding, Status, judge_descriptors, judge_free_space
 from tailrace.broker.health.words import long_duration, short_number, short_rate
@@ -20,6 +20,8 @@ __all__ = [
     "Health",
     "Limit",
     "Status",
+    "clock_text",
+    "damage_text",
     "diagnose",
     "judge_descriptors",
     "judge_free_space",

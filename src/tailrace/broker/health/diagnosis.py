@@ -23,6 +23,7 @@ from tailrace.broker.health.finding import (
     room_s,
 )
 from tailrace.broker.health.words import counted, long_duration, short_number
+from tailrace.model import TopicPartition
 from tailrace.model.text import size_of
 
 Health = Literal["healthy", "degraded", "unhealthy"]
@@ -35,6 +36,7 @@ CPU_SHARE_FULL = 0.9
 FLUSH_MS_WARNING = 500.0
 LAG_MIN = 10_000  # fewer records than that are a moment's work
 LAG_GROWTH = 1.2  # within the span
+_SHOWN_MAX = 3  # partitions that are named
 
 _HEALTH: tuple[tuple[Status, Health], ...] = (("problem", "unhealthy"), ("warning", "degraded"))
 
@@ -75,6 +77,7 @@ def diagnose(figures: Figures) -> Diagnosis:
 def _checks(figures: Figures) -> Iterator[_Check]:
     yield _check_broker(figures)
     yield _check_offline(figures)
+    yield from _check_damage(figures)
     yield from _check_clock(figures)
     yield from _check_disk(figures)
     yield from _check_memory(figures)
@@ -137,6 +140,37 @@ def _check_offline(figures: Figures) -> _Check:
     )
 
 
+def _check_damage(figures: Figures) -> Iterator[_Check]:
+    damaged = figures.partitions_damaged
+    if damaged:
+        yield _Check(
+            finding=Finding(
+                check="damage", status="problem", found=damage_text(damaged), advice=_way_out(damaged[0])
+            ),
+            limit="none",
+        )
+
+
+def damage_text(damaged: Sequence[TopicPartition]) -> str:
+    """Which partitions take no appends, and why."""
+    shown = ", ".join(map(str, damaged[:_SHOWN_MAX])) + (", ..." if len(damaged) > _SHOWN_MAX else "")
+    verb = "takes" if len(damaged) == 1 else "take"
+    return f"{counted(len(damaged), 'partition')} {verb} no appends, because records are damaged: {shown}"
+
+
+def _way_out(damaged: TopicPartition) -> str:
+    return (
+        "Restore a backup; or copy what is readable elsewhere and give up all records of the partition: "
+        f"tailrace topic purge {damaged.topic} --partition {damaged.partition}"
+    )
+
+
+def clock_text(ahead_ms: int) -> str:
+    """What a clock that is not believed means."""
+    ahead = long_duration(ahead_ms / 1000)
+    return f"the clock is {ahead} ahead of when this node last ran, so nothing expires by it"
+
+
 def _check_clock(figures: Figures) -> Iterator[_Check]:
     if figures.clock_ahead_ms:
         ahead = long_duration(figures.clock_ahead_ms / 1000)
@@ -149,7 +183,7 @@ def _check_clock(figures: Figures) -> Iterator[_Check]:
                 "tailrace storage confirm-clock DIR",
             ),
             limit="none",
-            sentence=f"the clock is {ahead} ahead of when this node last ran, so nothing expires by it",
+            sentence=clock_text(figures.clock_ahead_ms),
         )
 
 

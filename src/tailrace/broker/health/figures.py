@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tailrace.model import TopicPartition
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
@@ -17,6 +19,7 @@ class Figures:
     partitions_offline: int = 0  # nobody leads them, or their log is missing
     partitions_under_replicated: int = 0
     quarantined: Sequence[str] = ()  # why topics are quarantined, a sentence each
+    partitions_damaged: Sequence[TopicPartition] = ()  # acknowledged records are unreadable: no appends
 
     clock_ahead_ms: int = 0  # of the machine's time of day, which is not believed; 0: it is
 

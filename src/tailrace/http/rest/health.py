@@ -1,8 +1,9 @@
 """/health and /health/ready: is the process alive, and may clients be sent to it.
 
-A node whose disk is full refuses writes and serves reads. Both probes answer 200 then, with the status
-`degraded` and the reason. A restart would not help, and a node that is not ready is cut off from its
-consumers and its operators, who can make room. Alerts look at /api/v1/cluster/health and the metrics.
+A node whose disk is full refuses writes and serves reads; one with a damaged partition refuses appends to it;
+one whose clock is not believed expires nothing. Both probes answer 200 then, with the status `degraded` and
+the reason. A restart would not help, and a node that is not ready is cut off from its consumers and its
+operators, who can make room. Alerts look at /api/v1/cluster/health and the metrics.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tailrace.http.operation import Call, NoBody, NoQuery, Operation
 class Health(msgspec.Struct, frozen=True):
     """A node that answers."""
 
-    status: str  # ok or ready; degraded: it serves reads, and refuses writes
+    status: str  # ok or ready; degraded: it serves, and not all of it is as it should be
     version: str
     uptime_s: float
     reason: str = ""  # why it is degraded
@@ -39,12 +40,12 @@ async def ready(call: Call[NoQuery, NoBody]) -> Health:
 def _health(call: Call[NoQuery, NoBody], status: str) -> Health:
     service = call.service
     uptime_ms = service.clock.now_ms() - service.started_ms
-    refusal = service.metrics.write_refusal
+    impairments = service.metrics.impairments
     return Health(
-        status=status if refusal is None else "degraded",
+        status="degraded" if impairments else status,
         version=service.facts.version,
         uptime_s=round(max(uptime_ms, 0) / 1000, 1),
-        reason="" if refusal is None else f"writes are refused: {refusal}",
+        reason="; ".join(impairments),
     )
 
 
@@ -55,8 +56,8 @@ OPERATIONS = (
         name="getHealth",
         tag="health",
         summary="Whether the node is alive",
-        doc="200 while the process answers; the status is `degraded`, with the reason, while writes are "
-        "refused.",
+        doc="200 while the process answers. The status is `degraded`, with the reason, while writes are "
+        "refused, a partition is damaged, or the clock is not believed.",
         handler=health,
         answer=Health,
     ),
@@ -66,8 +67,8 @@ OPERATIONS = (
         name="getReadiness",
         tag="health",
         summary="Whether clients may be sent here",
-        doc="503 while the node stops, and after it failed. 200 with the status `degraded` while the disk is "
-        "full: reads go on.",
+        doc="503 while the node stops, and after it failed. 200 with the status `degraded` as in /health: "
+        "reads go on.",
         handler=ready,
         answer=Health,
         fails=(Code.BROKER_NOT_AVAILABLE, Code.CLUSTER_UNHEALTHY),

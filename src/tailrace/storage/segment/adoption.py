@@ -54,7 +54,9 @@ class Adoption:
                 plan.damaged,
                 LogDamaged(
                     f"{plan.path}: acknowledged data is damaged from offset {plan.damaged} on. It is kept; "
-                    "what is readable is served, appends are refused"
+                    "what is readable is served, appends are refused. Restore a backup; or copy what is "
+                    "readable elsewhere, give up all records of this partition, and go on at offset "
+                    f"{plan.shape.end}: tailrace topic purge TOPIC --partition {plan.partition_id.partition}"
                 ),
             )
 

@@ -268,9 +268,13 @@ class SegmentLog:
         self._waiters.clear()
 
     def quarantine(self, offset: int, error: LogDamaged) -> None:
-        """Acknowledged bytes are unreadable from `offset` on: reads go on, appends do not."""
+        """Acknowledged bytes are unreadable from `offset` on: reads go on, appends do not.
+
+        A trim to the end lifts it: nothing is left that could be damaged, and no offset is given out twice.
+        """
         self.damaged = offset
         self._refusal = error
+        self._directory.counters.damaged.add(self.partition_id)
 
     # ---- read
 
@@ -367,12 +371,16 @@ class SegmentLog:
                 heappush(self._waiters, waiter)
 
     async def trim(self, offset: Offset) -> None:
-        if self._refusal is not None:
+        lifts = offset == self._end and isinstance(self._refusal, LogDamaged)
+        if self._refusal is not None and not lifts:
             raise self._refusal
-        if offset <= self._start:
+        if offset <= self._start and not lifts:
             return
         if offset > self._durable:
             raise OffsetOutOfRange(offset, start=self._start, end=self._durable)
+        if lifts:
+            self._refusal = None
+            self._directory.counters.damaged.discard(self.partition_id)
         self._start = offset
         self.epochs.trim(offset)
         self.aborted_list.trim(offset)
@@ -474,6 +482,7 @@ class SegmentLog:
     def take_trimmed(self, entry: Trim) -> None:
         """The files begin at the trim, give or take a segment."""
         self.applied_start = entry.offset
+        self.damaged = NONE  # a quarantined log is trimmed to its end or not at all
         self.applied_epochs.trim(entry.offset)
         self.applied_aborted.trim(entry.offset)
         self.state_changed = True

@@ -22,6 +22,7 @@ from tailrace.storage.segment.entry import (
     Delete,
     Entry,
     EntryError,
+    Trim,
     Truncate,
     read_entries,
 )
@@ -107,6 +108,8 @@ class Plan:
             if (entry.segment, entry.position) <= self.solid:
                 self.solid = entry.segment, entry.position
                 self.solid_offset = min(self.solid_offset, entry.offset)
+        elif isinstance(entry, Trim) and entry.offset >= self.shape.end:
+            self.damaged = NONE  # it gave up everything, and with it what is damaged
         self.shape.apply(entry)
 
     def _check_place(self, entry: Append) -> None:

@@ -154,6 +154,7 @@ class SegmentStorage:
             raise UnknownPartition(partition_id)
         log.deleting = True
         log.fail(StorageError("use", log.path, "the log is deleted"))
+        self.counters.damaged.discard(partition_id)
         log.unapplied += 1
         await self.directory.sequence(Delete(log.life))
 

@@ -138,6 +138,67 @@ def test_the_bytes_that_no_batch_crc_covers_are_checked_before_they_count(proof:
     live(disk, look, config=config)
 
 
+@pytest.mark.parametrize("damage", ["bit", "short", "missing"])
+@pytest.mark.parametrize("ended", ["close", "kill", "kill at once"])
+def test_a_trim_to_the_end_lifts_the_quarantine(damage: str, ended: str) -> None:
+    """All records of the partition are given up; the next one gets the offset that it would have got."""
+    disk = SimulatedDisk(random.Random(9))
+
+    async def fill(storage: SegmentStorage, log: SegmentLog) -> None:
+        await append(log, 5)
+        await storage.close()
+
+    async def give_up(storage: SegmentStorage, log: SegmentLog) -> None:
+        assert log.damaged != -1
+        for change in (append(log, 1), log.trim(Offset(3))):
+            with pytest.raises(LogDamaged, match="topic purge"):
+                await change
+        await log.trim(Offset(5))
+        assert log.accepts_changes and (log.start_offset, log.end_offset) == (5, 5)
+        if ended == "kill at once":
+            return
+        written.extend(await append(log, 3))
+        if ended == "close":
+            await storage.close()
+
+    async def look(storage: SegmentStorage, log: SegmentLog) -> None:
+        assert log.damaged == -1 and log.accepts_changes
+        assert (log.start_offset, log.end_offset) == (5, 5 + len(written))
+        assert await read_all(log, bytes_max=1 << 20, start=5) == written
+        written.extend(await append(log, 1))
+
+    written: list[bytes] = []
+    live(disk, fill)
+    disk.kill()
+    path = max(path for path in disk.paths() if path.endswith(".log"))
+    if damage == "bit":
+        disk.flip_bit(path, position=100, bit=0)
+    else:
+        spoil(disk, path, is_missing=damage == "missing")
+    live(disk, give_up)
+    disk.kill()
+    for _ in range(3):
+        live(disk, look)
+        disk.kill()
+
+
+def spoil(disk: SimulatedDisk, path: str, *, is_missing: bool) -> None:
+    """Take a file away, or the half of it."""
+
+    async def do() -> None:
+        if is_missing:
+            await disk.remove(path)
+            return
+        file = await disk.open(path)
+        await file.truncate(file.size() // 2)
+        await file.sync()
+        file.close()
+
+    with SimulatedLoop() as loop:
+        loop.run(do())
+    disk.kill()
+
+
 def test_a_partition_whose_first_segment_is_missing_is_quarantined_at_the_start() -> None:
     disk = SimulatedDisk(random.Random(7))
 

@@ -31,8 +31,8 @@ from tailrace.storage.segment.inspection.walk import (
 )
 
 RESTORE = (
-    "Nothing cuts or serves these bytes. Restore the segment from a copy or a replica; "
-    "or trim the log past these offsets to give them up"
+    "Nothing cuts or serves these bytes. Restore a backup; or give up all records of the partition, with "
+    "the broker running: tailrace topic purge TOPIC --partition N"
 )
 
 
