@@ -38,7 +38,15 @@ class TopicType:
 
     origin: Origin
     struct: str | None  # Spark's JSON of it; None where there is no such column
+    format: str = "json"  # of the values
+    definition: str = ""  # the Avro schema
+    registry: str = ""  # where the schemas of values are, which begin with their ids
     shape: Any = None  # of a guess: what it was made of, so that it can be widened
+
+    @property
+    def is_plain_json(self) -> bool:
+        """Whether Spark itself can decode the values."""
+        return self.format == "json" and not self.registry
 
     def spark_type(self) -> StructType | None:
         """As Spark has it."""
