@@ -192,8 +192,8 @@ FLAGS: Mapping[str, Sequence[Flag]] = {
             metavar="TOPIC=COLUMNS|FILE|URL",
             default="[schemas.TOPIC] of tailrace.toml, else guessed from the newest records",
             help="The types of a topic's data: columns such as 'order STRING, total DECIMAL(12,2)', a file "
-            "with them (.ddl, .sql, .txt), with a JSON Schema (.json) or an Avro schema (.avsc), or the "
-            "address of a schema registry.",
+            "with them (.ddl, .sql, .txt), with a JSON Schema (.json), an Avro schema (.avsc) or a compiled "
+            "Protobuf schema (.desc#MESSAGE), or the address of a schema registry.",
         ),
         Flag(
             field="bad_rows",

@@ -618,7 +618,7 @@ def test_a_notice_is_a_line_of_its_own_even_if_the_live_line_gave_way(live: bool
     stream = Terminal()
     screen = RunScreen(Output("table"), stream=stream)
     screen.give_way()
-    made = declared.Declared(name="sums", pipeline=POUR, config=PourConfig(topic=["t"]))
+    made = declared.Declared(name="sums", pipeline=POUR, config=PourConfig(topic=("t",)))
     run = Run(declared=made, record=new_run(pipeline="sql", name="sums", config={}))
     progress = Progress(pipeline="sql", batch=0, rows=0, rows_per_s=0, lag=None, notice="orders: guessed")
     screen.watch(run, progress)

@@ -28,7 +28,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -304,7 +304,7 @@ class _Run:
             return None
         schema = read_schema(text)
         if kept is not None and not schema.is_resolved and not self._config.widen:
-            return None
+            return replace(kept, registry=schema.registry)
         found = resolve(schema, topic)
         return TopicType(
             origin="declared",

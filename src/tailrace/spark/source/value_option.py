@@ -12,6 +12,8 @@ The type of `data` in it takes the place of valueSchema.
     valueFormat=avro, valueSchema=orders.avsc               values written with this schema
     valueFormat=avro, schemaRegistry=http://registry:8081   values that begin with the id of their schema
 
+    valueFormat=protobuf, valueSchema=orders.desc#Order     values of this message; with a registry, too
+
 With a registry and without valueSchema the columns are those of the newest schema of the topic, and all may
 be null: values are taken as they were written. With both, values are resolved to the schema by Avro's rules.
 schemaRegistry with valueFormat=json means JSON with the id in front.
@@ -30,7 +32,7 @@ from tailrace.spark.value.schema import ValueSchema, read_schema
 
 DATA, DATA_ERROR = "data", "dataError"
 OPTIONS = ("valueFormat", "valueSchema", "schemaRegistry", "badRows")
-_FORMATS = {"json": "json", "avro": "avro"}
+_FORMATS = {"json": "json", "avro": "avro", "protobuf": "protobuf"}
 _BAD_ROWS = {"fail": True, "null": False}
 
 
@@ -61,6 +63,8 @@ def value_settings(options: Options) -> ValueSettings | None:
         raise ConfigError(f"option valueFormat={form!r} does not go with a valueSchema of {schema.format}")
     if schema is None and form == "avro":
         raise ConfigError("option valueFormat='avro' needs valueSchema, an Avro schema, or schemaRegistry")
+    if form == "protobuf" and (schema is None or not schema.is_resolved):
+        raise ConfigError("option valueFormat='protobuf' needs valueSchema, a compiled schema: orders.desc")
     return ValueSettings(
         schema=schema,
         registry=schema.registry if schema is not None else registry,

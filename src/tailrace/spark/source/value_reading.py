@@ -67,6 +67,12 @@ def plan_decode(schema: pa.Schema, value: ValueSettings) -> Decode:
         definition = value.schema.definition if value.schema is not None else ""
         read = avro_reader(kind, definition=definition, registry=value.registry)
         return lambda values: decode_each(values, kind, read)
+    if value.format == "protobuf":
+        from tailrace.spark.value.protobuf import protobuf_reader
+
+        assert value.schema is not None, "the options were checked"
+        parse = protobuf_reader(definition=value.schema.definition, registry=value.registry)
+        return lambda values: decode_each(values, kind, parse)
     if value.registry:
         return lambda values: decode_framed(values, lambda bodies: decode_json(bodies, kind))
     return lambda values: decode_json(values, kind)

@@ -60,6 +60,12 @@ def check_address(address: str) -> None:
         raise ConfigError(f"the schema registry {address!r} is no address. Use http://HOST:8081")
 
 
+def without_password(address: str) -> str:
+    """An address as it may be shown and kept."""
+    parts = urlsplit(address)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
 def fetch_latest(address: str, topic: str) -> Registered:
     """The newest schema of a topic's values: subject TOPIC-value, unless the address names a subject."""
     base, found, subject = address.partition(_SUBJECTS)
@@ -68,7 +74,7 @@ def fetch_latest(address: str, topic: str) -> Registered:
         reply = _get(base, f"{_SUBJECTS}{quote(name, safe='')}/versions/latest")
     except UnknownSchema as error:
         raise ConfigError(
-            f"{error}. Register one, or name another subject: {_shown(base)}{_SUBJECTS}NAME"
+            f"{error}. Register one, or name another subject: {without_password(base)}{_SUBJECTS}NAME"
         ) from error
     return _read(reply, f"subject {name}")
 
@@ -92,8 +98,7 @@ def _read(reply: Any, what: str) -> Registered:
 
 def _get(base: str, path: str) -> Any:
     parts = urlsplit(base)
-    host = parts.netloc.rpartition("@")[2]
-    url = urlunsplit((parts.scheme, host, parts.path.rstrip("/") + path, "", ""))
+    url = without_password(base).rstrip("/") + path
     request = urllib.request.Request(url, headers={"Accept": _ACCEPT})
     if parts.username is not None:
         secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
@@ -115,9 +120,3 @@ def _get(base: str, path: str) -> Any:
         return json.loads(content)
     except ValueError as error:
         raise RegistryError(f"the schema registry's answer to {url} is not JSON") from error
-
-
-def _shown(base: str) -> str:
-    """An address without its password."""
-    parts = urlsplit(base)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

@@ -4,6 +4,7 @@
     orders.ddl, orders.sql, orders.txt     a file with such a text
     orders.json, or {"type": "object"...   JSON Schema; the values are JSON objects
     orders.avsc, or {"type": "record"...   an Avro schema; the values are Avro
+    orders.desc, orders.desc#shop.Order    a compiled Protobuf schema, and which message; values are Protobuf
     http://registry:8081                   the newest schema of the subject TOPIC-value in a schema registry;
                                            /subjects/NAME behind it names another subject
 
@@ -22,12 +23,14 @@ from typing import Any, Literal
 from tailrace.model import ConfigError
 from tailrace.spark.value.registry import check_address, fetch_latest, is_registry
 
-Format = Literal["json", "avro"]
+Format = Literal["json", "avro", "protobuf"]
 
 FILE_BYTES_MAX = 1 << 20
 _DDL_SUFFIXES = (".ddl", ".sql", ".txt")
 _JSON_SUFFIXES = (".json", ".avsc")
-SUFFIXES = _DDL_SUFFIXES + _JSON_SUFFIXES
+_COMPILED = ".desc"
+_INLINE = "desc:"
+SUFFIXES = (*_DDL_SUFFIXES, *_JSON_SUFFIXES, _COMPILED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +40,7 @@ class ValueSchema:
     format: Format = "json"
     ddl: str = ""  # columns, as they were written
     struct: str = ""  # the same as Spark's JSON of a struct
-    definition: str = ""  # the Avro schema
+    definition: str = ""  # the Avro schema, or the compiled one of Protobuf
     registry: str = ""  # its address: values begin with the id of the schema that wrote them
 
     def __post_init__(self) -> None:
@@ -58,6 +61,18 @@ def read_schema(text: str) -> ValueSchema:
     if is_registry(text):
         check_address(text)
         return ValueSchema(registry=text)
+    name, _, message = text.partition("#")
+    if text.startswith(_INLINE):
+        return _read_compiled(text.removeprefix(_INLINE), place="the schema")
+    if name.lower().endswith(_COMPILED):
+        from tailrace.spark.value.protobuf import write_definition
+
+        return _read_compiled(write_definition(_read_bytes(name), message), place=f"the schema {name}")
+    if name.lower().endswith(".proto"):
+        raise ConfigError(
+            f"the schema {name} is source text. Compile it: protoc --include_imports -o"
+            f" {Path(name).stem}.desc {name}, and name that file"
+        )
     suffix = Path(text).suffix.lower()
     if suffix in SUFFIXES:
         return _read_content(_read_file(text), suffix, place=text)
@@ -81,17 +96,27 @@ def resolve(schema: ValueSchema, topic: str) -> ValueSchema:
     return replace(_read_json(found.text, place=f"the schema of {topic}"), registry=schema.registry)
 
 
-def _read_file(name: str) -> str:
-    path = Path(name)
+def _read_bytes(name: str) -> bytes:
     try:
-        with path.open("rb") as file:
+        with Path(name).open("rb") as file:
             content = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
         raise ConfigError(f"cannot read the schema {name}: {error.strerror}") from error
     if len(content) > FILE_BYTES_MAX:
         raise ConfigError(f"the schema {name} is larger than {FILE_BYTES_MAX} bytes")
+    return content
+
+
+def _read_compiled(definition: str, *, place: str) -> ValueSchema:
+    from tailrace.spark.value.protobuf import read_protobuf_schema
+
+    struct = read_protobuf_schema(definition, place=place).json()
+    return ValueSchema(format="protobuf", struct=struct, definition=f"{_INLINE}{definition}")
+
+
+def _read_file(name: str) -> str:
     try:
-        return content.decode("utf-8-sig")
+        return _read_bytes(name).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"the schema {name} is not UTF-8: {error}") from error
 
