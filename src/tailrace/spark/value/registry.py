@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import base64
 import json
-import urllib.error
-import urllib.request
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -97,6 +95,10 @@ def _read(reply: Any, what: str) -> Registered:
 
 
 def _get(base: str, path: str) -> Any:
+    # Not above: every Python that Spark starts for a source imports this module, and most ask no registry.
+    import urllib.error
+    import urllib.request
+
     parts = urlsplit(base)
     url = without_password(base).rstrip("/") + path
     request = urllib.request.Request(url, headers={"Accept": _ACCEPT})
