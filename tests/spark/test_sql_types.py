@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+from tests.schema_registry import serving
 
 import tailrace
 from tailrace.model import ConfigError, TailraceError
@@ -302,3 +304,40 @@ def test_columns_that_spark_cannot_read_are_named(spark: SparkSession, broker: t
     put(broker, {"cents": 5})
     with pytest.raises(ConfigError, match="the schema of orders is not a list of columns: 'cents BIGIN'"):
         run(spark, broker, CENTS, schema={"orders": "cents BIGIN"})
+
+
+def avro_order(schema: dict[str, Any], schema_id: int, value: dict[str, object]) -> bytes:
+    fastavro = pytest.importorskip(
+        "fastavro", reason="fastavro is not installed: pip install 'tailrace[avro]'"
+    )
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, schema, value)
+    return b"\0" + schema_id.to_bytes(4, "big") + out.getvalue()
+
+
+def test_the_types_of_a_registry_are_kept_when_it_has_newer_ones(
+    spark: SparkSession, broker: tailrace.Broker, tmp_path: Path
+) -> None:
+    fields = [{"name": "city", "type": "string"}, {"name": "cents", "type": "int"}]
+    old = {"type": "record", "name": "Order", "fields": fields}
+    added = {"name": "more", "type": "string", "default": "-"}
+    new = {"type": "record", "name": "Order", "fields": [*fields, added]}
+    everything = "SELECT offset, data.* FROM STREAM orders"
+    with serving() as registry:
+        setting: dict[str, Any] = {"schema": {"orders": registry.url}, "checkpoint": str(tmp_path / "cp")}
+        first = registry.register("orders-value", old)
+        broker.produce("orders", avro_order(old, first, {"city": "Ulm", "cents": 5}))
+        _, seen = run(spark, broker, everything, **setting)
+        assert seen.rows == [{"offset": 0, "city": "Ulm", "cents": 5}]
+        second = registry.register("orders-value", new)
+        broker.produce("orders", avro_order(new, second, {"city": "Bonn", "cents": 6, "more": "x"}))
+        broker.produce("orders", b"no avro")
+        done, seen = run(spark, broker, everything, **setting, bad_rows="null")
+        assert seen.rows == [
+            {"offset": 1, "city": "Bonn", "cents": 6},
+            {"offset": 2, "city": None, "cents": None},
+        ]
+        assert done.bad_rows == 1
+        broker.produce("orders", avro_order(old, first, {"city": "Bern", "cents": 7}))
+        _, seen = run(spark, broker, everything, **setting, widen=True)
+        assert seen.rows == [{"offset": 3, "city": "Bern", "cents": 7, "more": "-"}]

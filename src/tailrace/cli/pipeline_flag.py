@@ -204,10 +204,11 @@ FLAGS: Mapping[str, Sequence[Flag]] = {
         Flag(
             field="schema",
             kind="pairs",
-            metavar="TOPIC=COLUMNS|FILE",
+            metavar="TOPIC=COLUMNS|FILE|URL",
             default="[schemas.TOPIC] of tailrace.toml, else guessed from the newest records",
-            help="The types of a topic's data: columns such as 'order STRING, total DECIMAL(12,2)', or a "
-            "file with them (.ddl, .sql, .txt) or with a JSON Schema (.json).",
+            help="The types of a topic's data: columns such as 'order STRING, total DECIMAL(12,2)', a file "
+            "with them (.ddl, .sql, .txt), with a JSON Schema (.json), an Avro schema (.avsc) or a compiled "
+            "Protobuf schema (.desc#MESSAGE), or the address of a schema registry.",
         ),
         Flag(
             field="bad_rows",

@@ -689,3 +689,19 @@ def test_on_a_terminal_one_line_lives_while_spark_starts() -> None:
     assert re.search(r"\r[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏] starting \\x1b\[31mSpark\.\.\. \d+ s\x1b\[K", text)
     assert "\n" not in text
     assert text.endswith("\r\x1b[K")
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_a_notice_is_a_line_of_its_own_even_if_the_live_line_gave_way(live: bool) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return live
+
+    stream = Terminal()
+    screen = RunScreen(Output("table"), stream=stream)
+    screen.give_way()
+    made = declared.Declared(name="sums", pipeline=POUR, config=PourConfig(topic=("t",)))
+    run = Run(declared=made, record=new_run(pipeline="sql", name="sums", config={}))
+    progress = Progress(pipeline="sql", batch=0, rows=0, rows_per_s=0, lag=None, notice="orders: guessed")
+    screen.watch(run, progress)
+    assert stream.getvalue().split("\x1b[K")[-1] == "sums: orders: guessed\n"

@@ -8,6 +8,8 @@
 
     archive_plan.py, archive_reach.py, archive_task.py   parts of archive: decided, asked, done in workers
     compact_plan.py, compact_task.py, latest.py          parts of compact, in the same order
+    sql_query.py, sql_types.py, sql_view.py, sql_bad.py  parts of sql: its text, types, views of topics, bad
+    sql_sink.py, sql_state.py                            rows, where its rows go, where its progress is
     spread.py                                            a list of tasks through Spark, and their results
     spark_path.py                                        paths as Spark takes them
     progress.py                                          what a run tells while it goes on

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+_PASSWORD = re.compile(r"(https?://)[^/@\s]+@")
 
 Watch = Callable[["Run", Progress], None]
 Ended = Callable[["Outcome"], None]
@@ -256,7 +258,15 @@ def _new_run(declared: Declared) -> Run:
 
 
 def config_fields(config: Any) -> dict[str, Any]:
-    """A config as JSON has it."""
-    fields = msgspec.to_builtins(dataclasses.asdict(config), str_keys=True)
+    """A config as JSON has it, without passwords in addresses: every machine may read it."""
+    fields = _without_passwords(msgspec.to_builtins(dataclasses.asdict(config), str_keys=True))
     assert isinstance(fields, dict)
     return fields
+
+
+def _without_passwords(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_passwords(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_without_passwords(each) for each in value]
+    return _PASSWORD.sub(r"\1", value) if isinstance(value, str) else value

@@ -28,7 +28,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,14 +72,13 @@ from tailrace.spark.pipelines.sql_state import (
 from tailrace.spark.pipelines.sql_types import TopicType, parse_columns, plan_type, read_kept, write_kept
 from tailrace.spark.pipelines.sql_view import (
     Reading,
-    decode,
     guess_type,
     make_view,
     metric_of,
-    read_topic,
+    read_decoded,
     read_topics,
 )
-from tailrace.spark.value.schema import read_schema
+from tailrace.spark.value.schema import read_schema, resolve
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -107,7 +106,7 @@ class SqlConfig:
     checkpoint: str | None = None
     name: str | None = None  # of a query to a topic: under it its progress is found again
     state: str | None = None  # the folder of such progress; by default the user's state folder
-    schema: Mapping[str, str] = field(default_factory=dict)  # topic: columns, a file (value/schema.py)
+    schema: Mapping[str, str] = field(default_factory=dict)  # topic: columns, a file, a registry
     bad_rows: str = "fail"  # or null, or topic:NAME: what becomes of values that do not fit
     widen: bool = False  # take other types than those that the query began with
     once: bool = False  # a stream ends with what was there when it began
@@ -278,12 +277,11 @@ class _Run:
         """The views of the query once their types are known; None if it was stopped before."""
         config = self._config
         kept = {} if checkpoint is None else read_kept(checkpoint)
-        declared = self._declared()
         told = ""
         while True:
             self._topics = read_topics(self._link)
             views = plan_views(config.query, self._topics, awaits=not config.once)
-            missing = self._plan_types(views, declared=declared, kept=kept)
+            missing = self._plan_types(views, kept=kept)
             if missing is None:
                 return views
             if config.once:
@@ -296,25 +294,36 @@ class _Run:
             if self._stop.wait(_LOOK_EVERY_S):
                 return None
 
-    def _declared(self) -> dict[str, TopicType]:
-        """The declared types of all topics."""
-        types = {}
-        for topic, text in self._config.schema.items():
-            found = read_schema(text)
-            struct = found.struct or parse_columns(self._spark, found.ddl, topic=topic)
-            types[topic] = TopicType(origin="declared", struct=struct)
-        return types
+    def _declared(self, topic: str, kept: TopicType | None) -> TopicType | None:
+        """The declared type of a topic, if there is any.
 
-    def _plan_types(
-        self, views: Views, *, declared: Mapping[str, TopicType], kept: Mapping[str, TopicType]
-    ) -> str | None:
+        What a registry has may change without the user's doing, so a query that has begun does not ask it.
+        """
+        text = self._config.schema.get(topic)
+        if text is None:
+            return None
+        schema = read_schema(text)
+        if kept is not None and not schema.is_resolved and not self._config.widen:
+            return replace(kept, registry=schema.registry)
+        found = resolve(schema, topic)
+        return TopicType(
+            origin="declared",
+            struct=found.struct or parse_columns(self._spark, found.ddl, topic=topic),
+            format=found.format,
+            definition=found.definition,
+            registry=found.registry,
+        )
+
+    def _plan_types(self, views: Views, *, kept: Mapping[str, TopicType]) -> str | None:
         """Find the type of every topic; the name of the first that has to have records before."""
         for topic in (*views.streams, *views.tables):
+            if topic in self._types:
+                continue
             kind = plan_type(
                 topic,
-                declared=declared.get(topic),
+                declared=self._declared(topic, kept.get(topic)),
                 kept=kept.get(topic),
-                guess=lambda known, topic=topic: self._guess(topic, known),  # type: ignore[misc]
+                guess=partial(self._guess, topic),
                 widen=self._config.widen,
             )
             if kind is not None:
@@ -377,7 +386,7 @@ class _Run:
             kind = self._types.get(topic)
             if kind is not None and kind.struct is not None:
                 records = bad_records(
-                    decode(read_topic(self._spark, topic, self._reading, stream=False), kind)
+                    read_decoded(self._spark, topic, self._reading, stream=False, kind=kind)
                 )
                 self._bad_rows += records.count()
                 if bad_rows.topic:
@@ -444,7 +453,7 @@ class _Run:
             kind = self._types.get(topic)
             if kind is None or kind.struct is None:
                 continue
-            rows = bad_records(decode(read_topic(self._spark, topic, self._reading, stream=True), kind))
+            rows = bad_records(read_decoded(self._spark, topic, self._reading, stream=True, kind=kind))
             writer = self._to_topic(rows.writeStream.format("tailrace"), target)
             place = checkpoint / "_bad_rows" / topic
             yield self._triggered(writer.option("checkpointLocation", spark_path(place))).start()

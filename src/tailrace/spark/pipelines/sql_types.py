@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +21,7 @@ from tailrace.model import ConfigError
 from tailrace.spark.pipelines.sql_query import quoted
 from tailrace.spark.pipelines.sql_schema import Shape
 from tailrace.spark.pipelines.sql_sink import write_marker
+from tailrace.spark.value.registry import without_password
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +39,15 @@ class TopicType:
 
     origin: Origin
     struct: str | None  # Spark's JSON of it; None where there is no such column
+    format: str = "json"  # of the values
+    definition: str = ""  # the schema of values that are not JSON
+    registry: str = ""  # where the schemas of values are, which begin with their ids
     shape: Any = None  # of a guess: what it was made of, so that it can be widened
+
+    @property
+    def is_plain_json(self) -> bool:
+        """Whether Spark itself can decode the values."""
+        return self.format == "json" and not self.registry
 
     def spark_type(self) -> StructType | None:
         """As Spark has it."""
@@ -74,7 +83,7 @@ def plan_type(
             f" {kept.columns() or 'no column data'}. To go on with the declared types add --widen (widen ="
             " true); to start over give the query another --name, --checkpoint or folder"
         )
-    return kept
+    return declared or kept
 
 
 def parse_columns(session: SparkSession, ddl: str, *, topic: str) -> str:
@@ -137,8 +146,15 @@ def read_kept(checkpoint: Path) -> dict[str, TopicType]:
 
 
 def write_kept(checkpoint: Path, types: Types) -> None:
-    """Keep the types of a query, on disk when this returns; nothing is written if they are there."""
-    content = {"v": _VERSION, "topics": msgspec.to_builtins(dict(types))}
-    if read_kept(checkpoint) != types:
+    """Keep the types of a query, on disk when this returns; nothing is written if they are there.
+
+    A registry is kept without its password: the declaration has that.
+    """
+    kept = {
+        topic: replace(kind, registry=without_password(kind.registry)) if kind.registry else kind
+        for topic, kind in types.items()
+    }
+    content = {"v": _VERSION, "topics": msgspec.to_builtins(kept)}
+    if read_kept(checkpoint) != kept:
         checkpoint.mkdir(parents=True, exist_ok=True)
         write_marker(checkpoint / TYPES_FILE, content)

@@ -6,7 +6,7 @@ the query runs. The column is not there where nothing is declared and the newest
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from tailrace.spark.offset_range import OffsetRange
 from tailrace.spark.pipelines.spread import count_cores
 from tailrace.spark.pipelines.sql_bad import BAD, BadRows, decode_json, settle
 from tailrace.spark.pipelines.sql_schema import Shape, infer_shape, struct_text
-from tailrace.spark.pipelines.sql_types import TopicType, parse_columns
+from tailrace.spark.pipelines.sql_types import TopicType, columns_text, parse_columns
 from tailrace.spark.reading import read_range
 
 if TYPE_CHECKING:
@@ -88,8 +88,15 @@ class Reading:
     bad_rows: BadRows
 
 
-def read_topic(session: SparkSession, topic: str, reading: Reading, *, stream: bool) -> DataFrame:
-    """The records of a topic, as its source gives them."""
+def read_topic(
+    session: SparkSession,
+    topic: str,
+    reading: Reading,
+    *,
+    stream: bool,
+    values: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """The records of a topic, as its source gives them; `values` are options that decode their values."""
     reader = (session.readStream if stream else session.read).format("tailrace")
     options = {
         "kafka.bootstrap.servers": reading.link.bootstrap_servers,
@@ -104,14 +111,25 @@ def read_topic(session: SparkSession, topic: str, reading: Reading, *, stream: b
             "waitForTopics": "true",
         }
     options["parallelism"] = str(count_cores(session))
-    return reader.options(**options).load()
+    return reader.options(**options, **(values or {})).load()
 
 
-def decode(frame: DataFrame, kind: TopicType) -> DataFrame:
-    """Records with `data`, and BAD where a value does not fit."""
+def read_decoded(
+    session: SparkSession, topic: str, reading: Reading, *, stream: bool, kind: TopicType
+) -> DataFrame:
+    """The records of a topic with `data`, and BAD where a value does not fit."""
     struct = kind.spark_type()
     assert struct is not None, "without a type there is nothing to decode"
-    return decode_json(frame, struct)
+    if kind.is_plain_json:
+        return decode_json(read_topic(session, topic, reading, stream=stream), struct)
+    values = {
+        "valueFormat": kind.format,
+        "valueSchema": kind.definition or columns_text(struct),
+        "badRows": "null",
+        **({"schemaRegistry": kind.registry} if kind.registry else {}),
+    }
+    frame = read_topic(session, topic, reading, stream=stream, values=values)
+    return frame.withColumnRenamed("dataError", BAD)
 
 
 def make_view(
@@ -120,11 +138,15 @@ def make_view(
     """Make the view of a topic in a session. `counts` has a stream count its bad rows, as `metric_of`."""
     from pyspark.sql import functions as f
 
-    frame = read_topic(session, topic, reading, stream=stream)
+    has_data = kind is not None and kind.struct is not None and (counts or kind.is_plain_json)
+    if has_data:
+        assert kind is not None
+        frame = read_decoded(session, topic, reading, stream=stream, kind=kind)
+    else:
+        frame = read_topic(session, topic, reading, stream=stream)
     columns = [f.col("key").cast("string").alias("key"), f.col("value").cast("string").alias("value")]
     columns += [f.col(name) for name in _COLUMNS]
-    if kind is not None and kind.struct is not None:
-        frame = decode(frame, kind)
+    if has_data and kind is not None:
         if stream and counts and reading.bad_rows.mode != "fail":
             frame = frame.observe(metric_of(topic), f.count(f.col(BAD)).alias("bad"))
         frame = settle(frame, reading.bad_rows, columns=kind.columns())

@@ -44,8 +44,8 @@ class TailraceDataSource(DataSource):
         from tailrace.spark.source.settings import decodes_values, includes_headers
 
         columns = spark_schema(headers=includes_headers(self.options))
-        value = decodes_values(self.options)
-        return columns if value is None else with_values(columns, value)
+        value, topic = decodes_values(self.options)
+        return columns if value is None else with_values(columns, value, topic)
 
     def reader(self, schema: StructType) -> BatchReader:
         from tailrace.spark.source.batch import BatchReader

@@ -155,9 +155,12 @@ def includes_headers(given: Mapping[str, str]) -> bool:
     return options.flag("includeHeaders", default=False)
 
 
-def decodes_values(given: Mapping[str, str]) -> ValueSettings | None:
-    """How values are decoded; None if they are not."""
-    return value_settings(Options(given, known=KNOWN, refused=_REFUSED))
+def decodes_values(given: Mapping[str, str]) -> tuple[ValueSettings | None, str | None]:
+    """How values are decoded, and the topic if it is one; None if they are not."""
+    options = Options(given, known=KNOWN, refused=_REFUSED)
+    topics = _topics(options)
+    names = set(topics.names) | {tp.topic for tp in topics.assigned}
+    return value_settings(options), names.pop() if len(names) == 1 else None
 
 
 def _settings(options: Options, *, start: str) -> SourceSettings:

@@ -9,20 +9,30 @@ and adds the column `dataError`, which says why and is null elsewhere. A value t
 A schema given by the user may have these columns in any place, and leave them out: then nothing is decoded.
 The type of `data` in it takes the place of valueSchema.
 
+    valueFormat=avro, valueSchema=orders.avsc               values written with this schema
+    valueFormat=avro, schemaRegistry=http://registry:8081   values that begin with the id of their schema
+
+    valueFormat=protobuf, valueSchema=orders.desc#Order     values of this message; with a registry, too
+
+With a registry and without valueSchema the columns are those of the newest schema of the topic, and all may
+be null: values are taken as they were written. With both, values are resolved to the schema by Avro's rules.
+schemaRegistry with valueFormat=json means JSON with the id in front.
+
 Nothing heavy is imported: Spark starts a Python that asks for the columns and for no more.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tailrace.model import ConfigError
 from tailrace.spark.options import Options
+from tailrace.spark.value.registry import check_address
 from tailrace.spark.value.schema import ValueSchema, read_schema
 
 DATA, DATA_ERROR = "data", "dataError"
-OPTIONS = ("valueFormat", "valueSchema", "badRows")
-_FORMATS = {"json": "json"}
+OPTIONS = ("valueFormat", "valueSchema", "schemaRegistry", "badRows")
+_FORMATS = {"json": "json", "avro": "avro", "protobuf": "protobuf"}
 _BAD_ROWS = {"fail": True, "null": False}
 
 
@@ -32,6 +42,8 @@ class ValueSettings:
 
     schema: ValueSchema | None
     """None where the user's schema has to say it."""
+    registry: str = ""
+    format: str = "json"
     fails: bool
 
 
@@ -44,10 +56,31 @@ def value_settings(options: Options) -> ValueSettings | None:
                     f"option {name} needs valueFormat: set that to one of {', '.join(_FORMATS)}"
                 )
         return None
-    options.choice("valueFormat", "", _FORMATS)
+    form = options.choice("valueFormat", "", _FORMATS)
+    registry = options.text("schemaRegistry") or ""
+    schema = _schema(options, registry)
+    if schema is not None and schema.is_resolved and schema.format != form:
+        raise ConfigError(f"option valueFormat={form!r} does not go with a valueSchema of {schema.format}")
+    if schema is None and form == "avro":
+        raise ConfigError("option valueFormat='avro' needs valueSchema, an Avro schema, or schemaRegistry")
+    if form == "protobuf" and (schema is None or not schema.is_resolved):
+        raise ConfigError("option valueFormat='protobuf' needs valueSchema, a compiled schema: orders.desc")
+    return ValueSettings(
+        schema=schema,
+        registry=schema.registry if schema is not None else registry,
+        format=form,
+        fails=options.choice("badRows", "fail", _BAD_ROWS),
+    )
+
+
+def _schema(options: Options, registry: str) -> ValueSchema | None:
     text = options.text("valueSchema")
+    if registry:
+        check_address(registry)
+    if text is None:
+        return ValueSchema(registry=registry) if registry else None
     try:
-        schema = None if text is None else read_schema(text)
+        found = read_schema(text)
     except ConfigError as error:
         raise ConfigError(f"option valueSchema: {error}") from error
-    return ValueSettings(schema=schema, fails=options.choice("badRows", "fail", _BAD_ROWS))
+    return replace(found, registry=registry) if registry else found

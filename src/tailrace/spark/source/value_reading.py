@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tailrace.model import ConfigError, TailraceError, TopicPartition
 from tailrace.spark.source.value_option import DATA, DATA_ERROR, ValueSettings
-from tailrace.spark.value.decoding import Decoded, decode_json
+from tailrace.spark.value.decoding import Decoded, decode_each, decode_framed, decode_json
 
 Decode = Callable[[pa.Array], Decoded]
 
@@ -61,7 +61,20 @@ def plan_decode(schema: pa.Schema, value: ValueSettings) -> Decode:
     kind = schema.field(at).type
     if not pa.types.is_struct(kind) or not kind.num_fields:
         raise ConfigError(f"column {DATA} is {kind}, and values are decoded as structs only")
-    assert value is not None
+    if value.format == "avro":
+        from tailrace.spark.value.avro import avro_reader
+
+        definition = value.schema.definition if value.schema is not None else ""
+        read = avro_reader(kind, definition=definition, registry=value.registry)
+        return lambda values: decode_each(values, kind, read)
+    if value.format == "protobuf":
+        from tailrace.spark.value.protobuf import protobuf_reader
+
+        assert value.schema is not None, "the options were checked"
+        parse = protobuf_reader(definition=value.schema.definition, registry=value.registry)
+        return lambda values: decode_each(values, kind, parse)
+    if value.registry:
+        return lambda values: decode_framed(values, lambda bodies: decode_json(bodies, kind))
     return lambda values: decode_json(values, kind)
 
 

@@ -21,10 +21,12 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from tailrace.spark.value.convert import Convert, Misfit, converter
+from tailrace.spark.value.registry import HEADER_BYTES, NO_FRAME
 
 PART_ROWS = 1024
 """Of what Arrow's reader refuses, at most so many rows are read one by one for the sake of one of them."""
 _BLOCK_BYTES_MAX = 1 << 30
+_REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 Read = Callable[[bytes], Any]
 """Makes a Python value of an encoded one; it raises Misfit for what is none."""
@@ -48,6 +50,17 @@ def decode_json(values: pa.Array, kind: pa.StructType) -> Decoded:
 def decode_each(values: pa.Array, kind: pa.StructType, read: Read) -> Decoded:
     """Values of any encoding, one by one. What `read` gives must be what Arrow takes for the type."""
     return _spread(values, lambda given: _decode_slowly(given, kind, read))
+
+
+def decode_framed(values: pa.Array, decode: Callable[[pa.Array], Decoded]) -> Decoded:
+    """Values that begin with the id of their schema, as a registry's clients write them."""
+    is_long = pc.greater_equal(pc.binary_length(values), HEADER_BYTES)
+    framed = pc.fill_null(pc.and_(pc.starts_with(values, b"\x00"), is_long), False)
+    bodies = pc.binary_replace_slice(values, 0, HEADER_BYTES, b"")
+    found = decode(pc.if_else(framed, bodies, pa.scalar(None, values.type)))
+    is_stray = pc.and_(pc.is_valid(values), pc.invert(framed))
+    strays = np.flatnonzero(is_stray.to_numpy(zero_copy_only=False))
+    return Decoded(data=found.data, bad=found.bad | {int(at): NO_FRAME for at in strays})
 
 
 def _spread(values: pa.Array, decode: Callable[[pa.Array], Decoded]) -> Decoded:
@@ -86,7 +99,22 @@ def _decode_slowly(values: pa.Array, kind: pa.StructType, read: Read) -> Decoded
         except Misfit as error:
             rows.append(None)
             bad[at] = str(error)
-    return Decoded(data=pa.array(rows, type=kind), bad=bad)
+    try:
+        return Decoded(data=pa.array(rows, type=kind), bad=bad)
+    except _REFUSALS:
+        return _take_each(rows, kind, bad)
+
+
+def _take_each(rows: list[Any], kind: pa.StructType, bad: dict[int, str]) -> Decoded:
+    """The rows that Arrow takes for the type, one by one."""
+    taken = []
+    for at, row in enumerate(rows):
+        try:
+            taken.append(pa.array([row], type=kind))
+        except _REFUSALS as error:
+            taken.append(pa.nulls(1, kind))
+            bad[at] = f"it does not fit: {error}"
+    return Decoded(data=pa.concat_arrays(taken), bad=bad)
 
 
 def _load(value: bytes) -> Any:

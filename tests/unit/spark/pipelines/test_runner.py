@@ -17,7 +17,7 @@ from tailrace.spark.pipelines.declared import Declared
 from tailrace.spark.pipelines.progress import Observer, Progress
 from tailrace.spark.pipelines.registry import Pipeline
 from tailrace.spark.pipelines.run_topic import fetch_runs, request_stop
-from tailrace.spark.pipelines.runner import Outcome, Run, Runner
+from tailrace.spark.pipelines.runner import Outcome, Run, Runner, config_fields
 
 DEADLINE_S = 60
 NO_SPARK = cast(Any, object())
@@ -214,3 +214,9 @@ def test_outcomes_come_in_the_order_of_the_declarations(count: int) -> None:
     names = [f"p{number}" for number in range(count)]
     outcomes = Runner([declared(name) for name in names], beats=False).run(NO_SPARK)
     assert [outcome.name for outcome in outcomes] == names
+
+
+def test_passwords_in_addresses_are_not_told() -> None:
+    config = PourConfig(lake="http://ann:secret@host/x", topic=("https://bob@host", "mail@host"))
+    fields = config_fields(config)
+    assert (fields["lake"], fields["topic"]) == ("http://host/x", ["https://host", "mail@host"])
