@@ -13,7 +13,7 @@ from tailrace.broker import Broker, Partition, Topic
 from tailrace.broker.subscriptions import Subscription
 from tailrace.metrics.choice import Candidate, Choice
 from tailrace.metrics.lag import Position, each_group
-from tailrace.metrics.runs import Runs, missing_offsets
+from tailrace.metrics.runs import RUNS_PLACE, Runs, missing_offsets
 from tailrace.model import BrokerError, StorageError
 from tailrace.model.session import INTERNAL
 
@@ -124,6 +124,8 @@ async def take_snapshot(broker: Broker, choices: Choices, *, by_partition: bool)
 
 
 async def _look_at_runs(broker: Broker, snapshot: Snapshot, choices: Choices) -> None:
+    if all(topic.name != RUNS_PLACE.topic for topic in broker.topics):
+        return  # no pipeline has run
     try:
         runs = await choices.runs.read(broker.gate.access(INTERNAL))
     except (BrokerError, StorageError):

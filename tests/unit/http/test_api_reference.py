@@ -39,7 +39,7 @@ def between(marker: str) -> str:
 # ---- examples
 
 
-MISSING = {"offsets": {"orders": {"0": 18}}, "missing_offsets": {"orders": {"0": 8}}}
+MISSING: dict[str, object] = {"offsets": {"orders": {"0": 18}}, "missing_offsets": {"orders": {"0": 8}}}
 
 
 def tell_of_a_run(kafka_port: int, *, progress: dict[str, object] | None = None) -> None:

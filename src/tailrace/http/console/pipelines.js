@@ -35,7 +35,7 @@ function Run({ run, onStop }) {
       ${state === "running" && html`<button type="button" class="button small"
         onClick=${onStop}>Stop…</button>`}</header>
     <${Facts} facts=${factsOf(run, progress, state)} />
-    <${Missing} progress=${progress} />
+    <${Missing} name=${run.name} progress=${progress} />
     ${progress.note && html`<p class="note">${progress.note}</p>`}
     ${run.error && html`<p class="error">${run.error}</p>`}
   </article>`;
@@ -44,7 +44,7 @@ function Run({ run, onStop }) {
 const RANGES_SHOWN = 20;
 
 // What a lake lacks for good. A run names the ranges that it knows, those of earlier runs among them.
-function Missing({ progress }) {
+function Missing({ name, progress }) {
   const ranges = progress.missing ?? [];
   if (!ranges.length) return null;
   const offsets = Object.values(progress.missing_offsets ?? {})
@@ -57,7 +57,7 @@ function Missing({ progress }) {
       (range) => html`<li key=${`${range.topic}-${range.partition}-${range.first_offset}`}>
         ${range.topic}-${range.partition}: ${format.count(range.first_offset)} to
         ${" "}${format.count(range.last_offset)}</li>`,
-    )}${more > 0 && html`<li>and more ranges: tailrace pipeline status ${progress.pipeline} shows them</li>`}</ul>
+    )}${more > 0 && html`<li>and more ranges: tailrace pipeline status ${name} shows them</li>`}</ul>
   </div>`;
 }
 
