@@ -186,8 +186,11 @@ def _run(name: str, *, state: str, stale: bool = False, error: str | None = None
 
 
 def test_runs_of_pipelines_are_shown_and_one_is_stopped(page: Page) -> None:
+    lake = _run("lake", state="running")
+    gone = {"topic": "orders", "partition": 3, "first_offset": 10, "last_offset": 17}
+    hole = {"missing": [gone], "missing_offsets": {"orders": {"3": 8}}}
     runs = [
-        _run("lake", state="running"),
+        {**lake, "progress": {**lake["progress"], **hole}},
         _run("gone", state="running", stale=True),
         _run("broken", state="failed", error="java.io.IOException: no space left"),
     ]
@@ -198,6 +201,9 @@ def test_runs_of_pipelines_are_shown_and_one_is_stopped(page: Page) -> None:
     expect(page.get_by_label("Run of gone")).to_contain_text("lost")
     expect(page.get_by_label("Run of broken")).to_contain_text("no space left")
     expect(page.get_by_role("button", name="Stop")).to_have_count(1)
+    card = page.get_by_role("article", name="Run of lake")
+    expect(card).to_contain_text("8 offsets are missing from the lake")
+    expect(card.get_by_role("listitem")).to_have_text("orders-3: 10 to 17")
     keep_picture(page, "pipelines-runs")
     page.get_by_role("button", name="Stop").click()
     with page.expect_request("**/pipelines/lake-0001/stop") as asked:

@@ -21,7 +21,7 @@ from tailrace.net import ListenerCounters, NodeBudget, RequestBudget
 if TYPE_CHECKING:
     from tailrace.http.live.port import MessageSocket, NativeShell
     from tailrace.http.live.tails import Tails
-    from tailrace.http.rest.pipeline import Runs
+    from tailrace.metrics.runs import Runs
 
 _T = TypeVar("_T")
 OpenShell = Callable[["MessageSocket", Session], "NativeShell"]
@@ -97,7 +97,7 @@ class HttpService:
     def runs(self) -> Runs:
         """The runs of pipelines."""
         if self._runs is None:
-            from tailrace.http.rest.pipeline import Runs  # which is read with this module
+            from tailrace.metrics.runs import Runs  # only where somebody asks for pipelines
 
             self._runs = Runs()
         return self._runs

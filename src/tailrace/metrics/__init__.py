@@ -12,6 +12,7 @@
 `health`          the present figures that `broker.health` judges
 `node_metrics`    all of it, as a listener shows it
 `choice`          which of too many are shown, and that they stay shown
+`runs`            the runs of pipelines, as they tell of themselves
 `snapshot`        what one scrape shows, taken in pieces
 `family`          samples as prometheus_client has them
 `collector`       the families of a node, `kafka_names` those that kafka_exporter has

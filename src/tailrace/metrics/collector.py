@@ -42,6 +42,7 @@ class NodeCollector(Collector):
         yield from self._storage()
         yield from self._groups()
         yield from self._subscriptions()
+        yield from self._lakes()
         yield from kafka_families(self._observed.broker, self._snapshot)
         if self._snapshot.by_partition:
             yield from self._partitions()
@@ -293,6 +294,17 @@ class NodeCollector(Collector):
             "tailrace_ack_latency_seconds",
             "From a delivery to its acknowledgement; of each subscription one message at a time.",
             [({}, latencies.acknowledgement)],
+        )
+
+    def _lakes(self) -> Iterator[Metric]:
+        yield from gauge(
+            "tailrace_lake_missing_offsets",
+            "Offsets that a lake misses because they were deleted before they were archived; as its newest "
+            "archive told.",
+            (
+                ({"lake": lake, "topic": topic, "partition": partition}, count)
+                for (lake, topic, partition), count in self._snapshot.lakes_missing.items()
+            ),
         )
 
     def _partitions(self) -> Iterator[Metric]:

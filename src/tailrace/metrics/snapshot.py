@@ -13,6 +13,9 @@ from tailrace.broker import Broker, Partition, Topic
 from tailrace.broker.subscriptions import Subscription
 from tailrace.metrics.choice import Candidate, Choice
 from tailrace.metrics.lag import Position, each_group
+from tailrace.metrics.runs import RUNS_PLACE, Runs, missing_offsets
+from tailrace.model import BrokerError, StorageError
+from tailrace.model.session import INTERNAL
 
 _BREATH_PARTITIONS = 500
 PARTITION_FAMILIES = 7
@@ -27,6 +30,7 @@ class Bounds:
 
     topics: int = 1_000  # topics with figures of their own
     readers: int = 1_000  # groups, and subscriptions, with figures of their own
+    lake_partitions: int = 1_000  # partitions of which lakes miss something
     group_topics: int = 10_000  # of those groups together: one alone may have committed every topic
     partition_series: int = 10_000  # of topics, and as many of groups
     partition_series_asked: int = 200_000  # where somebody asks for them
@@ -64,6 +68,7 @@ class Snapshot:
     groups: list[tuple[str, list[Position]]] = field(default_factory=list)
     group_partitions: list[tuple[str, list[Position]]] = field(default_factory=list)
     subscriptions: list[Subscription] = field(default_factory=list)
+    lakes_missing: dict[tuple[str, str, str], int] = field(default_factory=dict)  # lake, topic, partition
     topics_total: int = 0
     partitions_total: int = 0
     under_replicated: int = 0
@@ -83,6 +88,7 @@ class Choices:
         self.group_topics = Choice()
         self.group_partitions = Choice()
         self.subscriptions = Choice()
+        self.runs = Runs()
 
 
 async def take_snapshot(broker: Broker, choices: Choices, *, by_partition: bool) -> Snapshot:
@@ -113,7 +119,21 @@ async def take_snapshot(broker: Broker, choices: Choices, *, by_partition: bool)
     _choose_groups(snapshot, groups, choices)
     _choose_group_partitions(snapshot, groups, group_partitions, series_max)
     _choose_subscriptions(snapshot, list(broker.subscriptions), choices)
+    await _look_at_runs(broker, snapshot, choices)
     return snapshot
+
+
+async def _look_at_runs(broker: Broker, snapshot: Snapshot, choices: Choices) -> None:
+    if all(topic.name != RUNS_PLACE.topic for topic in broker.topics):
+        return  # no pipeline has run
+    try:
+        runs = await choices.runs.read(broker.gate.access(INTERNAL))
+    except (BrokerError, StorageError):
+        return  # the other figures are worth having without these
+    found = missing_offsets(runs)
+    shown = dict(sorted(found.items())[: choices.bounds.lake_partitions])
+    snapshot.lakes_missing = shown
+    snapshot.truncated["lake_partitions"] = len(found) - len(shown)
 
 
 async def _look_at_topics(broker: Broker, snapshot: Snapshot) -> dict[str, TopicState]:

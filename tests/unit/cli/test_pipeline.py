@@ -26,7 +26,9 @@ from tailrace.cli.main import main
 from tailrace.cli.output import Output
 from tailrace.cli.pipeline_flag import FLAGS, Flag
 from tailrace.cli.pipeline_screen import RunScreen, duration_text, progress_text
-from tailrace.model import ConfigError, TailraceError
+from tailrace.model import ConfigError, DataMissing, TailraceError
+from tailrace.spark.lake import BadRange
+from tailrace.spark.lake.missing import GONE, MissingRange
 from tailrace.spark.pipelines import declared, registry, session
 from tailrace.spark.pipelines.heartbeat import Heartbeat
 from tailrace.spark.pipelines.progress import Observer, Progress
@@ -53,7 +55,7 @@ class PourConfig:
     rows: int = 5
     lake: str | None = None
     every_s: float | None = None
-    ends: Literal["well", "ours", "bug", "spark"] = "well"
+    ends: Literal["well", "ours", "bug", "spark", "strict", "hole"] = "well"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,21 @@ class Poured:
     rows: int
     jug: str
     stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PouredBesides(Poured):
+    """Something was gone before it could be poured."""
+
+    bad: tuple[BadRange, ...]
+    missing: tuple[MissingRange, ...]
+
+
+HOLE = BadRange(topic="t", partition=0, first_offset=10, last_offset=17, reason=GONE)
+MISSING = (
+    MissingRange(topic="t", partition=0, first_offset=2, last_offset=2),  # of an earlier run
+    MissingRange(topic="t", partition=0, first_offset=10, last_offset=17),
+)
 
 
 class PySparkException(Exception):
@@ -78,8 +95,21 @@ told: list[SparkSettings] = []  # what each Spark was
 
 def pour(config: PourConfig, *, spark: object, observe: Observer, stop: threading.Event) -> Poured:
     offsets = {topic: {0: 12_345} for topic in config.topic}
-    observe(Progress(pipeline="pour", batch=1, rows=config.rows, rows_per_s=2.0, lag=40, offsets=offsets))
+    missing = MISSING if config.ends == "hole" else ()
+    observe(
+        Progress(
+            pipeline="pour",
+            batch=1,
+            rows=config.rows,
+            rows_per_s=2.0,
+            lag=40,
+            offsets=offsets,
+            missing=missing,
+        )
+    )
     started.set()
+    if config.ends == "strict":
+        raise DataMissing("these records were deleted: t-0 10 to 17")
     if config.ends == "ours":
         raise TailraceError("the jug is empty")
     if config.ends == "spark":
@@ -88,7 +118,10 @@ def pour(config: PourConfig, *, spark: object, observe: Observer, stop: threadin
         raise ZeroDivisionError("a bug")
     # In pieces: a signal that the kernel gives to another thread does not end a wait of this one.
     stopped = not config.once and any(stop.wait(0.1) for _ in range(10 * DEADLINE_S))
-    return Poured(offsets=offsets, rows=config.rows, jug="blue", stopped=stopped)
+    poured = {"offsets": offsets, "rows": config.rows, "jug": "blue", "stopped": stopped}
+    if config.ends == "hole":
+        return PouredBesides(**poured, bad=(HOLE,), missing=missing)  # type: ignore[arg-type]
+    return Poured(**poured)  # type: ignore[arg-type]
 
 
 POUR = Pipeline(name="pour", summary="", module=__name__, config="PourConfig", function="pour")
@@ -199,6 +232,36 @@ def test_a_run_that_fails_says_why_in_one_line(
     assert err.splitlines()[-1] == said
     assert "Traceback" not in err
     assert out == f"pour failed: {said.removeprefix('error: ')}\n"
+
+
+def test_what_a_lake_misses_is_named_and_a_new_hole_ends_with_6(
+    bootstrap: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("pour", "--topic", "t", "--once", "--ends", "hole") == 6
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-2:] == [
+        "missing: t-0 2 to 2: deleted from the topic before it was archived",
+        "missing: t-0 10 to 17: deleted from the topic before it was archived",
+    ]
+    assert "set aside" not in out
+    assert "lag 40  missing 9" in err
+    assert err.splitlines()[-1].startswith("error: records were deleted before they were archived")
+    assert err.splitlines()[-1].endswith("the rest is in the lake: pour: t-0 10 to 17")
+    assert main(["pipeline", "status", "pour"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^missing +9\b", out, re.MULTILINE)
+    assert [line.split() for line in out.partition("Missing from the lake")[2].splitlines()[1:4]] == [
+        ["partition", "from", "to", "offsets"],
+        ["t-0", "2", "2", "1"],
+        ["t-0", "10", "17", "8"],
+    ]
+
+
+def test_a_run_that_may_not_pass_over_a_hole_ends_with_6(
+    bootstrap: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("pour", "--topic", "t", "--ends", "strict") == 6
+    assert capsys.readouterr().err.splitlines()[-1] == "error: these records were deleted: t-0 10 to 17"
 
 
 def test_a_bug_shows_its_traceback(bootstrap: str) -> None:

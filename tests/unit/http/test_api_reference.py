@@ -39,11 +39,15 @@ def between(marker: str) -> str:
 # ---- examples
 
 
-def tell_of_a_run(kafka_port: int) -> None:
+MISSING: dict[str, object] = {"offsets": {"orders": {"0": 18}}, "missing_offsets": {"orders": {"0": 8}}}
+
+
+def tell_of_a_run(kafka_port: int, *, progress: dict[str, object] | None = None) -> None:
     """As a pipeline does that runs somewhere: the page shows one."""
     at = datetime.now(UTC)
     run = new_run(pipeline="archive", name="nightly", config={"topic": ["orders"], "to": "./lake"})
     run = msgspec.structs.replace(run, id="nightly-9f2c", host="worker-1", pid=4711, started_at=at, at=at)
+    run = msgspec.structs.replace(run, progress=progress)
 
     async def write() -> None:
         async with KafkaClient(f"127.0.0.1:{kafka_port}", client_id="test") as client:
@@ -135,6 +139,7 @@ def families_of_a_busy_node() -> list[Metric]:
             method="PUT",
         )
         ask(f"{root}/api/v1/subscriptions", '{"name": "s", "topic": "orders"}', method="POST")
+        tell_of_a_run(int(broker.bootstrap_servers.rpartition(":")[2]), progress=MISSING)
         return list(text_string_to_metric_families(ask(f"{root}/metrics?partitions=true")))
 
 

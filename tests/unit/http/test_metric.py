@@ -14,6 +14,7 @@ from typing import Any
 import confluent_kafka
 import confluent_kafka.admin
 import httpx
+import msgspec
 import pytest
 import websockets
 from prometheus_client.core import Metric
@@ -24,6 +25,7 @@ from tests.poison import undecodable
 from tailrace.broker import NewTopic
 from tailrace.broker.groups import CommitRequest, OffsetToCommit
 from tailrace.client import AsyncClient
+from tailrace.client.kafka import KafkaClient
 from tailrace.http.error import Code
 from tailrace.http.service import HttpService
 from tailrace.metrics.exposition import Exporter
@@ -33,6 +35,8 @@ from tailrace.metrics.snapshot import Bounds
 from tailrace.model import Offset, TopicPartition
 from tailrace.records import read_batch
 from tailrace.server.node import Node
+from tailrace.spark.pipelines.run_topic import ensure_topic, write_entries
+from tailrace.wire.json.run_record import new_run, run_key, write_record
 
 from .conftest import Run, check_error, wait_until
 
@@ -162,6 +166,23 @@ def test_open_metrics_has_the_same_families(run: Run, busy: Node, client: httpx.
 
 
 # ---- exact numbers
+
+
+def test_what_lakes_miss_is_told_by_their_archives(run: Run, node: Node, client: httpx.AsyncClient) -> None:
+    progress = {"offsets": {"orders": {"3": 18}}, "missing_offsets": {"orders": {"3": 8}}}
+
+    async def main() -> None:
+        assert (await scrape(client)).find("tailrace_lake_missing_offsets") == []
+        told = new_run(pipeline="archive", name="lake", config={"to": "./lake"})
+        told = msgspec.structs.replace(told, progress=progress)
+        async with KafkaClient(node.kafka_address, client_id="test") as clerk:
+            await ensure_topic(clerk)
+            await write_entries(clerk, [(run_key(told.id), write_record(told))])
+        assert (await scrape(client)).find("tailrace_lake_missing_offsets") == [
+            ({"lake": "./lake", "topic": "orders", "partition": "3"}, 8)
+        ]
+
+    run(main())
 
 
 def test_traffic_of_kafka_clients_is_counted(run: Run, busy: Node, client: httpx.AsyncClient) -> None:

@@ -18,7 +18,7 @@ from tailrace.broker import Partition
 from tailrace.broker.publishing import NewMessage
 from tailrace.client.kafka import KafkaClient
 from tailrace.http.error import Code
-from tailrace.http.rest import pipeline
+from tailrace.metrics import runs
 from tailrace.model import Offset
 from tailrace.records import iter_batches
 from tailrace.server.node import Node
@@ -146,7 +146,7 @@ def test_what_is_no_run_is_passed_over(
 def test_a_long_topic_is_read_in_pieces(
     run: Run, node: Node, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "_READ_BYTES", 1)  # a batch at a time
+    monkeypatch.setattr(runs, "_READ_BYTES", 1)  # a batch at a time
 
     async def scenario() -> None:
         await tell(node, *(made(f"r{index}", age_s=index / 10) for index in range(30)))
@@ -257,7 +257,7 @@ def test_runs_whose_records_were_deleted_are_forgotten(
 def test_no_more_is_remembered_than_was_read_lately(
     run: Run, node: Node, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "_FOLDED_BYTES_MAX", 1)
+    monkeypatch.setattr(runs, "_FOLDED_BYTES_MAX", 1)
 
     async def scenario() -> None:
         await tell(node, made("a"))

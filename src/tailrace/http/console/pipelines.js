@@ -35,9 +35,30 @@ function Run({ run, onStop }) {
       ${state === "running" && html`<button type="button" class="button small"
         onClick=${onStop}>Stop…</button>`}</header>
     <${Facts} facts=${factsOf(run, progress, state)} />
+    <${Missing} name=${run.name} progress=${progress} />
     ${progress.note && html`<p class="note">${progress.note}</p>`}
     ${run.error && html`<p class="error">${run.error}</p>`}
   </article>`;
+}
+
+const RANGES_SHOWN = 20;
+
+// What a lake lacks for good. A run names the ranges that it knows, those of earlier runs among them.
+function Missing({ name, progress }) {
+  const ranges = progress.missing ?? [];
+  if (!ranges.length) return null;
+  const offsets = Object.values(progress.missing_offsets ?? {})
+    .flatMap((partitions) => Object.values(partitions))
+    .reduce((sum, count) => sum + count, 0);
+  const more = ranges.length - RANGES_SHOWN;
+  return html`<div class="missing" role="note"><p class="error">
+    ${format.count(offsets)} offsets are missing from the lake: they were deleted before they were archived.</p>
+    <ul>${ranges.slice(0, RANGES_SHOWN).map(
+      (range) => html`<li key=${`${range.topic}-${range.partition}-${range.first_offset}`}>
+        ${range.topic}-${range.partition}: ${format.count(range.first_offset)} to
+        ${" "}${format.count(range.last_offset)}</li>`,
+    )}${more > 0 && html`<li>and more ranges: tailrace pipeline status ${name} shows them</li>`}</ul>
+  </div>`;
 }
 
 function factsOf(run, progress, state) {

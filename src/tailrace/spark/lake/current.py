@@ -4,9 +4,10 @@
     _manifest/files/<path>.link    what the lines name: a hard link to each data file
 
 A program that lists folders while a compaction moves files can miss rows, or miss a file that it has listed.
-One that reads current.txt gets the files of one commit, because the file is replaced by a rename. The names in
-it stay: a compaction moves the visible name of a file away and leaves the link, and `expire` deletes the link
-when the grace period of the file is over. Links do not end in .parquet, so a listing never shows a row twice.
+One that reads current.txt gets the files of one commit, because the file is replaced by a rename. The names
+in it stay: a compaction moves the visible name of a file away and leaves the link, and `expire` deletes the
+link when the grace period of the file is over. Links do not end in .parquet, so a listing of the folders
+never shows a row twice.
 
 The links of a commit are made before current.txt names them. A process that is killed in between leaves the
 current.txt of the commit before, whose links are all there, and the next writer goes on from it.
@@ -117,7 +118,7 @@ class CurrentFiles:
         return {path for path in listed if os.path.exists(self._root / link_path(path))}
 
     def _link(self, paths: Collection[str], *, on_step: Callable[[str], None]) -> None:
-        """Link files. One that is missing is left out, as a listing of the folders leaves it out, and logged."""
+        """Link files. One that is missing is logged and left out, as a listing of the folders does."""
         folders = set()
         for path in paths:
             link = self._root / link_path(path)

@@ -15,8 +15,8 @@ few times; a broker that restarts a few times with `once`, else for as long as t
 made anew is none of these: its records are not those that the lake has, and none of them gets in.
 
 What was deleted before it was archived is missing for good. The lake keeps each such range, every run names
-all of them, and with `fail_on_data_loss` it fails before it passes over a new one. So that retention can wait, a
-run commits how far the lake is as the offsets of a consumer group (ADR 0018).
+all of them, and with `fail_on_data_loss` it fails before it passes over a new one. So that retention can
+wait, a run commits how far the lake is as the offsets of a consumer group (ADR 0018).
 """
 
 from __future__ import annotations
