@@ -103,6 +103,22 @@ def test_declared_pipelines_run_together_in_one_spark(
     assert states == {"a": "finished", "b": "finished", "absent": "failed"}
 
 
+def test_a_query_of_a_declared_pipeline_writes_into_a_topic(
+    spark: SparkSession, broker: tailrace.Broker, tmp_path: Path
+) -> None:
+    fill(broker, "orders", 5)
+    table = {
+        "query": "SELECT key, value FROM STREAM orders",
+        "to": "topic:copy",
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "once": True,
+    }
+    overrides = {"bootstrap": broker.bootstrap_servers}
+    (outcome,) = Runner(read_declared({"sql": table}, overrides=overrides), beats=False).run(spark)
+    assert outcome.reason is None
+    assert {record.value for record in broker.read("copy")} == {b"%d" % number for number in range(5)}
+
+
 def test_what_failed_in_a_worker_is_told_in_its_own_words(spark: SparkSession) -> None:
     from pyspark.errors import PySparkException
 

@@ -149,6 +149,7 @@ class Runner:
         began = time.monotonic()
         result, error, state = None, None, _FAILED
         try:
+            _activate(spark)
             result = self._attempt(run, spark=spark, observe=observe)
             state = _STOPPED if _was_stopped(result, run) else _FINISHED
         except Exception as caught:  # whatever it is, it is this run's and no other's
@@ -220,6 +221,13 @@ def _work(run: Run, *, spark: SparkSession, observe: Observer) -> Any:
         return once()
     name = run.declared.pipeline.name
     return repeat(once, config, every_s=every_s, pipeline=name, observe=observe, stop=run.stop)
+
+
+def _activate(spark: SparkSession) -> None:
+    """Make the session the active one of this thread: Spark looks for the sink of a stream nowhere else."""
+    session = getattr(spark, "_jsparkSession", None)
+    if session is not None:  # Spark Connect has no JVM here
+        spark._jvm.SparkSession.setActiveSession(session)  # type: ignore[union-attr]
 
 
 def _goes_on(run: Run) -> bool:

@@ -363,6 +363,21 @@ def test_a_job_that_spark_gave_up_is_run_again_and_leaves_nothing_behind(
     assert not list(Path(config.to, "_tailrace", "staging").glob("*/*"))
 
 
+def test_a_package_that_workers_lack_is_an_error_at_once(
+    broker: tailrace.Broker, filler: Filler, config: ArchiveConfig
+) -> None:
+    broker.create_topic("orders", 1)
+    filler.fill("orders", 0, some_records(5))
+
+    def fail(_task: int) -> None:
+        raise RuntimeError("ModuleNotFoundError: No module named 'pyarrow'")
+
+    spark = LocalSpark(interfere=fail)
+    with pytest.raises(SparkFailed, match="pyarrow"):
+        run(config, spark)
+    assert spark.jobs == 1
+
+
 def test_a_spark_that_always_fails_is_an_error_in_the_end(
     broker: tailrace.Broker, filler: Filler, config: ArchiveConfig
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from tests.spark.kill_archive import LocalSpark, as_session
@@ -64,6 +65,25 @@ def test_an_error_of_ours_arrives_in_its_own_words(
 def test_a_bug_is_left_to_spark() -> None:
     with pytest.raises(SparkFailed, match="a bug"):
         run(1, 16)
+
+
+@pytest.mark.parametrize(
+    ("text", "retriable"),
+    [
+        ("Python worker exited unexpectedly (crashed)", True),
+        ("ModuleNotFoundError: No module named 'pyarrow'", False),
+        ("[PYTHON_VERSION_MISMATCH] 3.9 and 3.11", False),
+        ('java.io.IOException: Cannot run program "python3.12": error=2', False),
+    ],
+)
+def test_what_workers_lack_is_not_for_a_further_try(text: str, retriable: bool) -> None:
+    class Broken(LocalSpark):
+        def collect(self) -> list[SimpleNamespace]:
+            raise RuntimeError(text)
+
+    with pytest.raises(SparkFailed) as failed:
+        run(1, spark=Broken())
+    assert failed.value.retriable is retriable
 
 
 def test_results_that_are_missing_are_noticed() -> None:
