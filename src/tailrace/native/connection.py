@@ -226,7 +226,8 @@ class Connection(FramedConnection):
         if self._holds & UNANSWERED:
             self._end_turn()  # some may be answered by now, and nobody else would tell
         self._steer_reading()
-        self._close_if_done()
+        if self._holds & CLOSING:
+            self._close_if_done()
 
     def _take_frames(self) -> None:
         try:

@@ -268,8 +268,12 @@ class PartitionMachine:
 
     def next_time_ms(self) -> int | None:
         """When the next lock, back-off or wait for a burial ends."""
-        times = (self._locks.next_ms(), self._backoffs.next_ms(), self._burials.next_ms())
-        return min((time_ms for time_ms in times if time_ms is not None), default=None)
+        next_ms = self._locks.next_ms()
+        for timers in (self._backoffs, self._burials):
+            time_ms = timers.next_ms()
+            if time_ms is not None and (next_ms is None or time_ms < next_ms):
+                next_ms = time_ms
+        return next_ms
 
     # ---- deliveries and how they end
 
@@ -366,7 +370,7 @@ class PartitionMachine:
         for offset in self._locks.due(now_ms):
             member = self._where[offset]
             expired.append(Expired(offset, member, self._fail(offset, member, now_ms=now_ms)))
-        expired.extend(Expired(offset, None, Verdict.DEAD) for offset in self._burials.due(now_ms))
+        expired.extend([Expired(offset, None, Verdict.DEAD) for offset in self._burials.due(now_ms)])
         return expired
 
     def take_due(self, now_ms: int) -> list[int]:

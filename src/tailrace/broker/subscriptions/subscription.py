@@ -172,7 +172,7 @@ class Subscription:
     @property
     def unacked(self) -> int:
         """Messages that were delivered and are not done."""
-        return sum(partition.machine.unacked for partition in self.partitions)
+        return sum([partition.machine.unacked for partition in self.partitions])
 
     @property
     def dead(self) -> int:
@@ -413,8 +413,9 @@ class Subscription:
         if self._members:
             self._heed_memory()
             waited = len(self._dispatch)  # they took room that is free again once they are given away
-            more = self._fill()
-            given = self._assign(now_ms)
+            expiry_ms = self._expiry_ms(now_ms)
+            more = self._fill(expiry_ms)
+            given = self._assign(now_ms, expiry_ms) if self._dispatch else 0
             if more or given >= _TURN_MESSAGES or (waited and given):
                 self.wake()
             self._send()
@@ -443,9 +444,9 @@ class Subscription:
         allowed = self._memory.allowance(self)
         self._retained.bytes_max = self._ahead_bytes_max = self._redelivery.ahead_bytes_max = allowed
 
-    def _fill(self) -> bool:
+    def _fill(self, expiry_ms: int) -> bool:
         """Take new messages from the feeds, as many as can be given away; whether to go on next turn."""
-        wanted = _LOOK_AHEAD if self._looks_ahead else sum(member.room for member in self._members.values())
+        wanted = _LOOK_AHEAD if self._looks_ahead else sum([each.room for each in self._members.values()])
         room = self.config.unacked_max - self.unacked
         missing = min(wanted, room) - len(self._dispatch)
         if missing <= 0 or self._retained.is_full or self._ahead_bytes >= self._ahead_bytes_max:
@@ -456,7 +457,7 @@ class Subscription:
         prioritised = self.config.priority
         messages_left, bytes_max = _TURN_MESSAGES, min(_TURN_BYTES, self._ahead_bytes_max)
         before = self._ahead_bytes
-        for partition, record in self._intake.take(min(missing, messages_left), self._expiry_ms()):
+        for partition, record in self._intake.take(min(missing, messages_left), expiry_ms):
             priority = priority_of(record) if prioritised else PRIORITY_DEFAULT
             size = size_of(record)
             pending = Pending(partition, record, again=False, priority=priority, size=size)
@@ -467,19 +468,18 @@ class Subscription:
                 break
         return messages_left <= 0 or self._ahead_bytes - before >= bytes_max
 
-    def _expiry_ms(self) -> int:
-        """Returns the earlier of the machine's and the steady clock: a wrong clock then expires less.
+    def _expiry_ms(self, now_ms: int) -> int:
+        """Returns the earlier of the machine's clock and `now_ms` of the steady one.
 
-        Messages carry times of day. After the machine's clock was set back its time counts; after it jumped
-        ahead the steady one does.
+        A wrong clock then expires less. Messages carry times of day: after the machine's clock was set back
+        its time counts; after it jumped ahead the steady one does.
         """
-        return min(self._clock.now_ms(), self._clock.steady_ms())
+        return min(self._clock.now_ms(), now_ms)
 
-    def _assign(self, now_ms: int) -> int:
+    def _assign(self, now_ms: int, expiry_ms: int) -> int:
         """Give messages to members until one of them runs out; how many messages wait no longer."""
         at_once = self.config.delivery is Guarantee.AT_MOST_ONCE
         keeps_keys = self.config.mode is Mode.KEY_SHARED
-        expiry_ms = self._expiry_ms()
         taken = delivered = sent_bytes = 0
         choose, retain = self._dispatch.next, self._retained.put
         while taken < _TURN_MESSAGES and (pair := choose()) is not None:
@@ -523,15 +523,14 @@ class Subscription:
         traffic.bytes_out += size - count * RECORD_BYTES
 
     def _send(self) -> None:
-        for member in list(self._members.values()):
-            if member.outbox:
-                deliveries, member.outbox = member.outbox, []
-                if self.config.delivery is Guarantee.AT_MOST_ONCE:
-                    assert self.writer is not None
-                    self.writer.tell(SendWhenDurable(self, member, deliveries))
-                else:
-                    self._stopwatch.sent(deliveries)
-                    member.recipient.deliver(deliveries)
+        for member in [each for each in self._members.values() if each.outbox]:
+            deliveries, member.outbox = member.outbox, []
+            if self.config.delivery is Guarantee.AT_MOST_ONCE:
+                assert self.writer is not None
+                self.writer.tell(SendWhenDurable(self, member, deliveries))
+            else:
+                self._stopwatch.sent(deliveries)
+                member.recipient.deliver(deliveries)
 
     def send_durable(self, member: Member, deliveries: Sequence[Delivery]) -> None:
         """The cursor past these is durable: they may leave, if there is still somebody to send them to."""
@@ -551,8 +550,11 @@ class Subscription:
         A timer that is set for an earlier time stays: it costs one turn for nothing, and a busy subscription
         would set it anew in every turn.
         """
-        times = [at for each in self.partitions if (at := each.machine.next_time_ms()) is not None]
-        next_ms = min(times, default=None)
+        next_ms: int | None = None
+        for each in self.partitions:
+            at_ms = each.machine.next_time_ms()
+            if at_ms is not None and (next_ms is None or at_ms < next_ms):
+                next_ms = at_ms
         if self._timer is not None:
             if next_ms is not None and self._timer_ms <= next_ms:
                 return
@@ -677,6 +679,8 @@ class Subscription:
     def _report_skipped(self) -> None:
         """Tell members of messages that are never delivered, and store that the cursor passed them."""
         for partition in self.partitions:
+            if not partition.feed.skips:
+                continue
             source = partition.source
             for skip in partition.take_skips():
                 reason = "gone from the log before they were delivered"
