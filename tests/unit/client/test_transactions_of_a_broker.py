@@ -89,6 +89,19 @@ def test_committed_records_are_read_and_aborted_ones_are_not(broker: tailrace.Br
     assert read_all(broker, "simple") == ["a", "c"]  # closing has aborted the last one
 
 
+def test_a_commit_takes_everything_that_was_sent_before_it(broker: tailrace.Broker) -> None:
+    with producer_of(broker, "many") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        busy = threading.Event()
+        producer._thread.post(lambda: busy.wait(DEADLINE_S))  # the other thread has no time for records
+        for number in range(5000):
+            producer.send(ProducerRecord("many", str(number)))
+        threading.Timer(0.1, busy.set).start()
+        producer.commit_transaction()
+    assert read_all(broker, "many") == [str(number) for number in range(5000)]
+
+
 def test_a_time_finds_no_record_of_an_open_transaction(broker: tailrace.Broker) -> None:
     target = TopicPartition("times", 0)
     with producer_of(broker, "times") as producer, consumer_of(broker, "") as consumer:
