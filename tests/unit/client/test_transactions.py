@@ -8,9 +8,16 @@ from typing import Any
 
 import pytest
 from tests import unhurried
-from tests.unit.client.conftest import FIND_COORDINATOR, INIT_PRODUCER_ID, Answer, FakeBroker
+from tests.unit.client.conftest import FIND_COORDINATOR, INIT_PRODUCER_ID, METADATA, Answer, FakeBroker
 
-from tailrace.client.error import ClientError, ProducerFailed, TimedOut, TransactionFailed
+from tailrace.client.error import (
+    ClientError,
+    ProducerFailed,
+    TimedOut,
+    TransactionFailed,
+    broker_error,
+)
+from tailrace.client.metadata import Cluster
 from tailrace.client.producer import Producer, ProducerConfig
 from tailrace.client.transaction import GroupMetadata, State
 from tailrace.model import BrokerError, ConfigError, ErrorCode, TopicPartition
@@ -25,6 +32,7 @@ from tailrace.wire.kafka.messages.add_partitions_to_txn import (
 )
 from tailrace.wire.kafka.messages.end_txn import EndTxnResponse
 from tailrace.wire.kafka.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from tailrace.wire.kafka.messages.metadata import MetadataResponse, MetadataResponseTopic
 from tailrace.wire.kafka.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -68,10 +76,13 @@ class Coordinator(FakeBroker):
         return InitProducerIdResponse(producer_id=7, producer_epoch=self.epoch)
 
     def add_partitions(self, _version: int, request: AddPartitionsToTxnRequest) -> Answer:
-        code = self.code(ADD_PARTITIONS)
         topics = [
             AddPartitionsToTxnTopicResult(
-                topic.name, [AddPartitionsToTxnPartitionResult(index, code) for index in topic.partitions]
+                topic.name,
+                [
+                    AddPartitionsToTxnPartitionResult(index, self.code(ADD_PARTITIONS))
+                    for index in topic.partitions
+                ],
             )
             for topic in request.v3_and_below_topics
         ]
@@ -495,6 +506,33 @@ def test_a_record_that_cannot_be_sent_fails_the_transaction() -> None:
     with_producer(test, request_bytes_max=1000)
 
 
+def test_a_topic_that_cannot_be_had_fails_the_transaction() -> None:
+    async def test(fake: Coordinator, producer: Producer) -> None:
+        def metadata(_version: int, _request: Message) -> Answer:
+            found = MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name="secret")
+            return MetadataResponse(topics=[found])
+
+        fake.handlers[METADATA] = metadata
+        producer.begin_transaction()
+        await producer.send("secret", b"a")
+        with pytest.raises(TransactionFailed, match="topic authorization failed"):
+            await producer.commit_transaction()
+
+    with_producer(test)
+
+
+def test_partitions_that_were_not_tried_are_tried_again_with_the_one_that_stopped_them() -> None:
+    async def test(fake: Coordinator, producer: Producer) -> None:
+        fake.codes[ADD_PARTITIONS] = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED]
+        producer.begin_transaction()
+        for partition in (0, 1):
+            await producer.send("t", b"x", partition=partition)
+        await producer.commit_transaction()
+        assert fake.ends() == [True]
+
+    with_producer(test, partitions=2, linger_s=0.01)
+
+
 # ---- identities
 
 
@@ -532,6 +570,19 @@ def test_a_transaction_that_timed_out_is_left_for_the_current_identity(code: Err
         assert fake.ends() == ends
 
     with_producer(test)
+
+
+def test_a_request_without_an_answer_costs_the_transaction_and_an_epoch() -> None:
+    async def test(fake: Coordinator, producer: Producer) -> None:
+        fake.codes[ADD_PARTITIONS] = [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 100
+        producer.begin_transaction()
+        with pytest.raises(TransactionFailed):
+            await (await producer.send("t", b"a"))
+        fake.codes.clear()
+        await producer.abort_transaction()
+        assert inits(fake) == [(-1, -1), (7, 0)] and fake.ends() == []
+
+    with_producer(test, block_s=0.3)
 
 
 def test_a_zombie_whose_batch_is_refused_learns_at_the_abort_that_it_is_one() -> None:
@@ -635,6 +686,31 @@ def test_a_batch_that_waits_for_another_attempt_is_dropped_by_an_abort_and_costs
         await producer.abort_transaction()
         assert isinstance(sent.exception(), TransactionFailed | BrokerError)
         assert inits(fake) == [(-1, -1), (7, 0)]
+
+    with_producer(test)
+
+
+def test_an_abort_does_not_wait_for_a_leader_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(fake: Coordinator, producer: Producer) -> None:
+        looking, release = asyncio.Event(), asyncio.Event()
+
+        async def leader(_partition: TopicPartition) -> None:
+            looking.set()
+            await release.wait()
+            raise broker_error(ErrorCode.LEADER_NOT_AVAILABLE, "t")
+
+        await transact(producer, b"a")  # so that the topic is known
+        monkeypatch.setattr(producer._client, "leader", leader)
+        monkeypatch.setattr(Cluster, "leader_of", lambda _cluster, _partition: None)
+        producer.begin_transaction()
+        sent = await producer.send("t", b"b")
+        await looking.wait()
+        aborting = asyncio.ensure_future(producer.abort_transaction())
+        await asyncio.sleep(0)
+        release.set()
+        async with asyncio.timeout(30):
+            await aborting
+        assert sent.done() and fake.steps() == [INIT_PRODUCER_ID, ADD_PARTITIONS, PRODUCE, END]
 
     with_producer(test)
 

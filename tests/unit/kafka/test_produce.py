@@ -37,7 +37,7 @@ def idempotent(*, transactional: bool = False) -> bytes:
     )
 
 
-@pytest.mark.parametrize("version", range(3, 10))
+@pytest.mark.parametrize("version", range(3, 13))
 @pytest.mark.parametrize("acks", [-1, 1])
 def test_every_version_is_answered_with_the_offset(version: int, acks: int) -> None:
     async def scenario(rig: Rig) -> None:

@@ -83,7 +83,10 @@ class Producer:
         return await self.client.produce(records, transactional_id=self.name, **options)
 
     async def end(self, *, commit: bool = True, version: int = 3) -> int:
-        return int((await self.client.ask(26, self.ending(commit=commit), version=version)).error_code)
+        answer = await self.client.ask(26, self.ending(commit=commit), version=version)
+        if version >= 5 and not answer.error_code:
+            self.identity = Identity(answer.producer_id, answer.producer_epoch)
+        return int(answer.error_code)
 
     def ending(self, *, commit: bool = True) -> EndTxnRequest:
         return EndTxnRequest(
@@ -287,6 +290,81 @@ def test_the_next_transaction_fences_connections_that_its_end_did_not_use() -> N
         second.client.send(26, 3, _encoded(second.ending()))
         assert await second.client.wait_closed() == b""
         assert await stored(rig) == ["first", "commit", "second"]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_every_transaction_has_an_epoch_with_version_2(commit: bool) -> None:
+    async def scenario(rig: Rig) -> None:
+        producer = await connect(rig)
+        producer_id = producer.identity.producer_id
+        for epoch in range(3):
+            assert producer.identity == (producer_id, epoch)
+            assert (await producer.write(0, b"%d" % epoch, version=12)).error_code == 0  # adds the partition
+            assert (await producer.write(1, b"+", version=12)).error_code == 0
+            assert await producer.end(commit=commit, version=5) == 0
+        marker = "commit" if commit else "abort"
+        assert await stored(rig) == ["0", "+", marker, "1", "+", marker, "2", "+", marker]
+
+    play(scenario)
+
+
+def test_what_is_late_is_fenced_by_its_epoch() -> None:
+    async def scenario(rig: Rig) -> None:
+        producer = await connect(rig)
+        late = Producer(await rig.connect())
+        late.identity = producer.identity
+        assert (await producer.write(0, b"a", version=12)).error_code == 0
+        assert await producer.end(version=5) == 0
+        assert await late.end(version=5) == 0 and late.identity == producer.identity  # said again
+        late.identity = Identity(producer.identity.producer_id, 0)
+        assert (await late.write(1, b"late", version=12)).error_code == E.INVALID_PRODUCER_EPOCH
+        assert (await late.write(0, b"late", version=12, partition=1)).error_code == E.INVALID_PRODUCER_EPOCH
+        assert (await producer.write(0, b"b", version=12)).error_code == 0
+        assert await late.end(version=5) == E.PRODUCER_FENCED
+        assert await producer.end(version=5) == 0
+        assert await stored(rig) == ["a", "commit", "b", "commit"] and rig.partition(1).end_offset == 0
+
+    play(scenario)
+
+
+def test_an_abort_of_nothing_moves_the_epoch() -> None:
+    async def scenario(rig: Rig) -> None:
+        producer = await connect(rig)
+        before = producer.identity
+        assert await producer.end(commit=True, version=5) == E.TRANSACTION_ABORTABLE
+        assert await producer.end(commit=False, version=5) == 0
+        assert producer.identity == (before.producer_id, before.epoch + 1)
+
+    play(scenario)
+
+
+def test_newer_versions_are_told_what_can_be_aborted() -> None:
+    async def scenario(rig: Rig) -> None:
+        producer = await connect(rig)
+        assert (await producer.write(0, version=11)).error_code == E.TRANSACTION_ABORTABLE
+        assert await commit_offsets(producer, 7, version=4) == E.TRANSACTION_ABORTABLE
+        assert await producer.end(version=4) == E.TRANSACTION_ABORTABLE
+        assert await producer.add(0) == {0: 0} and (await producer.write(0)).error_code == 0
+        rig.storage.clock.advance(TIMEOUT_MS)
+        rig.broker.transactions.tick()
+        assert await producer.end(version=4) == E.TRANSACTION_ABORTABLE
+        for partition in (0, 1):  # with a marker in it, and without
+            for version, code in ((10, E.INVALID_PRODUCER_EPOCH), (11, E.TRANSACTION_ABORTABLE)):
+                result = await producer.write(1 - partition, version=version, partition=partition)
+                assert result.error_code == code
+
+    play(scenario)
+
+
+def test_positions_take_part_by_being_committed_with_version_2() -> None:
+    async def scenario(rig: Rig) -> None:
+        producer = await connect(rig)
+        assert await commit_offsets(producer, 7, version=5) == 0
+        assert await position(producer.client, require_stable=True) == (-1, E.UNSTABLE_OFFSET_COMMIT)
+        assert await producer.end(version=5) == 0
+        assert await position(producer.client, require_stable=True) == (7, 0)
 
     play(scenario)
 

@@ -33,6 +33,7 @@ from tailrace.broker.transactions.machine import (
     BUMPING_VERSION,
     Plan,
     check_added,
+    check_identity,
     complete,
     is_expired,
     plan_add,
@@ -205,11 +206,22 @@ class TransactionCoordinator:
         announce its partitions: for such a client the partition is added here.
         """
         opened = partition.producers.open_transaction(batch.producer_id)
-        is_open = opened is not None and opened.epoch == batch.producer_epoch
-        if not is_open and partition.producers.check(batch) is None:  # a batch that is repeated opens nothing
+        if opened is None or opened.epoch != batch.producer_epoch:
             identity = Identity(batch.producer_id, batch.producer_epoch)
-            self.verify(transactional_id, identity, partition.name, client_version=client_version)
+            if self._is_new(transactional_id, identity, partition, batch):
+                self.verify(transactional_id, identity, partition.name, client_version=client_version)
         return partition.append(batch, keys_checked=keys_checked, verified=True)
+
+    def _is_new(self, transactional_id: str, identity: Identity, partition: Partition, batch: Batch) -> bool:
+        """Whether a batch is not in the partition yet: one that is repeated begins no transaction."""
+        try:
+            return partition.producers.check(batch) is None
+        except BrokerError as error:
+            if error.code is ErrorCode.INVALID_PRODUCER_EPOCH:
+                # The coordinator knows whether the producer is a zombie or its transaction timed out.
+                entry = self._directory.find(transactional_id)
+                check_identity(None if entry is None else entry.stored, identity)
+            raise
 
     def verify(
         self, transactional_id: str, identity: Identity, partition: TopicPartition, *, client_version: int

@@ -4,7 +4,11 @@ v3  flexible, and the client says what it is; the answer's header never is flexi
 v4  as v3; features may begin at version 0
 
 A version that is not served is answered in the format of v0, with error 35 and the range of this API, and the
-connection goes on: that is how a newer client finds the version to speak. There are no features to finalise.
+connection goes on: that is how a newer client finds the version to speak.
+
+One feature is finalized: transaction.version 2, which tells clients that Produce 12, EndTxn 5 and
+TxnOffsetCommit 5 work together (KIP-890 part 2). The feature begins at version 0, which clients of v3 do not
+take for a version: they are told that it is finalized, and not which versions are supported.
 """
 
 from __future__ import annotations
@@ -14,11 +18,20 @@ from functools import cache
 
 from tailrace.kafka.call import Call
 from tailrace.kafka.dispatch import served_apis
+from tailrace.kafka.transactions import EPOCH_PER_TRANSACTION
 from tailrace.model import ErrorCode
 from tailrace.wire.kafka import APIS, decode, encode
-from tailrace.wire.kafka.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from tailrace.wire.kafka.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 KEY = 18
+
+_TRANSACTIONS = "transaction.version"
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -40,7 +53,15 @@ def answer(call: Call, body: memoryview) -> bytes:
 @cache
 def _all(version: int) -> bytes:
     keys = [ApiVersion(api.key, api.advertised_min, api.max_version) for api in served_apis()]
-    return encode(ApiVersionsResponse(api_keys=keys), version)
+    response = ApiVersionsResponse(
+        api_keys=keys,
+        supported_features=[SupportedFeatureKey(_TRANSACTIONS, 0, EPOCH_PER_TRANSACTION)]
+        if version >= 4
+        else [],
+        finalized_features_epoch=0,
+        finalized_features=[FinalizedFeatureKey(_TRANSACTIONS, EPOCH_PER_TRANSACTION, EPOCH_PER_TRANSACTION)],
+    )
+    return encode(response, version)
 
 
 @cache

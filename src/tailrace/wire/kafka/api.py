@@ -1,9 +1,9 @@
 """The table of the Kafka APIs: which versions are served and known, and where the flexible encoding begins.
 
 The maxima are those of one release (Kafka 3.9), because some clients infer the release from a few of them;
-the minimums are low. Produce and InitProducerId stay lower until there are transactions. ListConfigResources
-is of Kafka 4.1: clients ask for it only when they need it. Every range is contiguous, since KafkaJS looks at
-maxima alone.
+the minimums are low. Produce 12, EndTxn 5 and TxnOffsetCommit 5 are of Kafka 4.0: together they are
+transactions with an epoch each (KIP-890 part 2). ListConfigResources is of Kafka 4.1: clients ask for it only
+when they need it. Every range is contiguous, since KafkaJS looks at maxima alone.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _LONG = frozenset((FETCH, 8, 9, 11, 14))  # and OffsetCommit, OffsetFetch, JoinG
 
 # key, name, first and last version, first flexible version. An API without a handler is not advertised.
 _TABLE = (
-    (0, "Produce", 3, 9, 9),
+    (0, "Produce", 3, 12, 9),
     (1, "Fetch", 4, 17, 12),
     (2, "ListOffsets", 1, 9, 6),
     (3, "Metadata", 0, 12, 9),
@@ -81,13 +81,13 @@ _TABLE = (
     (19, "CreateTopics", 2, 7, 5),
     (20, "DeleteTopics", 1, 6, 4),
     (21, "DeleteRecords", 0, 2, 2),
-    (22, "InitProducerId", 0, 4, 2),
+    (22, "InitProducerId", 0, 5, 2),
     (23, "OffsetForLeaderEpoch", 2, 4, 4),
     (24, "AddPartitionsToTxn", 0, 3, 3),
-    (25, "AddOffsetsToTxn", 0, 3, 3),
-    (26, "EndTxn", 0, 3, 3),
+    (25, "AddOffsetsToTxn", 0, 4, 3),
+    (26, "EndTxn", 0, 5, 3),
     (27, "WriteTxnMarkers", 1, 1, 1),
-    (28, "TxnOffsetCommit", 0, 3, 3),
+    (28, "TxnOffsetCommit", 0, 5, 3),
     (32, "DescribeConfigs", 1, 4, 4),
     (33, "AlterConfigs", 0, 2, 2),
     (34, "AlterReplicaLogDirs", 1, 2, 2),
@@ -108,7 +108,7 @@ _TABLE = (
     (75, "DescribeTopicPartitions", 0, 0, 0),
 )
 _ADVERTISED_MIN = {PRODUCE: 0}
-_KNOWN_MAX = {PRODUCE: 12, 22: 6, 24: 5, 25: 4, 26: 5, 28: 5}
+_KNOWN_MAX = {22: 6, 24: 5}
 
 
 def _api(key: int, name: str, first: int, last: int, flexible_from: int) -> Api:

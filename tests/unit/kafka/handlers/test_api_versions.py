@@ -26,8 +26,15 @@ def test_every_api_with_a_handler_is_advertised(version: int) -> None:
         found = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
         assert answer.error_code == 0
         assert found == {api.key: (api.advertised_min, api.max_version) for api in APIS.values()}
-        assert found[0] == (0, 9)  # else old librdkafka stops compressing
-        assert answer.finalized_features == [] and answer.supported_features == []
+        assert found[0] == (0, 12)  # from 0, else old librdkafka stops compressing
+        features = [("transaction.version", 2, 2)] if version >= 3 else []
+        assert [
+            (each.name, each.min_version_level, each.max_version_level) for each in answer.finalized_features
+        ] == features
+        assert answer.finalized_features_epoch == (0 if version >= 3 else -1)
+        # A feature that begins at 0 breaks clients of version 3 (KIP-584).
+        supported = [(each.name, each.min_version, each.max_version) for each in answer.supported_features]
+        assert supported == ([("transaction.version", 0, 2)] if version >= 4 else [])
 
     play(scenario)
 
