@@ -312,6 +312,18 @@ class ProducerStates:
             ending.popleft()
             self.undecided -= 1
 
+    def forget_trimmed(self, start: int) -> None:
+        """Forget open transactions of which no batch is at or after `start`, where the log begins now.
+
+        For a state from an older snapshot: markers that ended them may be among what was trimmed since. A
+        batch at or after `start` opens its transaction again, and of the others nothing is left to read.
+        """
+        for key, known in list(self._open.items()):
+            if known.last_offset < start:
+                known.first_offset = known.started_ms = _NONE
+                del self._open[key]
+                self.undecided -= 1
+
     def standing(self, producer_id: int) -> Standing | None:
         """Where a producer stands; None if it is not known."""
         known = self._producers.get(producer_id)

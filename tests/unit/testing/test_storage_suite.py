@@ -354,11 +354,11 @@ class NeverEvicts(MemoryLog):
 
 class EvictsWhatIsNotFinal(MemoryLog):
     def _evict_surplus(self, *, bytes_more: int = 0, messages_more: int = 0, spared: int = 0) -> bool:
-        self.final_before = self._durable_end
+        self.final_before = self._stable_end
         return super()._evict_surplus(bytes_more=bytes_more, messages_more=messages_more, spared=spared)
 
     def _evict_expired(self, now_ms: int, *, batches_max: int, spared: int) -> bool:
-        self.final_before = self._durable_end
+        self.final_before = self._stable_end
         return super()._evict_expired(now_ms, batches_max=batches_max, spared=spared)
 
 
@@ -417,7 +417,7 @@ class AppendsWhenClosed(MemoryLog):
         (RemembersNoProducer, "a_follower_remembers_producers", "not recognised"),
         (
             ShowsWhatIsNotDurable,
-            "a_read_up_to_the_durable_end_shows_nothing_above_it",
+            "a_read_up_to_the_stable_end_shows_nothing_above_it",
             "where only 4 is durable",
         ),
         (TellsWaitersFirst, "the_owner_hears_of_a_move_before_those_who_wait", "while the owner knew of 0"),

@@ -16,6 +16,7 @@ from tailrace.storage.segment.aborted_file import base_of, load_aborted
 from tailrace.storage.segment.apply import read_open_span
 from tailrace.storage.segment.checkpoint import NONE
 from tailrace.storage.segment.directory import Directory
+from tailrace.storage.segment.entry import Append
 from tailrace.storage.segment.examination import Findings
 from tailrace.storage.segment.index import IndexState, SpanIndex
 from tailrace.storage.segment.log import SegmentLog
@@ -113,11 +114,11 @@ class Adoption:
         trimmed = row is None or plan.shape.start != row.start  # which a snapshot tells a rebuild
         log.state_changed = log.snapshot == NONE or trimmed or bool(plan.appends)
         log.epochs, log.producers = known.epochs, known.producers
-        for append in plan.surviving():
-            log.epochs.apply(append.batch.leader_epoch, append.batch.base_offset)
-            aborted = log.producers.apply(append.batch)
-            if aborted is not None:
-                replayed.append(aborted)
+        # Of trimmed segments too: a marker may end what a snapshot has open.
+        below = [append for append in plan.appends if append.batch.next_offset <= plan.shape.start]
+        replayed += _apply(log, below)
+        log.producers.forget_trimmed(plan.shape.start)
+        replayed += _apply(log, plan.appends[len(below) :])
         log.epochs.trim(plan.shape.start)
         log.producers.settle()
         self._adopt_aborted(log, saved, replayed)
@@ -166,6 +167,7 @@ class Adoption:
             if offset <= plan.solid_offset and snapshot is not None:
                 state = snapshot
                 place = max(place, Offset(offset))
+                state.producers.forget_trimmed(plan.shape.start)
                 break
         return await self._replay(log, found, state, place)
 
@@ -190,3 +192,14 @@ class Adoption:
                         replayed.append(aborted)
             place = piece.next_offset
         return state, begin, replayed
+
+
+def _apply(log: SegmentLog, appends: Iterable[Append]) -> list[AbortedEntry]:
+    """Move the state of a log along with what the journal brought; the transactions that were aborted."""
+    found: list[AbortedEntry] = []
+    for append in appends:
+        log.epochs.apply(append.batch.leader_epoch, append.batch.base_offset)
+        aborted = log.producers.apply(append.batch)
+        if aborted is not None:
+            found.append(aborted)
+    return found

@@ -9,7 +9,8 @@ An entry on disk is a header and a body, little-endian:
      8  u64  life: one creation of one replica; never used again
     16  i64  segment: base offset of the segment file   (append, truncate; trim: -1, or roll to it)
     24  u32  position in it                             (append, truncate)
-    28       body: append    the whole batch; if referenced, its 61-byte header alone
+    28       body: append    the whole batch; if referenced, its 61-byte header alone, unless it is a control
+                             batch: what a marker decides is in its record, and its segment may be trimmed
                    create    topic id (16 bytes), partition (u32)
                    truncate  offset (i64): the new end
                    trim      offset (i64): the new start
@@ -28,7 +29,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from tailrace.model import Offset, PartitionId
-from tailrace.records import HEADER_BYTES, Batch, read_batch
+from tailrace.records import CONTROL_BIT, HEADER_BYTES, Batch, read_batch
 from tailrace.storage.producers import ProducerStates
 
 APPEND, CREATE, TRUNCATE, TRIM, DELETE = 1, 2, 3, 4, 5
@@ -118,7 +119,7 @@ def write_entry(entry: Entry, parts: list[bytes | memoryview]) -> None:
     """Add the entry's bytes to `parts`; the batch itself is not copied."""
     if isinstance(entry, Append):
         data = entry.batch.data
-        if entry.flags & REFERENCED:
+        if entry.flags & REFERENCED and not entry.batch.attributes & CONTROL_BIT:
             data = data[:HEADER_BYTES]
         parts.append(
             _ENTRY.pack(APPEND, entry.flags, 0, len(data), entry.life, entry.segment, entry.position)

@@ -151,8 +151,6 @@ class Examiner:
                     self._index_of(found, append).add(append.batch)
                 elif _is_whole(append, piece := data[place : place + size]):
                     self._index_of(found, append).add(Batch(piece))
-                    if append.batch.is_control:  # what a marker decides is in its record
-                        append.batch = Batch(memoryview(bytes(piece)))
                 elif plan.cut_loose(append):
                     logger.warning(
                         "log ends at offset %d after a crash, as fsync = os or interval allows: %s",

@@ -325,6 +325,7 @@ class SegmentLog:
         known = min(offset, *self._unapplied_cuts) if self._unapplied_cuts else offset
         place, producers = await self._directory.snapshots.producers_before(self.path, known)
         place = max(place, self._start)
+        producers.forget_trimmed(self._start)
         while place < min(offset, self._durable):
             piece = await self.read(place, bytes_max=_SCAN_BYTES, up_to=self._durable)
             for batch in iter_batches(await piece.load()):

@@ -29,6 +29,7 @@ from tailrace.storage.segment.names import CHECKPOINT, CHECKPOINT_COPY
 from tailrace.storage.segment.rebuild import Rebuild
 from tailrace.testing.crashes.forgery import forge_value, journal_ids
 from tailrace.testing.crashes.oracle import Content, Oracle, Wrong, derived_state
+from tailrace.testing.crashes.transactions import Transactions
 from tailrace.testing.simulation import Crash, SimulatedClock, SimulatedDisk, SimulatedLoop
 
 _Ts = TypeVarTuple("_Ts")
@@ -38,6 +39,8 @@ _JOURNAL_FILE = 16 * 1024
 _LARGE = 900
 _PARTITIONS_MAX = 3
 _FORGERY_CHANCE = 0.06
+_TRANSACTION_CHANCE = 0.6
+_DAY_MS = 24 * 3600 * 1000
 _SOON_CHANCE = 0.5
 _SOON_CALLS = 30
 _LOST_INDEXES_CHANCE = 0.2
@@ -55,6 +58,7 @@ class Options:
     faults: bool = True
     loose: bool = True  # some partitions do not wait for syncs
     flip: bool = False  # one bit, at the very end
+    transactions: bool = False  # some batches belong to transactions
     rebuild: bool = False  # both checkpoints are lost between some lives, and rebuilt
     storage: type[SegmentStorage] = SegmentStorage
 
@@ -82,6 +86,7 @@ class History:
             is_loose=lambda partition_id: self._fsync(partition_id) is not None,
             is_compacted=self._is_compacted,
         )
+        self.transactions = Transactions(rng, self.oracle)
         self.counts: collections.Counter[str] = collections.Counter()
         self.loop: SimulatedLoop | None = None
         self._partitions: dict[SegmentLog, Partition] = {}  # of this life
@@ -184,9 +189,12 @@ class History:
             self._damage_checkpoint()
 
     def _damage_indexes(self) -> None:
-        """Between two lives some indexes come to harm. They are rebuildable: nothing must show of it."""
+        """Between two lives some indexes come to harm. They are rebuildable: nothing must show of it.
+
+        So are the lists of aborted transactions.
+        """
         for path in self.disk.paths():
-            content = self.disk.content(path) if path.endswith("index") else b""
+            content = self.disk.content(path) if path.endswith(("index", ".aborted")) else b""
             if content and self.rng.random() < 0.5:
                 self.disk.flip_bit(path, position=self.rng.randrange(len(content)), bit=self.rng.randrange(8))
                 self.counts["damaged indexes"] += 1
@@ -268,6 +276,7 @@ class History:
         self._unsynced_may_be_lost = False
         for log in storage.logs():
             self._check_derived(log, found[log.partition_id])
+            await self._check_transactions(log)
             storage.configure(log.partition_id, self._log_config(log.partition_id))
         names = await self.disk.list("")
         if any(name.startswith("stray-") for name in names) and not self.flipped:
@@ -320,9 +329,17 @@ class History:
     def _check_derived(self, log: SegmentLog, content: Content) -> None:
         if content.trimmed or content.start or self.flipped or self._is_compacted(log.partition_id):
             return
-        epochs, producers = derived_state(content)
+        epochs, producers, aborted = derived_state(content)
         if log.epochs != epochs or log.producers != producers:
             raise Wrong(f"{log}: derived state is {log.epochs}, {log.producers.write()!r}")
+        if log.aborted_list != aborted or log.applied_aborted != aborted:
+            raise Wrong(f"{log}: {list(log.aborted_list)} were aborted, and not {list(aborted)}")
+
+    async def _check_transactions(self, log: SegmentLog) -> None:
+        if self.flipped or log.damaged != -1:
+            return
+        self.transactions.check_recovered(log)
+        await self.transactions.check_visible(self._partitions[log], log)
 
     def _listen(self, storage: SegmentStorage) -> None:
         """Have the oracle hear what is sequenced and what is acknowledged."""
@@ -407,7 +424,9 @@ class History:
 
     async def _replace_end(self, log: SegmentLog, offset: Offset) -> None:
         """Truncate and, as a follower does, append something else at once: often more than was there."""
+        self.transactions.truncated(log)
         await log.truncate(offset)
+        self.transactions.truncated(log)  # again: a reader may have been shown something meanwhile
         for _ in range(self.rng.choice([0, 1, 3, 6])):
             self._append(log)
         self._crash_soon(" sync ")
@@ -462,6 +481,7 @@ class History:
             index_interval_bytes=400,
             compact=self._is_compacted(partition_id),
             delete=not self._is_compacted(partition_id),
+            delete_retention_ms=0 if self.options.transactions else _DAY_MS,
         )
 
     def _is_compacted(self, partition_id: PartitionId) -> bool:
@@ -474,6 +494,9 @@ class History:
     def _append(self, log: SegmentLog) -> None:
         rng = self.rng
         self._bodies += 1
+        if self.options.transactions and rng.random() < _TRANSACTION_CHANCE:
+            self._append_to_transaction(log)
+            return
         producer_id = rng.choice([-1, -1, 0, 1])
         sequence = self._sequences.get((log.life, producer_id), 0) if producer_id >= 0 else -1
         self._sequences[log.life, producer_id] = sequence + 1
@@ -496,6 +519,15 @@ class History:
             log.append(read_batch(build(value)), leader_epoch=Epoch(self.disk.life))
         except (BrokerError, StorageError):
             self.counts["refused appends"] += 1
+
+    def _append_to_transaction(self, log: SegmentLog) -> None:
+        epoch, key = Epoch(self.disk.life), b"k%d" % self.rng.randrange(5)
+        try:
+            self.transactions.append(log, epoch, key=key, value=self._value())
+        except (BrokerError, StorageError):
+            self.counts["refused appends"] += 1
+        else:
+            self.counts["batches of transactions"] += 1
 
     def _value(self) -> bytes:
         rng = self.rng
@@ -540,6 +572,8 @@ class History:
         if wanted is not None and partition.high_watermark > wanted.end:
             raise Wrong(f"{partition} shows up to {partition.high_watermark}: only {wanted.end} is durable")
         try:
+            if self.options.transactions:
+                await self.transactions.check_visible(partition, log)
             content = await _content(partition)
         except LogDamaged as error:
             raise Wrong(f"damage where there is none: {error}") from error
@@ -619,6 +653,7 @@ def sweep(seed: int, *, until: float, options: Options | None = None) -> tuple[i
             operations=15,
             faults=given.faults,
             loose=given.loose,
+            transactions=given.transactions,
             storage=given.storage,
         )
         _, failed = play(seed, swept)

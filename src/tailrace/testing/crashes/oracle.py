@@ -3,7 +3,9 @@
 The journal keeps the order of the queue, so what a crash leaves of a partition is what some number of its
 first entries make, and not fewer than were acknowledged. A partition that does not wait for syncs may lose
 its end in a power cut, never more than its end, and never a byte in the middle. A compacted one may lack
-records that an acknowledged one of the same key superseded, even if that was truncated later, and no other.
+records that an acknowledged one of the same key superseded, even if that was truncated later, and no other
+but those of aborted transactions. Batches of transactions are never lost, whether their partition waits for
+syncs or not.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from functools import partial
 
 from tailrace.model import PartitionId
 from tailrace.records import Batch, Record
+from tailrace.storage.aborted import AbortedList
 from tailrace.storage.epochs import LeaderEpochs
 from tailrace.storage.producers import ProducerStates
 from tailrace.storage.segment.entry import Append, Create, Delete, Entry, Trim, Truncate
@@ -43,8 +46,22 @@ class Content:
 
     def records(self) -> dict[int, Record]:
         """The records that a reader can reach, by offset."""
+        return {r.offset: r for batch in self._readable() for r in batch.records() if r.offset >= self.start}
+
+    def serials(self) -> dict[int, int]:
+        """By offset: the serial number of the transaction that a record belongs to, if it belongs to one."""
+        batches = [batch for batch in self._readable() if batch.is_transactional]
+        return {r.offset: serial_of(batch) for batch in batches for r in batch.records()}
+
+    def transactional_end(self) -> int:
+        """Where the last batch of a transaction ends, marker or not; 0 without any."""
+        batches = (Batch(memoryview(data)) for data in self.batches.values())
+        return max((batch.next_offset for batch in batches if batch.is_transactional), default=0)
+
+    def _readable(self) -> Iterator[Batch]:
+        """The batches that hold records: all that a reader can reach, but for markers."""
         batches = (Batch(memoryview(data)) for data in self.visible().values())
-        return {r.offset: r for batch in batches for r in batch.records() if r.offset >= self.start}
+        return (batch for batch in batches if not batch.is_control)
 
     def brief(self) -> str:
         return f"{self.start} to {self.end}, batches at {sorted(self.visible())}"
@@ -67,6 +84,11 @@ class Expected:
                 yield content.copy() if content else None
             content = apply(content, entry, data)
         yield content
+
+
+def serial_of(batch: Batch) -> int:
+    """Histories number their transactions, and every batch of one carries the number as its time."""
+    return batch.max_timestamp
 
 
 def apply(content: Content | None, entry: Entry, data: bytes) -> Content | None:
@@ -100,7 +122,13 @@ class Oracle:
         self._is_compacted = is_compacted
         self.partitions: dict[PartitionId, Expected] = {}
         self._lives: dict[int, PartitionId] = {}
-        self._newest: dict[int, dict[bytes | None, int]] = {}  # by life: the greatest offset of every key
+        self._records: dict[int, list[tuple[bytes | None, int, int | None]]] = {}
+        """By life: key, offset and transaction of every record that was acknowledged."""
+        self.outcomes: dict[int, set[bool]] = {}
+        """By transaction: how it was ended, commit or not; in two ways if its first marker was undone."""
+        self.ended: dict[int, dict[int, int]] = {}
+        """By life: transactions whose marker was acknowledged, and where that is."""
+        self._cuts: list[Truncate] = []  # sequenced and not acknowledged: a crash may keep or lose them
 
         # Whether the next recovery is the first one after a rebuild. Without a checkpoint the start of a log
         # may be lost: of a compacted one it may rise to the first record, of one that was truncated below
@@ -111,6 +139,7 @@ class Oracle:
     def adopt(self, lives: dict[int, PartitionId]) -> None:
         """Which life is whose, after a recovery."""
         self._lives = dict(lives)
+        self._cuts = []
 
     def sequenced(self, entry: Entry) -> None:
         """The engine queued an entry."""
@@ -118,6 +147,8 @@ class Oracle:
             self._lives[entry.life] = entry.partition_id
         if isinstance(entry, Truncate):
             self._truncated.add(self._lives[entry.life])
+            self._undo_markers(entry)
+            self._cuts.append(entry)
         expected = self.partitions.setdefault(self._lives[entry.life], Expected())
         expected.entries.append(entry)
         expected.data.append(bytes(entry.batch.data) if isinstance(entry, Append) else b"")
@@ -127,9 +158,31 @@ class Oracle:
         for entry in entries:
             self.partitions[self._lives[entry.life]].acknowledged += 1
             if isinstance(entry, Append):
-                newest = self._newest.setdefault(entry.life, {})
-                for record in entry.batch.records():
-                    newest[record.key] = max(newest.get(record.key, -1), record.offset)
+                self._acknowledge(entry)
+            elif isinstance(entry, Truncate):
+                self._cuts.remove(entry)
+
+    def _undo_markers(self, entry: Truncate) -> None:
+        ended = self.ended.get(entry.life, {})
+        self.ended[entry.life] = {serial: at for serial, at in ended.items() if at < entry.offset}
+
+    def _acknowledge(self, entry: Append) -> None:
+        batch = entry.batch
+        if batch.is_control:
+            if not any(cut.life == entry.life and cut.offset <= batch.base_offset for cut in self._cuts):
+                self.ended.setdefault(entry.life, {})[serial_of(batch)] = batch.base_offset
+            return
+        serial = serial_of(batch) if batch.is_transactional else None
+        known = self._records.setdefault(entry.life, [])
+        known += [(record.key, record.offset, serial) for record in batch.records()]
+
+    def may_count(self, serial: int | None) -> bool:
+        """Whether the records of a transaction may supersede others."""
+        return serial is None or True in self.outcomes.get(serial, ())
+
+    def may_vanish(self, serial: int | None) -> bool:
+        """Whether compaction may have removed the records of a transaction for its own sake."""
+        return serial is not None and False in self.outcomes.get(serial, ())
 
     def check_recovered(self, found: dict[PartitionId, Content], *, losses: bool) -> None:
         """Compare with what is there after a recovery, which from then on is what must be there."""
@@ -154,10 +207,9 @@ class Oracle:
     ) -> None:
         """Compare what a reader got while others wrote with what was acknowledged when it began."""
         if self._is_compacted(partition_id):
-            newest = _with_newest(self._newest_of(partition_id), wanted)
             there: Mapping[int, object] = served.records()
             due: Mapping[int, object] = wanted.records()
-            superseded = {o for o, record in wanted.records().items() if newest[record.key] > o}
+            superseded = self._may_lack(self._newest_of(partition_id), wanted)
         else:
             there, due, superseded = served.batches, wanted.visible(), set()
         other = [offset for offset, found in there.items() if offset in due and due[offset] != found]
@@ -166,16 +218,38 @@ class Oracle:
             raise Wrong(f"{partition_id}: other bytes are served at {other}, nothing at {missing}")
 
     def _newest_of(self, partition_id: PartitionId) -> dict[bytes | None, int]:
+        """The greatest offset of every key, of acknowledged records that may supersede others."""
         lives = [life for life, owner in self._lives.items() if owner == partition_id]
-        return self._newest.get(max(lives, default=0), {})
+        newest: dict[bytes | None, int] = {}
+        for key, offset, serial in self._records.get(max(lives, default=0), ()):
+            if self.may_count(serial):
+                newest[key] = max(newest.get(key, -1), offset)
+        return newest
+
+    def _may_lack(self, newest: Mapping[bytes | None, int], state: Content) -> set[int]:
+        """The offsets of records that a compacted log may lack."""
+        serials = state.serials()
+        newest = self._with_newest(newest, state)
+        return {
+            offset
+            for offset, record in state.records().items()
+            if newest.get(record.key, -1) > offset or self.may_vanish(serials.get(offset))
+        }
+
+    def _with_newest(self, newest: Mapping[bytes | None, int], state: Content) -> dict[bytes | None, int]:
+        """Also what came before this process, or is not acknowledged."""
+        known, serials = dict(newest), state.serials()
+        for offset, record in state.records().items():
+            if self.may_count(serials.get(offset)):
+                known[record.key] = max(known.get(record.key, -1), offset)
+        return known
 
     def _explains(self, partition_id: PartitionId, actual: Content | None, *, losses: bool) -> bool:
         losses = losses and self._is_loose(partition_id)
         same = _same
         if self._is_compacted(partition_id):
-            same = partial(
-                _same_but_superseded, newest=self._newest_of(partition_id), rebuilt=self.is_rebuilt
-            )
+            same = partial(self._same_but_superseded, newest=self._newest_of(partition_id))
+        certain = next(iter(self.partitions.get(partition_id, Expected()).states()))
         may_fall = self.is_rebuilt and partition_id in self._truncated
         for state in self.partitions.get(partition_id, Expected()).states():
             if state is None or actual is None:
@@ -185,9 +259,28 @@ class Oracle:
             seen = actual
             if may_fall and actual.start < state.start:
                 seen = Content(state.start, actual.end, actual.batches)
+            if losses and certain is not None and min(certain.transactional_end(), state.end) > seen.end:
+                continue
             if same(_cut(state, seen.end) if losses else state, seen):
                 return True
         return False
+
+    def _same_but_superseded(
+        self, state: Content, actual: Content, *, newest: Mapping[bytes | None, int]
+    ) -> bool:
+        rebuilt = self.is_rebuilt
+        if state.end != actual.end or (
+            actual.start < state.start if rebuilt else actual.start != state.start
+        ):
+            return False
+        wanted, there = state.records(), actual.records()
+        known = self._with_newest(newest, state)
+        missing = wanted.keys() - there.keys()
+        # A rebuild replays what compaction had removed, where a truncation hides which of the two came first.
+        again = [o for o in there if rebuilt and o not in wanted and known.get(there[o].key, -1) > o]
+        return all(
+            wanted.get(o) == record for o, record in there.items() if o not in again
+        ) and missing <= self._may_lack(newest, state)
 
 
 def _cut(state: Content, end: int) -> Content:
@@ -201,29 +294,6 @@ def _same(state: Content, actual: Content) -> bool:
     return (state.start, state.end) == (actual.start, actual.end) and state.visible() == actual.visible()
 
 
-def _same_but_superseded(
-    state: Content, actual: Content, *, newest: dict[bytes | None, int], rebuilt: bool
-) -> bool:
-    if state.end != actual.end or (actual.start < state.start if rebuilt else actual.start != state.start):
-        return False
-    wanted, there = state.records(), actual.records()
-    newest = _with_newest(newest, state)
-    missing = wanted.keys() - there.keys()
-    # A rebuild replays what compaction had removed, where a truncation hides which of the two came first.
-    again = [o for o in there if rebuilt and o not in wanted and newest.get(there[o].key, -1) > o]
-    return all(wanted.get(o) == record for o, record in there.items() if o not in again) and all(
-        newest[wanted[offset].key] > offset for offset in missing
-    )
-
-
-def _with_newest(newest: Mapping[bytes | None, int], state: Content) -> dict[bytes | None, int]:
-    """Also what came before this process, or is not acknowledged."""
-    known = dict(newest)
-    for offset, record in state.records().items():
-        known[record.key] = max(known.get(record.key, -1), offset)
-    return known
-
-
 def _difference(expected: Expected, actual: Content | None) -> str:
     states = list(expected.states())
     wanted = [state.brief() if state else "absent" for state in (states[0], states[-1])]
@@ -235,11 +305,13 @@ def _difference(expected: Expected, actual: Content | None) -> str:
     return f"acknowledged {wanted[0]}; at most {wanted[1]}; found {seen}; other bytes at {other}"
 
 
-def derived_state(content: Content) -> tuple[LeaderEpochs, ProducerStates]:
-    """Epochs and producers as the batches of a log make them."""
-    epochs, producers = LeaderEpochs(), ProducerStates()
+def derived_state(content: Content) -> tuple[LeaderEpochs, ProducerStates, AbortedList]:
+    """Epochs, producers and aborted transactions as the batches of a log make them."""
+    epochs, producers, aborted = LeaderEpochs(), ProducerStates(), AbortedList()
     for offset in sorted(content.batches):
         batch = Batch(memoryview(content.batches[offset]))
         epochs.apply(batch.leader_epoch, batch.base_offset)
-        producers.apply(batch)
-    return epochs, producers
+        if (ended := producers.apply(batch)) is not None:
+            aborted.add(ended)
+    producers.settle()
+    return epochs, producers, aborted

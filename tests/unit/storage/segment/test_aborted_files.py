@@ -296,6 +296,51 @@ def test_a_trim_takes_entries_and_files_along() -> None:
     stage.expect(TWO[1:])
 
 
+@pytest.mark.parametrize("size", [1, 3000], ids=["inline", "by reference"])
+def test_a_marker_that_was_trimmed_ends_its_transaction_in_recovery(size: int) -> None:
+    """The snapshot has the transaction open, and only the journal still knows of the marker."""
+
+    async def scenario(storage: SegmentStorage, story: Story) -> None:
+        story.data()
+        await story.log.wait_durable(story.log.end_offset)
+        await storage.checkpoint()
+        story.plain(size)
+        story.end()
+        await story.log.wait_durable(story.log.end_offset)
+        await story.log.trim(story.log.end_offset)
+        story.plain()
+        await story.log.wait_durable(story.log.end_offset)
+        await storage.wait_applied()
+
+    stage = Stage(segment_bytes=FOUR_BATCHES)
+    stage.play(scenario, power_cut=True)
+    stage.expect([])
+
+
+def test_a_transaction_of_which_nothing_is_left_is_forgotten_in_recovery() -> None:
+    """An older snapshot has it open. Its marker may have been trimmed since, and no reader would care."""
+
+    async def scenario(storage: SegmentStorage, story: Story) -> None:
+        story.data(A)
+        story.data(B)
+        await story.log.wait_durable(story.log.end_offset)
+        await storage.checkpoint()
+        story.end(A)
+        story.plain()
+        await story.log.wait_durable(story.log.end_offset)
+        await storage.checkpoint()
+        await story.log.trim(Offset(3))
+        story.data(B)
+        await story.log.wait_durable(story.log.end_offset)
+        await storage.checkpoint()
+
+    stage = Stage()
+    stage.play(scenario)
+    newest = stage.paths(".snapshot")[-1]
+    stage.disk.flip_bit(newest, position=20, bit=0)
+    stage.expect([], first_open=4)
+
+
 def test_a_large_marker_round_by_reference_is_read_in_recovery() -> None:
     """The journal holds the header of such a marker alone: what it decides is in its segment."""
 
