@@ -11,6 +11,8 @@
         TimedOut               no answer, or no good one, within the deadline
         ClientClosed           the client was closed before, or while, this was done
         InvalidMessage         what was to be sent cannot be sent
+        TransactionFailed      the open transaction cannot commit: abort it, and begin again
+        ProducerFailed         this producer can have no more transactions: close it
         BufferFull, NoOffset, UnsupportedApi
       ConfigError              a setting is wrong; the text names it and the fix
       ProtocolError            the peer broke the rules of the protocol
@@ -30,7 +32,9 @@ from tailrace.client.error import (
     ConnectionLost,
     ConnectTimedOut,
     NoOffset,
+    ProducerFailed,
     TimedOut,
+    TransactionFailed,
     UnknownTopic,
     UnsupportedApi,
 )
@@ -61,11 +65,13 @@ __all__ = [
     "InvalidMessage",
     "NoOffset",
     "OffsetOutOfRange",
+    "ProducerFailed",
     "ProtocolError",
     "SerializationError",
     "StorageError",
     "TailraceError",
     "TimedOut",
+    "TransactionFailed",
     "TryAgain",
     "UnknownTopic",
     "UnsupportedApi",

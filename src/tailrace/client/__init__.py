@@ -10,6 +10,7 @@ property names, and `AdminClient`. `tailrace.errors` has what they raise.
     kafka.py           the client: versions, metadata, coordinators, retries
     connection.py      one connection; pool.py keeps them and opens them again
     producer.py        batches in accumulator.py, partitions chosen by wire/kafka/partitioner.py
+    transaction.py     its transactions
     consumer.py        fetcher.py gets batches, reading.py takes records out, membership.py keeps the group
     admin.py           topics, configs, groups; admin_client.py is `AdminClient`, the same without asyncio
     message_producer.py, message_consumer.py   the same without asyncio
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from tailrace.client.native.subscription import AsyncSubscription
     from tailrace.client.native.subscriptions import Notice
     from tailrace.client.producer import Producer, ProducerConfig
+    from tailrace.client.transaction import GroupMetadata
     from tailrace.model import TopicPartition
 
 _HOMES = {
@@ -57,6 +59,7 @@ _HOMES = {
     "ConsumerRecord": "tailrace.client.message_consumer",
     "ConsumerRecords": "tailrace.client.message_consumer",
     "GroupDescription": "tailrace.client.admin_client",
+    "GroupMetadata": "tailrace.client.transaction",
     "KafkaClient": "tailrace.client.kafka",
     "Message": "tailrace.client.native.blocking",
     "MessageConsumer": "tailrace.client.message_consumer",
@@ -86,6 +89,7 @@ __all__ = [
     "ConsumerRecord",
     "ConsumerRecords",
     "GroupDescription",
+    "GroupMetadata",
     "KafkaClient",
     "Message",
     "MessageConsumer",

@@ -148,7 +148,13 @@ class Lane:
         self.next_sequence = 0
 
     def encode(
-        self, batch: PendingBatch, identity: Identity | None, compression: Compression, level: int | None
+        self,
+        batch: PendingBatch,
+        identity: Identity | None,
+        compression: Compression,
+        level: int | None,
+        *,
+        transactional: bool = False,
     ) -> bytearray:
         """The batch as bytes; made once, so that a retry sends the same ones."""
         if batch.encoded is None:
@@ -161,6 +167,7 @@ class Lane:
                 producer_id=identity.producer_id if identity else NO_PRODUCER,
                 producer_epoch=identity.epoch if identity else -1,
                 base_sequence=batch.base_sequence,
+                transactional=transactional,
             )
         return batch.encoded
 

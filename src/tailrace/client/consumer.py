@@ -12,18 +12,22 @@ committed: at least once.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
-from tailrace.client.error import ClientClosed, ClientError, NoOffset, UnknownTopic
+from tailrace.client.error import ClientClosed, ClientError, NoOffset, TimedOut, UnknownTopic
 from tailrace.client.fetcher import FetchConfig, Fetcher, Reading, Records
 from tailrace.client.kafka import KafkaClient
 from tailrace.client.membership import GroupConfig, Membership
 from tailrace.client.offsets import EARLIEST, LATEST
+from tailrace.client.transaction import GroupMetadata
 from tailrace.model import BrokerError, ErrorCode, ProtocolError, TopicPartition
+
+_log = logging.getLogger(__name__)
 
 Reset: TypeAlias = Literal["earliest", "latest", "none"]
 Listener: TypeAlias = Callable[[Sequence[TopicPartition]], Awaitable[None] | None]
@@ -199,14 +203,32 @@ class Consumer:
         fresh = [target for target, each in lacking.items() if each.out_of_range is None]
         found: dict[TopicPartition, int] = {}
         if self._membership is not None and fresh:
-            committed = await self._client.committed(self._membership.config.group, fresh)
-            found = {target: each.offset for target, each in committed.items()}
+            found = await self._stable_positions(self._membership.config.group, fresh)
         missing = [target for target in lacking if target not in found]
         if missing:
             found |= await self._reset_positions(missing)
         for target, reading in lacking.items():
             if reading.position is None and target in found:
                 reading.seek(found[target])
+
+    async def _stable_positions(
+        self, group: str, targets: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """The committed offsets, once no open transaction may move them any more (KIP-447).
+
+        To go on from an older one would be to read again what the transaction has processed. A transaction
+        ends by its timeout at the latest.
+        """
+        while True:
+            try:
+                committed = await self._client.committed(group, targets, require_stable=True)
+            except TimedOut as error:
+                cause = error.__cause__
+                if not isinstance(cause, BrokerError) or cause.code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                    raise
+                _log.warning("waiting for a transaction to end: group=%s %s", group, cause)
+            else:
+                return {target: each.offset for target, each in committed.items()}
 
     async def _reset_positions(self, targets: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         if self.config.reset == "none":
@@ -296,6 +318,16 @@ class Consumer:
             elif error.code == ErrorCode.REBALANCE_IN_PROGRESS:
                 member.rejoin_needed = True
             raise
+
+    @property
+    def group_metadata(self) -> GroupMetadata:
+        """What `Producer.send_offsets_to_transaction` needs to know of this member of the group."""
+        member = self._membership
+        if member is None:
+            raise ClientError("committing needs a group: set group.id")
+        return GroupMetadata(
+            member.config.group, member.generation, member.member_id, member.config.instance_id
+        )
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The group's committed offsets; partitions without one are left out."""

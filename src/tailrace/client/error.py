@@ -39,6 +39,7 @@ RETRIABLE = (
         ErrorCode.OFFSET_NOT_AVAILABLE,
         ErrorCode.UNSTABLE_OFFSET_COMMIT,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )
 
@@ -93,6 +94,14 @@ class UnknownTopic(BrokerError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+class TransactionFailed(ClientError):
+    """The open transaction cannot commit any more: abort it, and do its work again in the next one."""
+
+
+class ProducerFailed(ClientError):
+    """This producer can have no more transactions, because another one with its id took over: close it."""
 
 
 class NoOffset(ClientError):

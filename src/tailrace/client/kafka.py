@@ -77,7 +77,7 @@ class KafkaClient:
             request_timeout_s=request_timeout_s,
             connect_timeout_s=min(connect_timeout_s, request_timeout_s),
         )
-        self._coordinators: dict[str, int] = {}
+        self._coordinators: dict[tuple[int, str], int] = {}  # by kind and name
         self._refreshes: dict[tuple[str, bool], asyncio.Task[TopicInfo]] = {}
         self._closed = False
 
@@ -120,14 +120,20 @@ class KafkaClient:
         *,
         node: int | None = None,
         coordinator: str | None = None,
+        transactional_id: str | None = None,
         channel: Channel = REQUESTS,
         timeout_s: float | None = None,
     ) -> Any:
-        """Send a request to a node, to the coordinator of a group, or to any node; the decoded reply."""
+        """Send a request to a node, to the coordinator of a group or of a transactional id, or to any node.
+
+        Returns the decoded reply.
+        """
 
         async def send(connection: Connection) -> Any:
             return await connection.request(key, message, timeout_s=timeout_s)
 
+        if transactional_id is not None:
+            node = await self.find_coordinator(transactional_id, of_transactions=True)
         return await self.on_connection(send, node=node, coordinator=coordinator, channel=channel)
 
     async def on_connection(
@@ -266,21 +272,23 @@ class KafkaClient:
 
         return await self.retrying(f"finding the leader of {partition}", attempt)
 
-    async def find_coordinator(self, group: str) -> int:
-        """The node that coordinates a group."""
-        if (known := self._coordinators.get(group)) is not None and known in self.cluster.nodes:
+    async def find_coordinator(self, name: str, *, of_transactions: bool = False) -> int:
+        """The node that coordinates a group, or the transactions of a transactional id."""
+        kind = int(of_transactions)
+        what = f"transactional id {name}" if of_transactions else f"group {name}"
+        if (known := self._coordinators.get((kind, name))) is not None and known in self.cluster.nodes:
             return known
 
         async def attempt() -> int:
-            reply = await self.request(FIND_COORDINATOR, FindCoordinatorRequest(key=group))
-            check(reply.error_code, f"group {group}", reply.error_message)
+            reply = await self.request(FIND_COORDINATOR, FindCoordinatorRequest(key=name, key_type=kind))
+            check(reply.error_code, what, reply.error_message)
             if reply.node_id not in self.cluster.nodes:
                 await self.metadata([])
             node: int = reply.node_id
             return node
 
-        node = await self.retrying(f"finding the coordinator of group {group}", attempt)
-        self._coordinators[group] = node
+        node = await self.retrying(f"finding the coordinator of {what}", attempt)
+        self._coordinators[kind, name] = node
         return node
 
     # ---- records
@@ -352,10 +360,17 @@ class KafkaClient:
         return await offsets.list_offsets(self, times, read_committed=read_committed)
 
     async def committed(
-        self, group: str, partitions: Sequence[TopicPartition] | None = None
+        self,
+        group: str,
+        partitions: Sequence[TopicPartition] | None = None,
+        *,
+        require_stable: bool = False,
     ) -> dict[TopicPartition, Committed]:
-        """What a group has committed, of some partitions or of all; those without an offset are left out."""
-        return await offsets.committed(self, group, partitions)
+        """What a group has committed, of some partitions or of all; those without an offset are left out.
+
+        With `require_stable` it waits where an open transaction may move an offset (KIP-447).
+        """
+        return await offsets.committed(self, group, partitions, require_stable=require_stable)
 
     async def commit(
         self,

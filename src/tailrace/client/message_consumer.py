@@ -28,6 +28,7 @@ from tailrace.client.kafka import KafkaClient
 from tailrace.client.loop_thread import LoopThread
 from tailrace.client.properties import CONSUMER_PROPERTIES, Properties, client_from, consumer_config
 from tailrace.client.serialization import SerializationError, find_deserializer
+from tailrace.client.transaction import GroupMetadata
 from tailrace.model import TopicPartition
 
 PlainListener: TypeAlias = Callable[[Sequence[TopicPartition]], object]
@@ -214,7 +215,8 @@ class MessageConsumer:
         self, times: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, tuple[int, int] | None]:
         """(offset, timestamp) of the first record at or after a time in ms; None if all are older."""
-        found = self._thread.call(self._client.list_offsets(times))
+        read_committed = self._config.fetch.read_committed
+        found = self._thread.call(self._client.list_offsets(times, read_committed=read_committed))
         return {
             target: None if each.offset < 0 else (each.offset, each.timestamp_ms)
             for target, each in found.items()
@@ -230,6 +232,10 @@ class MessageConsumer:
         """The group's committed offset, if it has one."""
         target = TopicPartition(*partition)
         return self._thread.call(self._consumer.committed([target])).get(target)
+
+    def group_metadata(self) -> GroupMetadata:
+        """What `MessageProducer.send_offsets_to_transaction` needs to know of this member of the group."""
+        return self._consumer.group_metadata
 
     def close(self) -> None:
         """Commit if that is automatic, leave the group, and let go of everything."""

@@ -4,6 +4,14 @@
     with MessageProducer(props) as producer:
         producer.send(ProducerRecord("test-topic", "key1", "Hello World!"))
 
+With transactional.id, records and the offsets of a consumer are committed together, or not at all:
+
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(ProducerRecord("out", "key1", "done"))
+    producer.send_offsets_to_transaction({TopicPartition("in", 0): 8}, consumer.group_metadata())
+    producer.commit_transaction()
+
 `send` never waits for a broker. It hands the record to a loop in another thread (producer.py does the work
 there) and waits only while more than buffer.memory is under way, for max.block.ms at most. Leaving the
 `with` block waits until everything has arrived.
@@ -27,7 +35,8 @@ from tailrace.client.loop_thread import LoopThread
 from tailrace.client.producer import Producer
 from tailrace.client.properties import PRODUCER_PROPERTIES, Properties, client_from, producer_config
 from tailrace.client.serialization import find_serializer
-from tailrace.model import TailraceError
+from tailrace.client.transaction import GroupMetadata
+from tailrace.model import TailraceError, TopicPartition
 
 Callback: TypeAlias = Callable[[RecordMetadata | None, BaseException | None], object]
 """Called in the producer's thread with where the record went, or with why it did not."""
@@ -124,7 +133,6 @@ class MessageProducer:
         self._key_serializer = find_serializer(checked.get("key.serializer"), name="key.serializer")
         self._value_serializer = find_serializer(checked.get("value.serializer"), name="value.serializer")
         self._config = producer_config(checked)
-        self._block_s = checked.seconds("max.block.ms", 60_000)
         self._inbox: deque[_Handed] = deque()
         self._handing_over = False
         # Two counters that grow, each written by one side, so that the loop takes no lock per record.
@@ -164,6 +172,8 @@ class MessageProducer:
         """Send a record; the future, and the callback, tell where it went or why it did not."""
         if not isinstance(record, ProducerRecord):
             raise TypeError("send takes a record. Try: send(tailrace.client.ProducerRecord(topic, value))")
+        if self._config.transactional_id is not None:
+            self._producer.check_open()
         key, value = self._key_serializer(record.key), self._value_serializer(record.value)
         size = record_bytes(key, value, record.headers)
         handed = _Handed(record, key, value, size, concurrent.futures.Future())
@@ -185,6 +195,51 @@ class MessageProducer:
     def flush(self) -> None:
         """Wait until everything sent so far has arrived or failed."""
         self._thread.call(self._flush())
+
+    # ---- transactions
+
+    def init_transactions(self) -> None:
+        """Take over the transactional id; once, before the first transaction.
+
+        A transaction that an earlier producer of this id left open is aborted, and that producer is refused
+        from now on.
+        """
+        self._thread.call(self._producer.init_transactions())
+
+    def begin_transaction(self) -> None:
+        """From here on, what is sent belongs to one transaction."""
+
+        async def begin() -> None:
+            self._producer.begin_transaction()
+
+        self._thread.call(begin())
+
+    def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, int], group: GroupMetadata | str
+    ) -> None:
+        """Commit offsets of a group with the transaction; `group` is the consumer's `group_metadata()`."""
+        self._thread.call(self._producer.send_offsets_to_transaction(offsets, group))
+
+    def commit_transaction(self) -> None:
+        """Wait until everything sent has arrived, and commit; TransactionFailed if that cannot be.
+
+        After TimedOut it may have committed: call it again.
+        """
+        self._thread.call(self._commit())
+
+    def abort_transaction(self) -> None:
+        """End the transaction so that consumers which read committed records see none of it."""
+        self._thread.call(self._abort())
+
+    async def _commit(self) -> None:
+        self._take_all()
+        await self._producer.commit_transaction()
+
+    async def _abort(self) -> None:
+        self._take_all()
+        await self._producer.abort_transaction()
+
+    # ---- and the rest
 
     def partitions_for(self, topic: str) -> list[int]:
         """The partitions of a topic, which is created if the broker does that."""
@@ -234,7 +289,7 @@ class MessageProducer:
 
         if not fits():
             self._waiting_for_room += 1
-            self._room.wait_for(fits, self._block_s)
+            self._room.wait_for(fits, self._config.block_s)
             self._waiting_for_room -= 1
         if self._closed:
             raise ClientClosed("the producer is closed")
@@ -280,12 +335,14 @@ class MessageProducer:
             handed.future.set_exception(error)
 
     async def _flush(self) -> None:
-        while self._inbox:
-            self._take(self._inbox.popleft())
+        self._take_all()
         await self._producer.flush()
 
-    async def _close(self, timeout_s: float | None) -> None:
+    def _take_all(self) -> None:
         while self._inbox:
             self._take(self._inbox.popleft())
+
+    async def _close(self, timeout_s: float | None) -> None:
+        self._take_all()
         await self._producer.close(timeout_s=timeout_s)
         await self._client.close()

@@ -108,10 +108,14 @@ async def _list_on(
 
 
 async def committed(
-    client: KafkaClient, group: str, partitions: Sequence[TopicPartition] | None = None
+    client: KafkaClient,
+    group: str,
+    partitions: Sequence[TopicPartition] | None = None,
+    *,
+    require_stable: bool = False,
 ) -> dict[TopicPartition, Committed]:
     """What a group has committed, of some partitions or of all it knows."""
-    request = OffsetFetchRequest(group_id=group, topics=None, require_stable=False)
+    request = OffsetFetchRequest(group_id=group, topics=None, require_stable=require_stable)
     if partitions is not None:
         topics: dict[str, list[int]] = {}
         for topic, partition in partitions:

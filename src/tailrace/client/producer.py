@@ -9,6 +9,10 @@ never writes a record twice and never changes the order within a partition.
 A batch that failed for good leaves a hole in its lane's sequence that nobody may fill, so the lane goes on
 under a new producer id. The same is done once for a batch that the broker finds out of order: with one batch
 in flight per lane it cannot have been appended before.
+
+With a transactional id every record belongs to a transaction (transaction.py): it is sent between
+`begin_transaction` and `commit_transaction` or `abort_transaction`. A record that failed fails its
+transaction.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ from tailrace.client.error import (
     ClientClosed,
     ClientError,
     TimedOut,
+    TransactionFailed,
     broker_error,
     check,
     is_retriable,
@@ -45,8 +50,9 @@ from tailrace.client.kafka import KafkaClient
 from tailrace.client.keys import INIT_PRODUCER_ID
 from tailrace.client.metadata import TopicInfo
 from tailrace.client.pool import back_off_s
+from tailrace.client.transaction import GroupMetadata, State, Transactions
 from tailrace.client.transfer import Produced, produce_to
-from tailrace.model import BrokerError, ErrorCode, ProtocolError, TopicPartition
+from tailrace.model import BrokerError, ConfigError, ErrorCode, ProtocolError, TopicPartition
 from tailrace.records import BytesLike, Compression, NewRecord
 from tailrace.runtime import Clock, SystemClock
 from tailrace.wire.kafka.messages.init_producer_id import InitProducerIdRequest
@@ -72,6 +78,9 @@ class ProducerConfig:
     request_bytes_max: int = 1024 * 1024  # max.request.size
     delivery_timeout_s: float = 120.0  # delivery.timeout.ms
     retries_max: int = 2**31 - 1  # retries
+    transactional_id: str | None = None  # transactional.id
+    transaction_timeout_s: float = 60.0  # transaction.timeout.ms
+    block_s: float = 60.0  # max.block.ms: for what waits for the coordinator of the transactions
 
 
 class _Outgoing(NamedTuple):
@@ -97,6 +106,10 @@ class Producer:
         self._active: dict[Lane, None] = {}  # those that have batches
         self._parked: dict[str, deque[_Outgoing]] = {}
         self._sticky: dict[str, StickyPartitioner] = {}
+        self._transactions: Transactions | None = None
+        if self.config.transactional_id is not None:
+            self._transactions = _transactions(client, self.config, self.config.transactional_id)
+        self._ending = asyncio.Lock()  # one commit or abort at a time
         self._identity: Identity | None = None
         self._identifying: asyncio.Lock = asyncio.Lock()
         self._wake = asyncio.Event()
@@ -157,15 +170,16 @@ class Producer:
         timestamp_ms: int | None = None,
     ) -> None:
         """Take a record at once, or raise BufferFull; `future` tells what became of it."""
-        if self._closed:
-            raise ClientClosed("the producer is closed")
+        self.check_open()
         size = record_bytes(key, value, headers)
         if size > self.config.request_bytes_max:
-            raise broker_error(
+            error = broker_error(
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"record for {topic}",
                 f"{size} bytes are over max.request.size, {self.config.request_bytes_max}",
             )
+            self._fail_transaction(error)
+            raise error
         if self.bytes_buffered and self.bytes_buffered + size > self.config.buffer_bytes_max:
             raise BufferFull(
                 f"{self.bytes_buffered} bytes wait to be sent, and buffer.memory is"
@@ -186,18 +200,115 @@ class Producer:
         if batches:
             await asyncio.wait([batch.finished for batch in batches])
 
+    def check_open(self) -> None:
+        """Raise unless a record may be sent: the producer is closed, or no transaction is open."""
+        if self._closed:
+            raise ClientClosed("the producer is closed")
+        if self._transactions is not None:
+            self._transactions.check_open()
+
     async def close(self, *, timeout_s: float | None = None) -> None:
-        """Flush, for so long at most, and stop; what has not arrived by then fails."""
+        """Flush, for so long at most, and stop; what has not arrived by then fails.
+
+        A transaction that is open is aborted.
+        """
         if self._closed:
             return
         self._closed = True
         try:
             async with asyncio.timeout(timeout_s):
+                await self._abort_open()
                 await self.flush()
         except TimeoutError:
             _log.warning("producer closed before everything had arrived")
         finally:
             await self._stop()
+
+    # ---- transactions
+
+    async def init_transactions(self) -> None:
+        """Take over the transactional id; once, before the first transaction.
+
+        A transaction that an earlier producer of this id left open is aborted, and that producer is refused
+        from now on.
+        """
+        await self._transactional().init()
+
+    def begin_transaction(self) -> None:
+        """From here on, what is sent belongs to one transaction."""
+        self._transactional().begin()
+
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, int], group: GroupMetadata | str
+    ) -> None:
+        """Commit the offsets of a group with the transaction: the next records to read, as `Consumer.commit`.
+
+        `group` is the `group_metadata` of the consumer that has read them. With the name of a group alone, a
+        member that has lost its partitions meanwhile is not refused.
+        """
+        whom = GroupMetadata(group) if isinstance(group, str) else group
+        await self._transactional().add_offsets(offsets, whom)
+
+    async def commit_transaction(self) -> None:
+        """Wait until everything sent has arrived, and commit; TransactionFailed if that cannot be.
+
+        After TimedOut it may have committed: call it again.
+        """
+        transactions = self._transactional()
+        async with self._ending:
+            transactions.begin_commit()
+            await self.flush()
+            await transactions.commit()
+
+    async def abort_transaction(self) -> None:
+        """End the transaction so that consumers which read committed records see none of it."""
+        transactions = self._transactional()
+        async with self._ending:
+            transactions.begin_abort()
+            await self._drop(TransactionFailed("the transaction was aborted before this record had arrived"))
+            await transactions.abort()
+
+    def _transactional(self) -> Transactions:
+        if self._transactions is None:
+            raise ClientError("this producer has no transactions: set transactional.id (transactional_id)")
+        return self._transactions
+
+    async def _abort_open(self) -> None:
+        """Abort what is open, as far as that succeeds: else the coordinator does it when its time is over."""
+        transactions = self._transactions
+        if transactions is None or transactions.state not in (State.OPEN, State.FAILED):
+            return
+        try:
+            await self.abort_transaction()
+        except (ClientError, BrokerError, ProtocolError) as error:
+            _log.warning("open transaction not aborted: id=%s %s", transactions.transactional_id, error)
+
+    async def _drop(self, error: SendError) -> None:
+        """Fail every record that is not on its way, and wait until those that are have arrived or failed."""
+        for queue in self._parked.values():
+            self._forget(sum(each.size for each in queue))
+            fail_all([each.future for each in queue], error)
+            queue.clear()
+        flying = []
+        for lane in list(self._active):
+            if lane.busy:
+                flying.append(lane.batches[0].finished)
+            while len(lane.batches) > lane.busy:
+                self._drop_last(lane, error)
+        if flying:
+            await asyncio.wait(flying)
+
+    def _drop_last(self, lane: Lane, error: SendError) -> None:
+        batch = lane.batches.pop()
+        if not lane.batches:
+            self._active.pop(lane, None)
+        self._forget(batch.bytes_max)
+        self._fail_transaction(error, needs_epoch=batch.encoded is not None)
+        batch.fail(error)
+
+    def _fail_transaction(self, error: SendError, *, needs_epoch: bool = False) -> None:
+        if self._transactions is not None:
+            self._transactions.fail(error, needs_epoch=needs_epoch)
 
     async def _stop(self) -> None:
         tasks = [self._runner, *self._tasks]
@@ -235,6 +346,8 @@ class Producer:
         except (ClientError, BrokerError, ProtocolError) as error:
             queue = self._parked.pop(topic)
             self._forget(sum(each.size for each in queue))
+            if queue:
+                self._fail_transaction(error)
             fail_all([each.future for each in queue], error)
             return
         for outgoing in self._parked.pop(topic):
@@ -245,6 +358,7 @@ class Producer:
         chosen = self._choose(info, record[1], size) if partition is None else partition
         if chosen not in info.partitions:
             self._forget(size)
+            self._fail_transaction(_no_partition(info, chosen))
             fail_all([future], _no_partition(info, chosen))
             return
         target = TopicPartition(info.name, chosen)
@@ -347,6 +461,8 @@ class Producer:
         for lane in lanes:
             lane.batches[0].attempts += 1
         try:
+            if self._transactions is not None:
+                await self._transactions.add([lane.partition for lane in self._active])
             batches = await self._encoded(lanes)
             done = await produce_to(
                 self._client,
@@ -354,6 +470,7 @@ class Producer:
                 batches,
                 acks=self.config.acks,
                 timeout_s=self._client.request_timeout_s,
+                transactional_id=self.config.transactional_id,
             )
             for lane in lanes:
                 self._settle(lane, done[lane.partition])
@@ -367,13 +484,18 @@ class Producer:
             self._wake.set()
 
     async def _encoded(self, lanes: Sequence[Lane]) -> Mapping[TopicPartition, BytesLike]:
-        identity = await self._identify() if self.config.idempotent else None
+        transactions = self._transactions
+        if transactions is not None:
+            identity = transactions.identity
+        else:
+            identity = await self._identify() if self.config.idempotent else None
         return {
             lane.partition: lane.encode(
                 lane.batches[0],
-                lane.identity or identity,
+                identity if transactions is not None else lane.identity or identity,
                 self.config.compression,
                 self.config.compression_level,
+                transactional=transactions is not None,
             )
             for lane in lanes
         }
@@ -398,7 +520,7 @@ class Producer:
             )
         elif code == ErrorCode.MESSAGE_TOO_LARGE and len(batch.records) > 1:
             self._split(lane)
-        elif code in _LOST_SEQUENCE and not batch.renewed and self.config.idempotent:
+        elif code in _LOST_SEQUENCE and not batch.renewed and self._may_renew:
             self._renew(lane)
         else:
             error = broker_error(code, f"producing to {lane.partition}", result.error_message)
@@ -410,7 +532,7 @@ class Producer:
         batch = lane.batches[0]
         now = self._loop.time()
         wait_s = back_off_s(batch.attempts - 1)
-        if not is_retriable(error) or batch.attempts > self.config.retries_max:
+        if not is_retriable(error) or batch.attempts > self.config.retries_max or self._is_aborting:
             self._give_up(lane, error)
         elif now + wait_s >= batch.deadline:
             seconds = self.config.delivery_timeout_s
@@ -423,9 +545,20 @@ class Producer:
         batch = lane.batches[0]
         _log.warning("records lost: topic=%s partition=%d count=%d", *lane.partition, len(batch.records))
         self._finish(lane)
-        if batch.identity is not None:
+        if self._transactions is not None:
+            self._transactions.fail(error, needs_epoch=batch.identity is not None)
+        elif batch.identity is not None:
             self._change_identity(lane)
         batch.fail(error)
+
+    @property
+    def _may_renew(self) -> bool:
+        """Whether a lane may go on under another producer id; a transaction has one alone."""
+        return self.config.idempotent and self._transactions is None
+
+    @property
+    def _is_aborting(self) -> bool:
+        return self._transactions is not None and self._transactions.state is State.ABORTING
 
     def _renew(self, lane: Lane) -> None:
         """Number the batch anew under another producer id: the broker lost what this sequence continues."""
@@ -467,6 +600,14 @@ class Producer:
 
 
 _FINDING = "finding topic"
+
+
+def _transactions(client: KafkaClient, config: ProducerConfig, transactional_id: str) -> Transactions:
+    if not transactional_id or config.acks != -1 or not config.idempotent:
+        raise ConfigError("a transactional id is not empty, and needs acks=all and idempotence")
+    return Transactions(
+        client, transactional_id, timeout_s=config.transaction_timeout_s, block_s=config.block_s
+    )
 
 
 def _no_partition(info: TopicInfo, partition: int) -> BrokerError:

@@ -44,6 +44,8 @@ PRODUCER_PROPERTIES = _CLIENT | {
     "max.block.ms",
     "max.request.size",
     "retries",
+    "transaction.timeout.ms",
+    "transactional.id",
     "value.serializer",
 }
 CONSUMER_PROPERTIES = _CLIENT | {
@@ -152,6 +154,9 @@ def producer_config(properties: Properties) -> ProducerConfig:
     idempotent = properties.flag("enable.idempotence", default=acks == -1)
     if idempotent and acks != -1:
         raise ConfigError("enable.idempotence needs acks=all")
+    transactional_id = properties.text("transactional.id")
+    if transactional_id is not None and (not transactional_id or not idempotent):
+        raise ConfigError("transactional.id is not empty, and needs acks=all and enable.idempotence=true")
     codecs = {codec.name.lower(): codec for codec in Compression}
     return ProducerConfig(
         acks=acks,
@@ -163,6 +168,9 @@ def producer_config(properties: Properties) -> ProducerConfig:
         request_bytes_max=properties.number("max.request.size", 1_048_576, least=1),
         delivery_timeout_s=properties.seconds("delivery.timeout.ms", 120_000, least_ms=1),
         retries_max=properties.number("retries", 2**31 - 1),
+        transactional_id=transactional_id,
+        transaction_timeout_s=properties.seconds("transaction.timeout.ms", 60_000, least_ms=1),
+        block_s=properties.seconds("max.block.ms", 60_000),
     )
 
 

@@ -60,6 +60,7 @@ async def produce_to(
     *,
     acks: int,
     timeout_s: float,
+    transactional_id: str | None = None,
 ) -> dict[TopicPartition, Produced]:
     """One batch per partition to their leader. With acks=0 nothing comes back, and nothing is known."""
     topics: dict[str, dict[int, BytesLike]] = {}
@@ -68,7 +69,11 @@ async def produce_to(
     connection = await client.connection_to(node)
     version = connection.version_of(PRODUCE)
     body = write_produce_request(
-        version, transactional_id=None, acks=acks, timeout_ms=int(timeout_s * 1000), topics=topics
+        version,
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=int(timeout_s * 1000),
+        topics=topics,
     )
     if acks == 0:
         await connection.send_only(PRODUCE, version, body)

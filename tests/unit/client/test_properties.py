@@ -119,6 +119,22 @@ def test_idempotence_needs_all_acks() -> None:
         producer_config(producer(acks="1", enable_idempotence="true"))
 
 
+def test_a_transactional_producer_takes_its_properties() -> None:
+    config = producer_config(producer(transactional_id="tx", transaction_timeout_ms="1500", max_block_ms=50))
+    assert (config.transactional_id, config.transaction_timeout_s, config.block_s) == ("tx", 1.5, 0.05)
+    assert producer_config(producer()).transactional_id is None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"transactional_id": ""}, {"acks": "1"}, {"enable_idempotence": "false"}],
+    ids=["empty", "acks", "idempotence"],
+)
+def test_a_transactional_id_needs_all_acks_and_idempotence(given: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"transactional\.id"):
+        producer_config(producer(**({"transactional_id": "tx"} | given)))
+
+
 def test_bootstrap_servers_are_needed_and_security_is_not_spoken() -> None:
     with pytest.raises(ConfigError, match=r"bootstrap\.servers is missing"):
         client_from(producer())
