@@ -115,6 +115,10 @@ class Topics:
             return None
         return topic.partitions[tp.partition]
 
+    def partitions(self) -> Iterator[Partition]:
+        """Every partition of every topic."""
+        return (partition for topic in self for partition in topic.partitions)
+
     def by_id(self, topic_id: UUID) -> Topic | None:
         return self._by_id.get(topic_id)
 

@@ -217,6 +217,17 @@ class NodeCollector(Collector):
         )
 
     def _groups(self) -> Iterator[Metric]:
+        transactions = self._observed.broker.transactions
+        yield from gauge(
+            "tailrace_transactions_open",
+            "Transactions that are open, or whose end is being written.",
+            one(transactions.open_count),
+        )
+        yield from gauge(
+            "tailrace_transactions_hanging",
+            "Transactions that are open in a partition and unknown to their coordinator, at the last look.",
+            one(len(transactions.hanging)),
+        )
         yield from gauge(
             "tailrace_group_lag",
             "Records of a topic that a consumer group has not committed.",

@@ -10,7 +10,8 @@ from tests.unit.kafka.rig import NOW_MS, TOPIC, Client, Rig, play
 from tailrace.broker import NewTopic
 from tailrace.broker.transactions import Identity
 from tailrace.model import ErrorCode, TopicPartition
-from tailrace.records import build_batch, iter_batches, read_marker
+from tailrace.model.session import INTERNAL
+from tailrace.records import build_batch, iter_batches, read_batch, read_marker
 from tailrace.wire.kafka import ProduceResult, encode
 from tailrace.wire.kafka.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from tailrace.wire.kafka.messages.add_partitions_to_txn import (
@@ -437,6 +438,31 @@ def test_administrators_see_transactions() -> None:
         (state,) = found.active_producers
         assert (state.producer_id, state.producer_epoch) == producer.identity
         assert (state.last_sequence, state.current_txn_start_offset, state.coordinator_epoch) == (0, 0, -1)
+
+    play(scenario)
+
+
+def test_a_transaction_that_no_coordinator_knows_is_found_and_ended(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(rig: Rig) -> None:
+        producer = await connect(rig)
+        assert await producer.add(0) == {0: 0} and (await producer.write(0, b"known")).error_code == 0
+        lost = Identity(1 << 40, 3)
+        rig.partition(1).append(read_batch(bytearray(batch(lost, 0, b"lost"))), verified=True)
+        transactions = rig.broker.transactions
+        transactions.look_for_hanging()
+        (found,) = transactions.hanging
+        assert found == (TopicPartition(TOPIC, 1), *lost, 0) and transactions.open_count == 1
+        assert "transaction hangs: partition=orders-1" in caplog.text and "orders-0" not in caplog.text
+        access = rig.broker.gate.access(INTERNAL)
+        await access.write_marker(
+            found.partition,
+            producer_id=found.producer_id,
+            producer_epoch=found.epoch,
+            commit=False,
+            coordinator_epoch=0,
+        )
+        transactions.look_for_hanging()
+        assert transactions.hanging == [] and await stored(rig, 1) == ["lost", "abort"]
 
     play(scenario)
 

@@ -7,6 +7,7 @@
 `codec.py`        records of `__transaction_state` in Kafka's formats; `topic.py` that topic's name
 `directory.py`    which transactional ids live on this node; `home.py` a partition of that topic with its ids,
                   `loading.py` reads it
+`hanging.py`      finds transactions that no coordinator will end
 `handle.py`       one transactional id, as the gate hands it out
 `limits.py`       settings and bounds; `ports.py` what is needed of the rest of the broker
 """

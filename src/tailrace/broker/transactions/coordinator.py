@@ -27,6 +27,7 @@ from tailrace.broker.partition import Appended, Partition
 from tailrace.broker.transactions.api import TransactionDescription
 from tailrace.broker.transactions.codec import write_key, write_value
 from tailrace.broker.transactions.directory import Directory
+from tailrace.broker.transactions.hanging import HangingTransaction, find_hanging
 from tailrace.broker.transactions.home import Entry, HomeStatus
 from tailrace.broker.transactions.limits import TransactionConfig, check_timeout, check_transactional_id
 from tailrace.broker.transactions.machine import (
@@ -79,6 +80,8 @@ class TransactionCoordinator:
         )
         self._alarm: Alarm[Entry | None] = Alarm(clock, self.tick)  # None: look for what has expired
         self._filling: asyncio.Task[None] | None = None
+        self.open_count = 0  # transactions that are open, or not complete
+        self.hanging: list[HangingTransaction] = []  # as of the last look
         self._closed = False
 
     def __repr__(self) -> str:
@@ -108,6 +111,7 @@ class TransactionCoordinator:
         for planned_ms, entry in self._alarm.take_due(now_ms):
             if entry is None:
                 self._expire(now_ms)
+                self.look_for_hanging()
                 self._plan_expiry()
             elif entry.planned_ms == planned_ms:
                 entry.planned_ms = None
@@ -317,6 +321,29 @@ class TransactionCoordinator:
         if marked is not None:
             await partition.wait_acknowledged(marked.end_offset)
 
+    def look_for_hanging(self) -> None:
+        """Find transactions that are open in a partition and that no coordinator knows; warn of each."""
+        if any(home.status is not HomeStatus.READY for home in self._directory.homes):
+            return  # what is known is not all that there is
+        known = {
+            (tp, entry.stored.producer_id)
+            for entry in self._directory.entries()
+            for tp in entry.stored.partitions
+        }
+        self.hanging = find_hanging(self._participants.partitions(), known)
+        for each in self.hanging:
+            _logger.warning(
+                "transaction hangs: partition=%s producer=%d/%d first_offset=%d. Readers of committed records "
+                "wait for it. To end it: kafka-transactions.sh abort --topic %s --partition %d "
+                "--start-offset %d",
+                each.partition,
+                each.producer_id,
+                each.epoch,
+                each.first_offset,
+                *each.partition,
+                each.first_offset,
+            )
+
     # ---- performing
 
     def _create(self, transactional_id: str, plan: Plan) -> Entry:
@@ -349,6 +376,7 @@ class TransactionCoordinator:
         """Sequence a state and take it over; TransactionRefused, and then nothing has changed."""
         key, value = write_key(entry.transactional_id), write_value(following)
         entry.end = self._sequence(entry, key, value)
+        self.open_count += bool(following.partitions) - bool(entry.stored.partitions)
         entry.stored = following
 
     def _sequence(self, entry: Entry, key: bytes, value: bytes | None) -> Offset:
@@ -395,6 +423,7 @@ class TransactionCoordinator:
     def _loaded(self, entry: Entry) -> None:
         """A transactional id was read from the topic: go on with it."""
         now_ms = self._clock.steady_ms()
+        self.open_count += bool(entry.stored.partitions)
         entry.deadline_ms = now_ms + entry.stored.timeout_ms
         self._attend(entry, now_ms)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 from tailrace.broker.internal import InternalLog
@@ -21,6 +22,9 @@ class Participants(Protocol):
 
     def find_partition(self, tp: TopicPartition) -> Partition | None:
         """The partition; None if its topic is gone."""
+
+    def partitions(self) -> Iterator[Partition]:
+        """Every partition of every topic."""
 
 
 class Groups(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 from tests import unhurried
@@ -161,6 +161,9 @@ class Scene:
 
     def find_partition(self, tp: TopicPartition) -> Partition | None:
         return cast(Partition | None, self.places.get(tp))
+
+    def partitions(self) -> Iterator[Partition]:
+        return iter(())
 
     async def open(self) -> None:
         self.coordinator.start()

@@ -415,8 +415,12 @@ def test_a_description_tells_what_is_open() -> None:
         found = scene.coordinator.describe("x")
         assert (found.producer_id, found.epoch) == identity and found.timeout_ms == 60_000
         assert found.partitions == (T0, T1) and (found.started_ms, found.open_ms) == (started_ms, 250)
+        assert scene.coordinator.open_count == 1
+        await scene.crash()
+        assert scene.coordinator.open_count == 1
         await scene.coordinator.end("x", identity, commit=True)
         (found,) = scene.coordinator.list()
         assert found.partitions == () and (found.started_ms, found.open_ms) == (-1, -1)
+        assert scene.coordinator.open_count == 0
 
     play(scenario)
