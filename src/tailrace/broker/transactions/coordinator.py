@@ -333,8 +333,8 @@ class TransactionCoordinator:
         self.hanging = find_hanging(self._participants.partitions(), known)
         for each in self.hanging:
             _logger.warning(
-                "transaction hangs: partition=%s producer=%d/%d first_offset=%d. Readers of committed records "
-                "wait for it. To end it: kafka-transactions.sh abort --topic %s --partition %d "
+                "transaction hangs: partition=%s producer=%d/%d first_offset=%d. Readers of committed "
+                "records wait for it. To end it: kafka-transactions.sh abort --topic %s --partition %d "
                 "--start-offset %d",
                 each.partition,
                 each.producer_id,
