@@ -52,6 +52,16 @@ def test_nothing_acknowledged_is_lost_by_hundreds_of_crashes() -> None:
 
 
 @pytest.mark.slow
+def test_transactions_survive_hundreds_of_crashes() -> None:
+    batches = 0
+    for seed in seeds(HISTORIES // 2):
+        history, failed = play(seed, Options(transactions=True))
+        must_be_clean(failed)
+        batches += history.counts["batches of transactions"]
+    assert batches > 10 * HISTORIES or "TAILRACE_SEED" in os.environ
+
+
+@pytest.mark.slow
 def test_a_crash_at_every_disk_call_of_a_history() -> None:
     until = time.monotonic() + SWEEP_SECONDS
     for seed in seeds(1000):

@@ -13,6 +13,7 @@ import pytest
 from tailrace.model import Offset, PartitionId
 from tailrace.runtime import Clock
 from tailrace.storage import LeaderEpochs, LogConfig, ProducerStates, StorageEngine
+from tailrace.storage.aborted import AbortedList
 from tailrace.storage.memory import MemoryLog, MemoryStorage
 from tailrace.storage.memory.ring import Ring
 from tailrace.testing import FakeClock
@@ -40,7 +41,7 @@ class KeptLog(MemoryLog):
         twin = KeptLog(self.partition_id, self._config, clock=clock)
         twin._ring, twin._start, twin._end = self.kept, self._start, self._end
         twin.epochs, twin.producers = self.epochs, self.producers
-        twin._dropped_producers = self._dropped_producers
+        twin._dropped_producers, twin._aborted = self._dropped_producers, self._aborted
         return twin
 
 
@@ -100,6 +101,10 @@ def _lose_producers(log: KeptLog) -> None:
     log.producers = ProducerStates()
 
 
+def _lose_aborted(log: KeptLog) -> None:
+    log._aborted = AbortedList()
+
+
 def _lose_start(log: KeptLog) -> None:
     log._start = Offset(0)
 
@@ -121,6 +126,8 @@ def _damage_a_byte(log: KeptLog) -> None:
         (_lose_epochs, "batches_and_offsets_survive", "the epochs were"),
         (_lose_producers, "producers_survive", "have become"),
         (_lose_producers, "truncation_survives", "have become"),
+        (_lose_aborted, "open_and_aborted_transactions_survive", "is told of []"),
+        (_lose_producers, "open_and_aborted_transactions_survive", "open transactions begin at {}"),
         (_lose_start, "the_start_survives", "start and end were (3, 20)"),
         (_lose_newest_batch, "batches_and_offsets_survive", "start and end were"),
         (_lose_newest_batch, "what_was_not_waited_for_survives_closing", "start and end were (0, 60)"),

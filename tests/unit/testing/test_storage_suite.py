@@ -7,7 +7,7 @@ tests/conformance; the cases of reopening have a file of their own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from tailrace.model import Epoch, Offset, OffsetOutOfRange, PartitionId
 from tailrace.records import Batch
 from tailrace.runtime import Clock
 from tailrace.storage import LogConfig, Slice, StorageEngine, TimestampedOffset
+from tailrace.storage.aborted import AbortedTransaction
 from tailrace.storage.api import ignore_change
 from tailrace.storage.memory import MemoryLog, MemoryStorage
 from tailrace.storage.memory.ring import Ring
@@ -310,6 +311,28 @@ class KeepsProducersOverTruncation(MemoryLog):
         pass
 
 
+class ForgetsAbortedTransactions(MemoryLog):
+    def aborted(self, first: Offset, end: Offset) -> Sequence[AbortedTransaction]:
+        return ()
+
+
+class ListsEveryAbortedTransaction(MemoryLog):
+    def aborted(self, first: Offset, end: Offset) -> Sequence[AbortedTransaction]:
+        return super().aborted(Offset(0), Offset(1 << 40))
+
+
+class KeepsAbortedOverTruncation(MemoryLog):
+    async def truncate(self, offset: Offset) -> None:
+        aborted = self._aborted.copy()
+        await super().truncate(offset)
+        self._aborted = aborted
+
+
+class TakesTheUndecidedForFinal(MemoryLog):
+    def _stable_end(self) -> Offset:
+        return self.durable_offset
+
+
 class TruncatesPastTheEnd(MemoryLog):
     async def truncate(self, offset: Offset) -> None:
         if offset > self._end:
@@ -435,7 +458,7 @@ class AppendsWhenClosed(MemoryLog):
         (RemembersNoProducer, "a_follower_remembers_producers", "not recognised"),
         (
             ShowsWhatIsNotDurable,
-            "a_read_up_to_the_stable_end_shows_nothing_above_it",
+            "a_read_up_to_the_durable_end_shows_nothing_above_it",
             "where only 4 is durable",
         ),
         (TellsWaitersFirst, "the_owner_hears_of_a_move_before_those_who_wait", "while the owner knew of 0"),
@@ -495,6 +518,27 @@ class AppendsWhenClosed(MemoryLog):
         (EvictsEverything, "without_delete_retention_removes_nothing", "retention is off"),
         (BelievesTheTimeOfDay, "a_set_back_clock_neither_removes_nor_keeps", "set ahead"),
         (EvictsInSilence, "old_batches_leave", "nothing has left"),
+        (
+            ForgetsAbortedTransactions,
+            "a_reader_is_told_of_the_aborted_transactions_that_it_meets",
+            "is told of []",
+        ),
+        (
+            ListsEveryAbortedTransaction,
+            "a_reader_is_told_of_the_aborted_transactions_that_it_meets",
+            "a reader of 1 to 2 is told of",
+        ),
+        (
+            KeepsAbortedOverTruncation,
+            "a_truncated_marker_opens_its_transaction_again",
+            "a reader of 0 to 5 is told of",
+        ),
+        (
+            KeepsProducersOverTruncation,
+            "a_truncated_marker_opens_its_transaction_again",
+            "open transactions begin at",
+        ),
+        (TakesTheUndecidedForFinal, "what_is_not_decided_is_not_final", "everything below 7 is final"),
         (IgnoresNewSettings, "new_settings_come_into_force", "settings in force"),
         (ClosesOnce, "closing_a_log_twice_is_harmless", "closed twice"),
         (ReadsWhenClosed, "closing_a_log_twice_is_harmless", "read_nowait of a closed log"),

@@ -346,7 +346,8 @@ class MemoryLog:
     def _drop_front(self) -> Offset:
         batch = self._ring.drop_front()
         self._dropped_producers.apply(batch)
-        self._dropped_producers.settle()
+        if self._dropped_producers.undecided:
+            self._dropped_producers.settle()
         return batch.next_offset
 
     def _move_start(self, offset: Offset) -> None:

@@ -424,9 +424,9 @@ class History:
 
     async def _replace_end(self, log: SegmentLog, offset: Offset) -> None:
         """Truncate and, as a follower does, append something else at once: often more than was there."""
-        self.transactions.truncated(log)
+        self.transactions.begin_cut(log)
         await log.truncate(offset)
-        self.transactions.truncated(log)  # again: a reader may have been shown something meanwhile
+        self.transactions.end_cut(log)
         for _ in range(self.rng.choice([0, 1, 3, 6])):
             self._append(log)
         self._crash_soon(" sync ")

@@ -34,10 +34,12 @@ class Transactions:
         self._serial = 0
         self._sequences: dict[tuple[int, int], int] = {}
         self._shown: dict[int, set[int]] = {}  # by life: transactions that a reader saw as committed
+        self._cut: set[int] = set()  # lives with a truncation under way
 
     def append(self, log: SegmentLog, epoch: Epoch, *, key: bytes, value: bytes) -> None:
         """Begin a transaction of some producer, go on with it, or end it."""
-        producer_id = self._rng.choice(_PRODUCERS)
+        # Of few producers all transactions are decided more often: only then compaction gets on.
+        producer_id = self._rng.choice(_PRODUCERS[: 1 + log.life % len(_PRODUCERS)])
         known = log.producers.open_transaction(producer_id)
         if known is not None and self._rng.random() < _END_CHANCE:
             self._end(log, producer_id, known.started_ms, epoch)
@@ -63,12 +65,17 @@ class Transactions:
         if serial in self._shown.get(log.life, ()):
             raise Wrong(f"{log}: transaction {serial} is open again after it was shown as committed")
 
-    def truncated(self, log: SegmentLog) -> None:
-        """Markers may be undone from now on."""
+    def begin_cut(self, log: SegmentLog) -> None:
+        """Markers may be undone from now on, also if a crash comes before the end of the truncation."""
         self._shown.pop(log.life, None)
+        self._cut.add(log.life)
+
+    def end_cut(self, log: SegmentLog) -> None:
+        self._cut.discard(log.life)
 
     def check_recovered(self, log: SegmentLog) -> None:
         """No transaction is open whose marker was acknowledged."""
+        self.end_cut(log)
         ended = self._oracle.ended.get(log.life, {})
         for producer_id, known in log.producers.open_transactions():
             if known.started_ms in ended:
@@ -101,5 +108,5 @@ class Transactions:
                     f"{log}: the batch at {batch.base_offset} is {word}, and its transaction {serial} ended "
                     f"with {self._oracle.outcomes.get(serial)}"
                 )
-            if is_shown:
+            if is_shown and log.life not in self._cut:
                 self._shown.setdefault(log.life, set()).add(serial)

@@ -25,16 +25,26 @@ from tailrace.testing.storage_suite.reading import ReadCases
 from tailrace.testing.storage_suite.reopening import ReopenCases
 from tailrace.testing.storage_suite.retention import RetentionCases
 from tailrace.testing.storage_suite.stage import Stage
+from tailrace.testing.storage_suite.transactions import TransactionCases, TransactionReopenCases
 from tailrace.testing.storage_suite.waiting import WaitCases
 
 __all__ = ["DurableStorageSuite", "Stage", "StorageSuite"]
 
 
-class StorageSuite(AppendCases, WaitCases, ReadCases, LookupCases, CutCases, RetentionCases, LifecycleCases):
+class StorageSuite(
+    AppendCases,
+    WaitCases,
+    ReadCases,
+    LookupCases,
+    CutCases,
+    TransactionCases,
+    RetentionCases,
+    LifecycleCases,
+):
     """Every case that any engine must pass."""
 
 
-class DurableStorageSuite(StorageSuite, ReopenCases):
+class DurableStorageSuite(StorageSuite, ReopenCases, TransactionReopenCases):
     """And those of an engine that keeps what it acknowledged."""
 
     declares_durable = True
