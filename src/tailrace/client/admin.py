@@ -263,11 +263,13 @@ async def delete_records(
     return starts
 
 
-async def extents(client: KafkaClient, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Extent]:
-    """First and next offset of each partition."""
+async def extents(
+    client: KafkaClient, partitions: Sequence[TopicPartition], *, read_committed: bool = False
+) -> dict[TopicPartition, Extent]:
+    """First and next offset of each partition; the last stable offset for next with `read_committed`."""
     starts, ends = await asyncio.gather(
         client.list_offsets(dict.fromkeys(partitions, EARLIEST)),
-        client.list_offsets(dict.fromkeys(partitions, LATEST)),
+        client.list_offsets(dict.fromkeys(partitions, LATEST), read_committed=read_committed),
     )
     return {each: Extent(start=starts[each].offset, end=ends[each].offset) for each in partitions}
 

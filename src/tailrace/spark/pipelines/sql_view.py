@@ -44,7 +44,7 @@ def sample_values(link: BrokerLink, topic: str) -> Iterator[bytes | None]:
 
     async def ask(client: KafkaClient) -> dict[TopicPartition, tuple[int, int]]:
         partitions = [TopicPartition(topic, each) for each in (await client.topic(topic)).partitions]
-        found = await extents(client, partitions)
+        found = await extents(client, partitions, read_committed=True)
         return {each: (found[each].start, found[each].end) for each in partitions}
 
     reaches = link.run(ask)
@@ -103,6 +103,7 @@ def read_topic(
         "subscribe": topic,
         "includeHeaders": "true",
         "failOnDataLoss": str(reading.fail_on_data_loss).lower(),
+        "isolation.level": "read_committed",
     }
     if stream:
         options |= {

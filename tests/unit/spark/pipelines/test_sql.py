@@ -315,6 +315,7 @@ def test_a_query_s_settings_are_options_of_its_sources(stream: bool) -> None:
         "subscribe": "orders",
         "includeHeaders": "true",
         "failOnDataLoss": "false",
+        "isolation.level": "read_committed",
         "parallelism": "3",
         **(of_stream if stream else {}),
     }
