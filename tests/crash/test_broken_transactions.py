@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -18,9 +17,8 @@ from tailrace.records import Batch
 from tailrace.runtime import Disk
 from tailrace.storage.aborted import AbortedEntry
 from tailrace.storage.producers import ProducerStates
-from tailrace.storage.segment import aborted_file, adoption, commit
+from tailrace.storage.segment import aborted_file, commit
 from tailrace.storage.segment.compaction import Fates, Remnants
-from tailrace.storage.segment.log import SegmentLog
 from tailrace.storage.segment.snapshot import State
 from tailrace.testing.crashes import Options, play
 
@@ -66,17 +64,6 @@ def truncation_leaves_aborted_entries(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("tailrace.storage.aborted.AbortedList.truncate", lambda self, offset: None)
 
 
-def markers_of_trimmed_segments_are_not_replayed(patch: pytest.MonkeyPatch) -> None:
-    real: Any = adoption._apply
-
-    def apply(log: SegmentLog, appends: Any) -> list[AbortedEntry]:
-        found: list[AbortedEntry] = real(log, [a for a in appends if a.segment in log.segments])
-        return found
-
-    patch.setattr(adoption, "_apply", apply)
-    patch.setattr(ProducerStates, "forget_trimmed", lambda self, start: None)
-
-
 def aborted_records_supersede(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Fates, "is_aborted", lambda self, batch: False)
 
@@ -95,7 +82,6 @@ PLAYED: list[tuple[Break, int]] = [
     (reads_up_to_the_high_watermark, 50),
     (missing_list_passes_for_an_empty_one, 300),
     (truncation_leaves_aborted_entries, 100),
-    (markers_of_trimmed_segments_are_not_replayed, 1000),
     (aborted_records_supersede, 300),
     (marker_goes_before_its_records, 500),
 ]
