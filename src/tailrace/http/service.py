@@ -97,7 +97,7 @@ class HttpService:
     def runs(self) -> Runs:
         """The runs of pipelines."""
         if self._runs is None:
-            from tailrace.metrics.runs import Runs  # only where somebody asks for pipelines
+            from tailrace.metrics.runs import Runs  # imported with the first request for pipelines
 
             self._runs = Runs()
         return self._runs

@@ -452,8 +452,8 @@ class ProducerStates:
         """Forget who has sent nothing for so long; returns how many. To be called every now and then.
 
         A producer whose transaction is open is kept. Idle time counts from the first call that finds a
-        producer quiet. The timestamps of its records say nothing about that: whoever copies last year's
-        records is busy today.
+        producer quiet. The timestamps of its records do not tell: a producer may copy last year's records
+        today.
         """
         gone = []
         for key, known in self._producers.items():

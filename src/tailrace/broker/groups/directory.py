@@ -136,7 +136,7 @@ class Directory:
         """
         home = self._homes.get(partition)
         if home is None:
-            return  # whoever reads the partition later finds the marker in it
+            return  # a later reading of the partition finds the marker in it
         if home.status is HomeStatus.LOADING:
             home.ended_meanwhile.append((producer_id, commit))
             return

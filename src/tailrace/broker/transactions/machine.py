@@ -1,7 +1,7 @@
 """The protocol of one transactional id, as pure decisions: what is stored, and what is to be stored next.
 
 `TABLE` says what an event does in a state: the state that follows, or why it is refused. A decision is a
-`Plan`: states to be stored one after the other. Whoever performs it writes the markers of a Prepare behind
+`Plan`: states to be stored one after the other. The coordinator writes the markers of a Prepare behind
 its record and before the next one; everything is sequenced in one turn, in this order, so that every prefix
 that a crash leaves is a legal state. Nothing here changes anything: a log that refuses costs the request and
 no state.

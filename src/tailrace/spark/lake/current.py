@@ -78,7 +78,7 @@ class CurrentFiles:
         self._listed: set[str] | None = None
         """The data files that current.txt lists and that have their links; None: not looked yet."""
         self._missing: set[str] = set()
-        """Files of the table that are not there: somebody deleted them past the log."""
+        """Files of the table that are not there: they were deleted past the log."""
 
     def replace(self, files: Collection[str], *, on_step: Callable[[str], None]) -> None:
         """Make current.txt list these data files, all of which lie at their paths."""

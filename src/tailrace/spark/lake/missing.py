@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from tailrace.spark.lake.change import BadRange
 
 GONE = "not in the topic any more"
-"""The reason of a range that retention, or somebody, deleted before it was archived."""
+"""The reason of a range that was deleted, by retention or on request, before it was archived."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

@@ -259,7 +259,7 @@ class _Archive:
         if plan.advances and (goal is not None or is_full or due_s <= 0):
             self._apply(plan)
         else:
-            self._publish()  # a group that nobody commits is forgotten
+            self._publish()  # a group without commits expires
             self._tell_waiting(plan.backlog)
             self.stop.wait(_POLL_S if not plan.advances else min(_POLL_S, max(due_s, 0)))
         return False

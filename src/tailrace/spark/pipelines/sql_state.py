@@ -44,7 +44,7 @@ class Place:
 
 
 def check_name(name: str) -> None:
-    """ConfigError for a name that is no name of a folder."""
+    """Raise ConfigError unless the name can be that of a folder."""
     if not _NAME.fullmatch(name):
         raise ConfigError(
             f"sql: name = {name!r} is not possible. Use up to 100 of A-Z a-z 0-9 . _ - (no dot in front)"

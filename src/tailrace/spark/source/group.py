@@ -17,7 +17,7 @@ from tailrace.spark.link import BrokerLink
 log = logging.getLogger(__name__)
 
 _AGAIN_S = 3600.0
-"""A broker forgets positions that nobody commits for days: one that stays is committed again."""
+"""A broker expires positions that are not committed for days: one that does not move is committed again."""
 
 
 class GroupProgress:

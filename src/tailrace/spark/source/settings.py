@@ -118,7 +118,7 @@ class SourceSettings:
     partitions_min: int | None
     partition_records_max: int | None
     parallelism: int | None
-    """How many tasks Spark runs side by side; None where nobody told."""
+    """How many tasks Spark runs side by side; None where it is not known."""
     trigger_offsets_min: int | None
     trigger_offsets_max: int | None
     trigger_bytes_max: int | None

@@ -24,7 +24,7 @@ from tailrace.spark.value.convert import Convert, Misfit, converter
 from tailrace.spark.value.registry import HEADER_BYTES, NO_FRAME
 
 PART_ROWS = 1024
-"""Of what Arrow's reader refuses, at most so many rows are read one by one for the sake of one of them."""
+"""The rows that are read one by one where Arrow's reader refuses one of them."""
 _BLOCK_BYTES_MAX = 1 << 30
 _REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 

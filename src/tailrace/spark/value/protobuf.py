@@ -89,7 +89,7 @@ def protobuf_reader(*, definition: str, registry: str) -> Callable[[bytes], Any]
 
 
 def _body(value: bytes) -> bytes:
-    """What is behind the id of the schema and the numbers of the message: a count and so many varints."""
+    """What follows the schema id and the message indexes, which are a count and that number of varints."""
     if len(value) <= HEADER_BYTES or value[0] != 0:
         raise Misfit(NO_FRAME)
     count, at = _varint(value, HEADER_BYTES)

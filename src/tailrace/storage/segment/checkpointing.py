@@ -3,7 +3,7 @@
 Between two applied rounds the LSN and the shape of every partition are taken; then everything the sample
 speaks of is synced (segments, indexes, lists of aborted transactions, snapshots); then CHECKPOINT is
 replaced, and its copy; then journal files that lie wholly below it may be used again. Taking the sample after
-the syncs instead would promise bytes that nobody synced.
+the syncs instead would promise bytes that were not synced.
 
 A new journal file is created here too, because it may hold rounds only once a checkpoint lists it: so a
 journal file that goes missing is noticed.
