@@ -33,6 +33,7 @@ _NOT_FOUND = frozenset(
         ErrorCode.GROUP_ID_NOT_FOUND,
         ErrorCode.OFFSET_OUT_OF_RANGE,
         ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
     }
 )
 _REFUSED = frozenset(

@@ -30,6 +30,7 @@ NOUNS: Mapping[str, str] = {
     "tail": "Show a topic's records, and follow it.",
     "topic": "List, describe, create, change, empty and delete topics.",
     "group": "List, describe, reset and delete consumer groups.",
+    "txn": "List, describe and abort transactions.",
     "subscription": "Create, join, replay, redrive and look at subscriptions.",
     "inspect": "Show topics and their subscriptions in one view.",
     "replay": "Show past messages of a topic, or deliver them again.",

@@ -453,6 +453,7 @@ def test_a_transaction_that_no_coordinator_knows_is_found_and_ended(caplog: pyte
         (found,) = transactions.hanging
         assert found == (TopicPartition(TOPIC, 1), *lost, 0) and transactions.open_count == 1
         assert "transaction hangs: partition=orders-1" in caplog.text and "orders-0" not in caplog.text
+        assert "To end it: tailrace txn abort --topic orders --partition 1 --offset 0" in caplog.text
         access = rig.broker.gate.access(INTERNAL)
         await access.write_marker(
             found.partition,

@@ -334,8 +334,7 @@ class TransactionCoordinator:
         for each in self.hanging:
             _logger.warning(
                 "transaction hangs: partition=%s producer=%d/%d first_offset=%d. Readers of committed "
-                "records wait for it. To end it: kafka-transactions.sh abort --topic %s --partition %d "
-                "--start-offset %d",
+                "records wait for it. To end it: tailrace txn abort --topic %s --partition %d --offset %d",
                 each.partition,
                 each.producer_id,
                 each.epoch,
