@@ -150,7 +150,7 @@ def has_open_transaction(server: ServerProcess) -> bool:
 def counted(shell: Shell) -> tuple[str, int]:
     """What a careful reader counts, and how many records there are with the aborted ones."""
     careful, careless = shell.type(COUNT).splitlines()
-    (found,) = re.findall(r"^read_uncommitted: (\d+) records, 300 different$", careless)
+    (found,) = re.findall(r"^read_uncommitted: (\d+) records, \d+ different$", careless)
     return careful, int(found)
 
 
