@@ -325,9 +325,9 @@ class Consumer:
         member = self._membership
         if member is None:
             raise ClientError("committing needs a group: set group.id")
-        return GroupMetadata(
-            member.config.group, member.generation, member.member_id, member.config.instance_id
-        )
+        if not self._subscribed:  # partitions that were assigned by hand belong to no generation
+            return GroupMetadata(member.config.group, instance_id=member.config.instance_id)
+        return member.joined
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The group's committed offsets; partitions without one are left out."""

@@ -22,6 +22,7 @@ from tailrace.client.error import ClientError, check, is_retriable
 from tailrace.client.kafka import KafkaClient
 from tailrace.client.keys import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from tailrace.client.pool import Channel, back_off_s
+from tailrace.client.transaction import GroupMetadata
 from tailrace.model import BrokerError, ErrorCode, ProtocolError, TopicPartition
 from tailrace.wire.kafka import Message
 from tailrace.wire.kafka.assignor import (
@@ -71,6 +72,12 @@ class Membership:
         self.config = config
         self.generation = -1
         self.member_id = ""
+        self.joined = GroupMetadata(config.group, instance_id=config.instance_id)
+        """As which member of which generation the partitions were assigned.
+
+        It stays when the membership is lost: the coordinator then refuses the offsets of a transaction, while
+        it would take those of generation -1.
+        """
         self.rejoin_needed = True
         self.failure: BrokerError | None = None
         """Why this member can never be one again: another took its instance id, or it is not allowed."""
@@ -155,6 +162,7 @@ class Membership:
         synced: SyncGroupResponse = await self._request(SYNC_GROUP, request, timeout_s=self._join_timeout_s)
         check(synced.error_code, f"group {self.config.group}")
         self.generation = joined.generation_id
+        self.joined = self.joined._replace(generation=joined.generation_id, member_id=joined.member_id)
         return read_assignment(synced.assignment)
 
     async def _join(self, topics: Sequence[str]) -> JoinGroupResponse:

@@ -62,7 +62,7 @@ def test_a_broker_is_found_and_described(running: tailrace.Broker, subject: Subj
     facts = subject.facts()
     assert facts["address"] == running.bootstrap_servers
     assert facts["nodes"] == 1
-    assert facts["produce_versions"] == [0, 9]
+    assert facts["produce_versions"] == [0, 12]
     assert facts["fetch_versions"] == [4, 17]
     assert isinstance(facts["cluster_id"], str)
 

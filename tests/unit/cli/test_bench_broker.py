@@ -253,7 +253,7 @@ def test_a_version_that_is_missing_is_named(
 ) -> None:
     monkeypatch.setitem(subject._NEEDED, 0, 99)
     assert main(["bench"]) == 1
-    assert "versions 0 to 9 of Produce, and the loads need version 99" in capsys.readouterr().err
+    assert "versions 0 to 12 of Produce, and the loads need version 99" in capsys.readouterr().err
     assert fake.plan is None
 
 

@@ -229,6 +229,35 @@ def test_a_member_that_lost_its_partitions_cannot_commit_their_offsets(broker: t
         assert consumer.committed(("anything", 0)) == 1
 
 
+def test_a_member_that_knows_it_was_lost_cannot_commit_the_offsets_it_has_read(
+    broker: tailrace.Broker,
+) -> None:
+    """The offsets go with the generation in which they were read, and not as those of no member."""
+    hasty = {"max.poll.interval.ms": 200, "heartbeat.interval.ms": 50}
+    with producer_of(broker, "gone") as producer, consumer_of(broker, "leavers", **hasty) as consumer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        send(producer, "left", "x")
+        producer.commit_transaction()
+        consumer.subscribe(["left"])
+        _wait_until(lambda: bool(consumer.poll(100)))
+        membership = consumer._consumer._membership
+        assert membership is not None
+        _wait_until(lambda: membership.generation < 0)  # nobody polled, so it has left the group
+        producer.begin_transaction()
+        with pytest.raises(TransactionFailed, match="unknown member id"):
+            producer.send_offsets_to_transaction({TopicPartition("left", 0): 1}, consumer.group_metadata())
+        producer.abort_transaction()
+        assert consumer.committed(("left", 0)) is None
+
+        consumer.unsubscribe()
+        consumer.assign([TopicPartition("left", 0)])
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({TopicPartition("left", 0): 1}, consumer.group_metadata())
+        producer.commit_transaction()
+        assert consumer.committed(("left", 0)) == 1
+
+
 def test_a_consumer_waits_for_offsets_that_a_transaction_may_move(broker: tailrace.Broker) -> None:
     with producer_of(broker, None) as feeding:
         send(feeding, "waited", "0", "1", "2")

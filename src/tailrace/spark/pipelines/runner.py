@@ -275,6 +275,6 @@ def config_fields(config: Any) -> dict[str, Any]:
 def _without_passwords(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_passwords(each) for key, each in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_without_passwords(each) for each in value]
     return _PASSWORD.sub(r"\1", value) if isinstance(value, str) else value

@@ -101,6 +101,7 @@ def test_json_has_partitions_as_text_and_short_figures() -> None:
         "watermark": None,
         "eta_s": 0.8,
         "note": "",
+        "notice": "",
         "missing": [],
         "missing_offsets": {},
     }
