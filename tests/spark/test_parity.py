@@ -87,8 +87,9 @@ def _start_tailrace(place: Path, stack: ExitStack) -> str:
         while len(list(broker.read(COMPACTED))) == 400:
             assert time.monotonic() < deadline_s, "nothing was compacted"
             time.sleep(0.05)  # housekeeping has no event that reaches us
-    # Another one for the tests, whose housekeeping comes minutes later: nothing may change between two reads.
-    return stack.enter_context(tailrace.Broker(data_dir=place)).bootstrap_servers
+    # Another one for the tests, which compacts an hour later: nothing may change between two reads.
+    quiet = {"log.cleaner.backoff.ms": 3_600_000, "retention.check.interval.ms": 3_600_000}
+    return stack.enter_context(tailrace.Broker(data_dir=place, configs=quiet)).bootstrap_servers
 
 
 async def _fill(address: str) -> None:

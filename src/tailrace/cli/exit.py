@@ -14,7 +14,8 @@ import sys
 
 import rich_click as click
 
-from tailrace.model import ConfigError, DataMissing, OffsetOutOfRange, TailraceError, escape
+from tailrace.client.error import DataMissing
+from tailrace.model import ConfigError, OffsetOutOfRange, TailraceError, escape
 
 
 class ExitCode(enum.IntEnum):

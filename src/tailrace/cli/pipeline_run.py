@@ -26,7 +26,8 @@ from tailrace.cli.connection import DEFAULT_BOOTSTRAP, Cluster
 from tailrace.cli.exit import CommandFailed, ExitCode
 from tailrace.cli.output import Output, examples, output_option
 from tailrace.cli.pipeline_flag import EXAMPLES, FLAGS, Flag, given_values, spell_of
-from tailrace.model import ConfigError, DataMissing, TailraceError
+from tailrace.client.error import DataMissing
+from tailrace.model import ConfigError, TailraceError
 from tailrace.spark import INSTALL_SPARK
 
 if TYPE_CHECKING:

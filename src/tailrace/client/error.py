@@ -69,6 +69,10 @@ class ConnectTimedOut(CannotConnect, TimeoutError):
     """An address took the connection, or not even that, and then said nothing."""
 
 
+class DataMissing(ClientError):
+    """Records that were to be kept are gone: they were deleted before they were copied."""
+
+
 class ConnectionLost(ClientError):
     """The connection ended before the answer came. Whether the request was carried out is not known."""
 

@@ -9,7 +9,6 @@
 from tailrace.model.errors import (
     BrokerError,
     ConfigError,
-    DataMissing,
     ErrorCode,
     InvalidRecords,
     LogBusy,
@@ -31,7 +30,6 @@ __all__ = [
     "BrokerError",
     "BrokerId",
     "ConfigError",
-    "DataMissing",
     "Epoch",
     "ErrorCode",
     "InvalidRecords",

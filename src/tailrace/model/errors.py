@@ -232,7 +232,3 @@ class StorageError(TailraceError):
         self.path = path
         self.reason = reason
         self.hint = hint
-
-
-class DataMissing(TailraceError):
-    """Records that were to be kept are gone: they were deleted before they were copied."""

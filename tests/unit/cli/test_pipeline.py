@@ -26,7 +26,8 @@ from tailrace.cli.main import main
 from tailrace.cli.output import Output
 from tailrace.cli.pipeline_flag import FLAGS, Flag
 from tailrace.cli.pipeline_screen import RunScreen, duration_text, progress_text
-from tailrace.model import ConfigError, DataMissing, TailraceError
+from tailrace.client.error import DataMissing
+from tailrace.model import ConfigError, TailraceError
 from tailrace.spark.lake import BadRange
 from tailrace.spark.lake.missing import GONE, MissingRange
 from tailrace.spark.pipelines import declared, registry, session

@@ -8,10 +8,10 @@ import { bytes, compact } from "./format.js";
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
 
 const HEIGHT = 148;
-const LETTER = 6.5; // the width of a letter of a label, in pixels
-const LABEL_SPACE = 46; // the narrowest step of the time axis, in pixels: 09:41 and the gap to the next
+const LETTER = 6.5; // pixels
+const LABEL_SPACE = 46; // between labels such as 09:41
 const SECONDS_SPACE = 68; // the same for 09:41:30
-const LINE_SPACE = 22; // the same of the other axis: two lines or more fit, whatever the highest value is
+const LINE_SPACE = 22; // of the other axis: two lines or more fit
 const FONT = "11px system-ui, sans-serif";
 const TONES = ["--accent", "--second"];
 const TIME_STEPS = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200]; // seconds

@@ -43,7 +43,7 @@ function Run({ run, onStop }) {
 
 const RANGES_SHOWN = 20;
 
-// What a lake lacks for good. A run names the ranges that it knows, those of earlier runs among them.
+// What a lake lacks for good, as told by its runs.
 function Missing({ name, progress }) {
   const ranges = progress.missing ?? [];
   if (!ranges.length) return null;

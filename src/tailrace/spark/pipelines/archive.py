@@ -32,8 +32,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tailrace.client.error import is_retriable
-from tailrace.model import ConfigError, DataMissing, TailraceError, TopicPartition
+from tailrace.client.error import DataMissing, is_retriable
+from tailrace.model import ConfigError, TailraceError, TopicPartition
 from tailrace.model.archive_group import ARCHIVE_GROUP, is_archive_group
 from tailrace.spark.lake import Advance, BadRange, Change, Conflict, Snapshot, Staging, Table, open_table
 from tailrace.spark.lake.layout import resolve_root

@@ -15,8 +15,9 @@ from tests.unit.spark.pipelines.archive_rig import Filler, lake_rows, some_recor
 
 import tailrace
 from tailrace.client.admin import delete_records
+from tailrace.client.error import DataMissing
 from tailrace.client.kafka import KafkaClient
-from tailrace.model import ConfigError, DataMissing, TopicPartition
+from tailrace.model import ConfigError, TopicPartition
 from tailrace.spark.lake import open_table
 from tailrace.spark.lake.change import BadRange
 from tailrace.spark.lake.missing import GONE, MissingRange, find_missing, tell_missing
