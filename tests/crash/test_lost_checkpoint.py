@@ -207,7 +207,7 @@ def test_a_partition_whose_files_and_journal_disagree_is_refused(image: Image, f
     row = next(row for row in rows.rows if row.partition_id.partition == 1 and row.length)
     (copy / FILE).unlink()
     (copy / COPY).unlink()
-    (_,) = (copy / "journal").iterdir()
+    assert len({each.path for each in image.rounds}) == 1, "another file is one made ahead, without rounds"
     image.forget_rounds(copy, before=image.rounds[0])  # the run begins at the checkpoint
     newest = copy / partition_directory(row.partition_id, row.life) / numbered(row.segment, "log")
     flip(newest, 30)

@@ -126,9 +126,9 @@ def test_history_is_merged_by_time() -> None:
     async def scenario(rig: Rig) -> None:
         await rig.create(2)
         for number in range(6):
-            before = rig.broker.clock.now_ms()
             rig.publish(b"%d" % number, partition=number % 2)
-            await rig.wait_until(lambda before=before: rig.broker.clock.now_ms() > before)  # type: ignore[misc]
+            stamped = rig.broker.clock.now_ms()  # or a moment before: the next one is later in any case
+            await rig.wait_until(lambda stamped=stamped: rig.broker.clock.now_ms() > stamped)  # type: ignore[misc]
         tail = await rig.tail("?offset=earliest")
         assert values(await tail.take(6)) == ["0", "1", "2", "3", "4", "5"]
 
