@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from tests import unhurried
+from tests.unhurried import LoopClock
 from tests.unit.http.conftest import partition_of
 from tests.unit.http.rig import metrics_of
 from websockets.asyncio.client import ClientConnection, connect
@@ -221,6 +223,7 @@ async def served(
     config: HttpConfig | None, native: NativeConfig | None, budget: RequestBudget | None
 ) -> AsyncIterator[Rig]:
     node = Node(ServerConfig(engine="memory", kafka_port=0, native_port=0, http_port=None), owns_loop=False)
+    node._clock = LoopClock()
     await node.start()
     native_listener = NativeListener(node.broker.gate, addresses=[Address("127.0.0.1", 0)], config=native)
     await native_listener.start()
@@ -273,4 +276,4 @@ def play(
         async with asyncio.timeout(DEADLINE_S), served(config, native, budget) as rig:
             await scenario(rig)
 
-    asyncio.run(main())
+    unhurried.run(main())
