@@ -11,7 +11,6 @@ import asyncio
 import logging
 import os
 import random
-import shutil
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,13 @@ from tailrace.storage import OS, LogConfig
 from tailrace.storage.segment import DirectoryConfig, SegmentLog, SegmentStorage
 from tailrace.storage.segment.journal import read_header, read_rounds
 from tailrace.storage.segment.rebuild import RebuildReport, rebuild_directory
-from tailrace.testing.faults.image import ImageMaker, open_directly, read_contents, still_directory
+from tailrace.testing.faults.image import (
+    ImageMaker,
+    copy_as_killed,
+    open_directly,
+    read_contents,
+    still_directory,
+)
 
 PARTITION = PartitionId(UUID(int=7), 0)
 COMPACTED = LogConfig(
@@ -90,7 +95,7 @@ async def crash(
     await work(filled)
     await storage.wait_applied()  # so that nothing moves while it is copied
     records, end = await read_records(filled.log), filled.log.end_offset
-    shutil.copytree(path / "served", path / "lost")
+    copy_as_killed(path / "served", path / "lost")
     await storage.close()
     lose_checkpoint(path / "lost")
     return path / "lost", records, end

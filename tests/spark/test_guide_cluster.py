@@ -11,7 +11,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import venv
@@ -25,6 +24,7 @@ import pytest
 import tailrace
 from tailrace.server.configuration import check_file
 from tailrace.spark.pipelines.ship import NOT_SHIPPED
+from tailrace.testing.port import free_port
 
 GUIDE_PATH = Path(__file__).parents[2] / "docs" / "guide" / "spark-cluster.md"
 GUIDE = GUIDE_PATH.read_text(encoding="utf-8")
@@ -80,13 +80,6 @@ def make_driver(place: Path) -> None:
     script = place / "bin" / "tailrace"
     script.write_text(f'#!/bin/sh\nexec {shlex.quote(str(place / "bin" / "python"))} -m tailrace "$@"\n')
     script.chmod(0o755)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Reader:

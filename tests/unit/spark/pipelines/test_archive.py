@@ -32,6 +32,7 @@ from tailrace.spark.pipelines.archive import ArchiveConfig, Archived, archive
 from tailrace.spark.pipelines.archive_plan import OtherTopic
 from tailrace.spark.pipelines.progress import Progress
 from tailrace.spark.pipelines.spread import SparkFailed, TaskFailed
+from tailrace.testing.port import free_port
 
 
 @pytest.fixture
@@ -524,9 +525,9 @@ def test_small_batches_wait_for_the_interval_and_full_ones_do_not(
 
 
 def test_a_run_survives_a_broker_that_restarts(tmp_path: Path) -> None:
-    running = tailrace.Broker(data_dir=tmp_path / "broker")
+    port = free_port()
+    running = tailrace.Broker(data_dir=tmp_path / "broker", port=port)
     running.start()
-    port = int(running.bootstrap_servers.rpartition(":")[2])
     config = ArchiveConfig(
         bootstrap=running.bootstrap_servers, topic=("orders",), to=str(tmp_path / "lake"), interval_s=0.0
     )
