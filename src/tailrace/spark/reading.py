@@ -9,7 +9,7 @@ decoding find that the headers lied (a batch that fails its CRC), that fetch is 
 What is in the log is read; what is not is one of these:
 
     before the log's start   retention or a deletion took it: data loss
-    beyond the log's end     the log is shorter than it was, or the topic was made anew: data loss
+    beyond the log's end     the log is shorter than it was, or the topic was created again: data loss
     between records          compacted away, control markers, aborted transactions: nothing to tell
 
 The end of a log is given END_PATIENCE_S to come back before it counts as lost: a broker that has just become
@@ -42,7 +42,7 @@ PIECE_BYTES_MAX = 64 * 1024 * 1024
 END_PATIENCE_S = 5.0
 _FETCH_WAIT_MS = 500
 
-# Its own connections, so that a fetch that waits holds up nobody's questions.
+# Its own connections, so that a fetch that waits delays no other request.
 _RANGES = Channel("ranges")
 
 
@@ -275,7 +275,7 @@ class _Reading:
             cause = f"the log begins at {reply.log_start} now (retention, or a deletion)"
         elif position >= reply.log_end:
             resume = self.wanted.end
-            cause = f"the log ends at {reply.log_end} (was the topic made anew?)"
+            cause = f"the log ends at {reply.log_end} (was the topic created again?)"
         else:  # records came meanwhile
             return position
         if self.fail_on_data_loss:

@@ -12,7 +12,7 @@ and the driver sees one small row per task.
 
 What may go away is tried again: a worker that died, or a range that retention overtook while it was read, a
 few times; a broker that restarts a few times with `once`, else for as long as the run lasts. A topic that is
-made anew is none of these: its records are not those that the lake has, and none of them gets in.
+created again is none of these: its records are not those that the lake has, and none of them gets in.
 
 What was deleted before it was archived is missing for good. The lake keeps each such range, every run names
 all of them, and with `fail_on_data_loss` it fails before it passes over a new one. So that retention can
@@ -175,7 +175,7 @@ def _check_least(key: str, value: float, least: float) -> None:
 
 
 def _no_step(_name: str) -> None:
-    """For runs that nobody kills."""
+    """For runs without an observer of steps."""
 
 
 @dataclass(slots=True)
@@ -274,7 +274,7 @@ class _Archive:
         if not is_patient and count >= _TRIES_MAX[kind]:
             raise error
         if kind == "conflict":
-            note = f"somebody else writes this lake, planning again: {error}"
+            note = f"another archive writes this lake, planning again: {error}"
             wait_s = random.uniform(0, _RETRY_FIRST_S)  # so that two archives do not stay in step
         else:
             note = f"trying again: {error}"
@@ -390,7 +390,7 @@ class _Archive:
     # ---- words
 
     def _tell_waiting(self, lag: int) -> None:
-        """Now and then while there is nothing to do: the rate sinks, and somebody may watch."""
+        """Now and then while there is nothing to do: an observer sees the rate sink."""
         if time.monotonic() >= self.told_at + _TELL_EVERY_S:
             self._tell(lag=lag, note="" if lag else "waiting for records")
 

@@ -133,14 +133,14 @@ def check_not_anew(began: Mapping[str, str], now: Mapping[str, str]) -> None:
     for topic, topic_id in sorted(now.items()):
         if began.get(topic, topic_id) != topic_id:
             raise OtherTopic(
-                f"topic {topic} was deleted and made anew during this run, and nothing of the new one is in"
-                " the lake. Run it again: a lake that has nothing of the old one takes the new one"
+                f"topic {topic} was deleted and created again during this run, and nothing of the new one is"
+                " in the lake. Run it again: a lake that has nothing of the old one takes the new one"
             )
 
 
 _FIX = (
-    "It was deleted and made anew, or this is another cluster: archive it into another lake (--to), or move"
-    " this one away first"
+    "It was deleted and created again, or this is another cluster: archive it into another lake (--to), or"
+    " move this one away first"
 )
 
 

@@ -16,7 +16,7 @@ A checkpoint of Spark's own Kafka source is taken over: batches that it names ar
 the next one is kept as ours, even if it is empty, so that the ids of the topics are known from then on.
 
 An idle query asks dozens of times a second, so latestOffset waits for records for up to IDLE_WAIT_S.
-Constructors run many times and ask nobody anything; a reader is pickled, so it holds plain values.
+Constructors run many times and send no request; a reader is pickled, so it holds plain values.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return replace(begun, positions=kept)
 
     def _without_lost(self, ranges: Sequence[OffsetRange], ended: StreamOffset) -> Sequence[OffsetRange]:
-        """The ranges of a batch without topics that were made anew since it was planned; DataLoss if wanted.
+        """The ranges of a batch without topics that were created again meanwhile; DataLoss if wanted.
 
         A batch that was cut short is given again when its query restarts, before anything else is asked for,
         and its offsets may by then be those of other records.

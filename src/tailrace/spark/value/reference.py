@@ -61,7 +61,7 @@ def read_references(given: object, *, what: str) -> dict[str, Version]:
 def write_out(kind: str, source: Source, *, fetch: Fetch, what: str) -> str:
     """The text of a schema with everything that it refers to; ConfigError if that cannot be."""
     if kind not in ("AVRO", "JSON"):
-        return source.text  # whoever decodes values refuses it by its kind
+        return source.text  # `resolve` and the readers of values refuse it by its kind
     others = _fetch_all(source, fetch, what=what)
     try:
         root = json.loads(source.text)

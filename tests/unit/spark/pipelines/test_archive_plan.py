@@ -100,7 +100,9 @@ def test_a_lake_with_more_partitions_than_its_topic_is_refused() -> None:
 
 def test_another_topic_of_the_same_name_is_refused_however_long_it_is() -> None:
     there = {A0: Reach(start=0, end=100, high=100, topic_id="new")}
-    with pytest.raises(OtherTopic, match=r"another topic that was named a\. It was deleted and made anew"):
+    with pytest.raises(
+        OtherTopic, match=r"another topic that was named a\. It was deleted and created again"
+    ):
         check_same_topics({A0: 4}, there, topic_ids={"a": "old"})
     check_same_topics({A0: 4}, there, topic_ids={"a": "new", "b": "old"})
     check_same_topics({A0: 4}, there, topic_ids={})
