@@ -30,10 +30,11 @@ from tailrace.client.kafka import KafkaClient
 from tailrace.client.offsets import EARLIEST, LATEST
 from tailrace.client.pool import Channel
 from tailrace.client.transfer import Fetched, fetch_from
-from tailrace.model import ErrorCode, TailraceError, TopicPartition
+from tailrace.model import ErrorCode, TopicPartition
 from tailrace.records import BatchError, Walk, pass_over, read_batch
 from tailrace.spark.codec import KAFKA_SCHEMA, BadSpan, Piece, decode_pieces
 from tailrace.spark.codec.schema import plan_schema
+from tailrace.spark.data_loss import DataLoss, lost
 from tailrace.spark.link import BrokerLink
 from tailrace.spark.offset_range import OffsetRange
 
@@ -44,10 +45,6 @@ _FETCH_WAIT_MS = 500
 
 # Its own connections, so that a fetch that waits delays no other request.
 _RANGES = Channel("ranges")
-
-
-class DataLoss(TailraceError):
-    """Records that were to be read are no longer in the log."""
 
 
 def read_range(
@@ -285,14 +282,6 @@ class _Reading:
     def _nothing(self, next_offset: int) -> Piece:
         rows = pa.RecordBatch.from_pylist([], schema=self.schema)
         return Piece(rows=rows, bad=[], next_offset=next_offset)
-
-
-def lost(tp: TopicPartition, start: int, end: int, cause: str) -> str:
-    """What is said of offsets that are gone: which, why, and the ways out."""
-    return (
-        f"data loss: {tp} offsets {start} to {end - 1} cannot be read: {cause}."
-        " To go on without them set failOnDataLoss=false, or start over (a stream: with a new checkpoint)"
-    )
 
 
 def _end(span: BadSpan) -> int:

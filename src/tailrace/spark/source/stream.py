@@ -33,9 +33,9 @@ from pyspark.sql.types import StructType
 from tailrace.client.kafka import KafkaClient
 from tailrace.client.offsets import EARLIEST, LATEST
 from tailrace.model import ConfigError, TopicPartition
+from tailrace.spark.data_loss import DataLoss, lost
 from tailrace.spark.link import BrokerLink
 from tailrace.spark.offset_range import OffsetRange
-from tailrace.spark.reading import DataLoss, lost
 from tailrace.spark.source import lookup
 from tailrace.spark.source.columns import arrow_schema
 from tailrace.spark.source.group import GroupProgress

@@ -13,8 +13,8 @@ import pytest
 import tailrace
 from tailrace.client import admin
 from tailrace.model import BrokerError, ConfigError, TopicPartition
+from tailrace.spark.data_loss import DataLoss
 from tailrace.spark.link import close_links, link_to
-from tailrace.spark.reading import DataLoss
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'tailrace[spark]'")
 
