@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import random
+import shutil
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -293,7 +294,7 @@ def test_a_segment_that_a_trim_had_removed_and_a_crash_brought_back_hides_nothin
                 await maker.apply()
                 await maker.checkpoint()
         await maker.apply()
-        shutil.copytree(fast_path / "served", fast_path / "before")
+        copy_as_killed(fast_path / "served", fast_path / "before")
         await maker.trim(0, offset)
         for _ in range(more):
             await maker.append(0, value_bytes=600)
