@@ -193,15 +193,15 @@ class Rig:
         self, path: str, *, method: str = "GET", receive_bytes: int = 0, **headers: str
     ) -> EventReader:
         """A connection that has asked; with `receive_bytes` the kernel keeps little of what is not read."""
-        others = self.listener.connections
+        others = frozenset(self.listener.connections)
         sock = socket.socket()
         sock.setblocking(False)
         if receive_bytes:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self.listener.port))
         if receive_bytes:
-            await self.wait_until(lambda: self.listener.connections > others)
-            for each in self.listener.connections - others:
+            await self.wait_until(lambda: len(self.listener.connections) > len(others))
+            for each in frozenset(self.listener.connections) - others:
                 taken = each.transport.get_extra_info("socket")
                 taken.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, receive_bytes)
         reader, writer = await asyncio.open_connection(
