@@ -233,7 +233,7 @@ def new_session(session: SparkSession) -> SparkSession:
     Spark gives it the settings with which the JVM was started. What `_settle` has set since is set again.
     """
     made = session.newSession()
-    made.conf.set(SHUFFLE_PARTITIONS, session.conf.get(SHUFFLE_PARTITIONS))
+    made.conf.set(SHUFFLE_PARTITIONS, str(session.conf.get(SHUFFLE_PARTITIONS)))
     return made
 
 
