@@ -30,6 +30,7 @@ from tailrace.broker.topics import Topics
 from tailrace.broker.transactions import TRANSACTIONS_CONFIGS, TRANSACTIONS_TOPIC, TransactionCoordinator
 from tailrace.model import BrokerId, StorageError
 from tailrace.runtime import Clock, Supervisor
+from tailrace.security import Users, UserStore
 from tailrace.storage.api import StorageEngine
 
 logger = logging.getLogger(__name__)
@@ -50,7 +51,9 @@ class Broker:
         metadata: MetadataStore,
         config: BrokerConfig,
         clock: Clock,
+        user_store: UserStore | None = None,
     ) -> None:
+        """Without `user_store` users go with the process."""
         self.config = config
         self.clock = clock
         self.storage = storage
@@ -89,6 +92,7 @@ class Broker:
             config=config.transactions,
             on_failure=self._fail,
         )
+        self.users = Users(user_store, on_failure=self._fail)
         self.group_settings = GroupSettings(metadata, on_failure=self._fail)
         self.publisher = Publisher(clock=clock)
         self.subscriptions = Subscriptions(
@@ -121,6 +125,7 @@ class Broker:
         """Serve what the metadata knows, in a new epoch."""
         image = await self._metadata.begin(self.cluster.node_id, check=self.topics.check_image)
         self.cluster.cluster_id = image.cluster_id
+        await self.users.load()
         await self.topics.load(image)
         self.group_settings.load(image.settings)
         await self.groups.start(topics={topic.name for topic in self.topics})
@@ -134,6 +139,7 @@ class Broker:
     async def close(self) -> None:
         """Stop what runs by itself; what is stored stays."""
         await self.cuts.close()
+        await self.users.close()
         if self._deletions:
             await asyncio.wait(self._deletions)  # each tells its own caller how it went
         await self.delayed.close()

@@ -50,6 +50,7 @@ from tailrace.model.session import Session
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
+    from tailrace.security import Users
 
 Authorize = Callable[[Session, Operation, Resource], bool]
 """Whether a session may do something to a resource. Answers at once, without I/O."""
@@ -120,6 +121,7 @@ class Access:
         "_subscriptions",
         "_topics",
         "_transactions",
+        "_users",
         "_version",
         "_writable",
         "_writable_topics",
@@ -140,6 +142,7 @@ class Access:
         self._delayed = broker.delayed
         self._cluster = broker.cluster
         self._cuts = broker.cuts
+        self._users = broker.users
         self._delete_topic = broker.delete_topic
         self._next_producer_id = broker.next_producer_id
         self._version = broker.topics.version
@@ -496,6 +499,11 @@ class Access:
         """The cuts of the data directory, which hold every record of every topic."""
         self._check(operation, CLUSTER)
         return self._cuts
+
+    def users(self, operation: Operation) -> Users:
+        """Those who may log in: DESCRIBE to see them, ALTER to change them (KIP-554)."""
+        self._check(operation, CLUSTER)
+        return self._users
 
     @property
     def cluster_id(self) -> str:

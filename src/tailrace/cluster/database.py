@@ -19,6 +19,7 @@ import struct
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
+from tailrace.cluster.private_file import create_private, make_private
 from tailrace.cluster.store import ABSENT, Entry, Rows
 from tailrace.model import StorageError
 from tailrace.records import crc32c
@@ -38,6 +39,8 @@ CREATE TABLE head (
 _VERSION = struct.Struct("<q")
 _HEAD = struct.Struct("<qqq")
 _SHOWN_MAX = 120
+_SECRET_MARKS = (b"users/", b"security/", b"verifiers", b"_key")
+"""What stands in the keys and values of users; some of it is left where the other part is damaged."""
 
 
 def rebuild_hint(path: str | os.PathLike[str]) -> str:
@@ -52,6 +55,8 @@ def damaged(path: str | os.PathLike[str], reason: str) -> StorageError:
 
 def connect(path: str) -> sqlite3.Connection:
     """A connection whose commits survive a power cut (WAL, synchronous=FULL: the log is synced)."""
+    create_private(path)
+    make_private((path, f"{path}-wal", f"{path}-shm"))  # SQLite gives those two the mode of the file
     database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     try:
         database.execute("PRAGMA journal_mode = WAL")
@@ -177,10 +182,12 @@ def _checked(path: str, key: bytes, value: bytes, version: object, crc: object) 
 
 
 def _bad_row(path: str, key: object, value: object) -> StorageError:
-    """Shows both: either may be the damaged one, and the value of a topic has its name."""
-    return damaged(
-        path, f"the checksum of the entry {_shown(key)} does not hold; its value is {_shown(value)}"
+    """Shows both: either may be the damaged one, and the value of a topic has its name. Secrets are not shown."""
+    is_secret = any(
+        mark in each for each in (key, value) if isinstance(each, bytes) for mark in _SECRET_MARKS
     )
+    shown = "not shown" if is_secret else _shown(value)
+    return damaged(path, f"the checksum of the entry {_shown(key)} does not hold; its value is {shown}")
 
 
 def _shown(data: object) -> str:

@@ -6,7 +6,8 @@
     ...}}}
 
 An entry is [version, value]. The file is replaced as a whole and the one before it is kept, so that there is
-always one to read; `rebuild` restores the store from it. Blocking calls.
+always one to read; `rebuild` restores the store from it. Only its owner may read it: the verifiers of passwords
+are in it. Blocking calls.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from tailrace.cluster.private_file import open_private
 from tailrace.cluster.store import Entry, Rows
 from tailrace.storage.checksummed import read_checksummed, write_checksummed
 
@@ -71,7 +73,7 @@ def load_newest(directory: Path) -> tuple[str, Rows] | None:
 def save(directory: Path, data: bytes) -> None:
     """Replace the file; the one before it becomes the previous one, unless it cannot be read."""
     image, temporary = directory / IMAGE, directory / _TEMPORARY
-    with temporary.open("wb") as file:
+    with open_private(temporary) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -18,6 +18,7 @@ import sqlite3
 from contextlib import closing, suppress
 
 from tailrace.cluster import database
+from tailrace.cluster.private_file import create_private, open_private
 from tailrace.cluster.store import Rows
 
 _BUILDING, READY = ".building", ".ready"
@@ -54,6 +55,7 @@ def _build(path: str, rows: Rows) -> None:
     for suffix in ("", "-journal", *SIDECARS):
         with suppress(FileNotFoundError):
             os.remove(path + suffix)
+    create_private(path)
     with closing(sqlite3.connect(path, isolation_level=None)) as made:
         made.execute("PRAGMA synchronous = OFF")  # synced as a whole below
         made.execute("BEGIN")
@@ -92,7 +94,8 @@ def _copy(source: str, target: str) -> None:
         with suppress(FileNotFoundError):
             os.remove(target)  # of an interrupted run, when there was one
         return
-    shutil.copyfile(source, target + ".copying")
+    with open(source, "rb") as old, open_private(target + ".copying") as new:
+        shutil.copyfileobj(old, new)
     _sync(target + ".copying")
     os.rename(target + ".copying", target)
 
