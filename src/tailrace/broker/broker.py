@@ -18,7 +18,7 @@ from tailrace.broker.config import BrokerConfig, cleaner_backoff_ms
 from tailrace.broker.counters import Counters
 from tailrace.broker.cuts import Cuts
 from tailrace.broker.delayed import Delayed
-from tailrace.broker.gate import Gate
+from tailrace.broker.gate import Gate, allow_users
 from tailrace.broker.group_settings import GroupSettings
 from tailrace.broker.groups import OFFSETS_TOPIC, GroupCoordinator
 from tailrace.broker.internal.topic import InternalTopic
@@ -115,7 +115,8 @@ class Broker:
         self._tasks = Supervisor(self._fail)
         self._deletions: set[asyncio.Task[None]] = set()  # of topics, under way
         self._failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        self.gate = Gate(self)
+        self.gate = Gate(self, authorize=allow_users(self.users))
+        self.users.watch(lambda _: self.gate.rights_changed())
 
     def __repr__(self) -> str:
         cluster = self.cluster

@@ -71,6 +71,15 @@ def allow_everything(session: Session, operation: Operation, resource: Resource)
     return True
 
 
+def allow_users(users: Users) -> Authorize:
+    """The rule of a broker without access control: everybody, but for users that were disabled or deleted."""
+
+    def allows(session: Session, operation: Operation, resource: Resource) -> bool:  # noqa: ARG001
+        return not session.mechanism or users.may_log_in(session.principal.name)
+
+    return allows
+
+
 class Gate:
     """What the listeners of one node are given of its broker.
 

@@ -182,7 +182,7 @@ def _checked(path: str, key: bytes, value: bytes, version: object, crc: object) 
 
 
 def _bad_row(path: str, key: object, value: object) -> StorageError:
-    """Shows both: either may be the damaged one, and the value of a topic has its name. Secrets are not shown."""
+    """Shows both, but for secrets: either may be the damaged one, and a topic's value has its name."""
     is_secret = any(
         mark in each for each in (key, value) if isinstance(each, bytes) for mark in _SECRET_MARKS
     )

@@ -6,8 +6,8 @@
     ...}}}
 
 An entry is [version, value]. The file is replaced as a whole and the one before it is kept, so that there is
-always one to read; `rebuild` restores the store from it. Only its owner may read it: the verifiers of passwords
-are in it. Blocking calls.
+always one to read; `rebuild` restores the store from it. Only its owner may read it: the verifiers of
+passwords are in it. Blocking calls.
 """
 
 from __future__ import annotations

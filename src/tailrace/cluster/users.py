@@ -4,8 +4,8 @@
                           "salt": <base64>, "server_key": <base64>, "stored_key": <base64>}, ...}}
     security/fake_salts   {"key": <base64>}: makes the salts of users that do not exist
 
-Only verifiers are stored, never a password. Errors name keys and never repeat a value. A directory in which no
-broker was started yet gets the id of its cluster with its first user.
+Only verifiers are stored, never a password. Errors name keys and never repeat a value. A directory in which
+no broker was started yet gets the id of its cluster with its first user.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from tailrace.security.authenticator import (
     Login,
     Step,
 )
-from tailrace.security.failure import AuthenticationFailed, LoginsBusy
+from tailrace.security.failure import AuthenticationFailed, LoginsBusy, UnknownUser
 from tailrace.security.sasl.plain import PLAIN
 from tailrace.security.secret import Secret
 from tailrace.security.user import StoredUsers, User, UserStore
@@ -39,6 +39,7 @@ __all__ = [
     "Secret",
     "Step",
     "StoredUsers",
+    "UnknownUser",
     "User",
     "UserStore",
     "Users",

@@ -62,15 +62,6 @@ class AuthenticatorPort(Protocol):
     async def check(self, user: str, password: Secret, *, host: str, mechanism: str) -> Principal:
         """Who logs in with a password in the clear; AuthenticationFailed."""
 
-    def is_current(self, principal: Principal) -> bool:
-        """Whether who logged in as this principal may stay."""
-
-    def watch(self, callback: Callable[[str], None]) -> None:
-        """Have `callback` called with the name of every user whose sessions may have to end."""
-
-    def unwatch(self, callback: Callable[[str], None]) -> None:
-        """The opposite."""
-
 
 class Authenticator:
     """Logs users of a node in."""
@@ -98,15 +89,6 @@ class Authenticator:
                 wrong_credentials(mechanism), host=host, user=user, mechanism=mechanism, began=began
             )
         return self._admit(user, mechanism)
-
-    def is_current(self, principal: Principal) -> bool:
-        return principal.kind != "User" or self._users.may_log_in(principal.name)
-
-    def watch(self, callback: Callable[[str], None]) -> None:
-        self._users.watch(callback)
-
-    def unwatch(self, callback: Callable[[str], None]) -> None:
-        self._users.unwatch(callback)
 
     # ---- inside
 

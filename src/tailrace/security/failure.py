@@ -23,6 +23,15 @@ class LoginsBusy(BrokerError):
         )
 
 
+class UnknownUser(BrokerError):
+    """There is no user of this name: told to who may see users."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"there is no user {name!r}. Try: tailrace user list", code=ErrorCode.RESOURCE_NOT_FOUND
+        )
+
+
 def wrong_credentials(mechanism: str) -> AuthenticationFailed:
     """The one answer to a wrong password, an unknown user and a disabled user."""
     return AuthenticationFailed(

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from tailrace.model import BrokerError, ErrorCode, StorageError
+from tailrace.security.failure import UnknownUser
 from tailrace.security.hashing import Hashing
 from tailrace.security.password import check_password, check_user_name
 from tailrace.security.secret import Secret
@@ -153,7 +154,9 @@ class Users(Mapping[str, User]):
             existing = _existing(name, found)
             left = {each: value for each, value in existing.verifiers.items() if each != mechanism}
             if len(left) == len(existing.verifiers):
-                raise _not_found(f"user {name!r} has no credentials for {mechanism}")
+                raise BrokerError(
+                    f"user {name!r} has no credentials for {mechanism}", code=ErrorCode.RESOURCE_NOT_FOUND
+                )
             return replace(existing, verifiers=left) if left else None
 
         await self._change(name, plan)
@@ -218,9 +221,5 @@ class Users(Mapping[str, User]):
 
 def _existing(name: str, found: User | None) -> User:
     if found is None:
-        raise _not_found(f"there is no user {name!r}. Try: tailrace user list")
+        raise UnknownUser(name)
     return found
-
-
-def _not_found(message: str) -> BrokerError:
-    return BrokerError(message, code=ErrorCode.RESOURCE_NOT_FOUND)

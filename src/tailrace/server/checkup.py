@@ -279,9 +279,15 @@ def _check_advertised(node_id: int, *, host: str, port: int) -> Finding:
 
 
 async def _ask(address: str) -> tuple[str, list[tuple[int, str, int]]]:
+    from tailrace.client.credentials import from_environment
     from tailrace.client.kafka import KafkaClient
 
-    async with KafkaClient(address, client_id="tailrace-doctor", request_timeout_s=_CONNECT_S) as client:
+    async with KafkaClient(
+        address,
+        client_id="tailrace-doctor",
+        request_timeout_s=_CONNECT_S,
+        credentials=from_environment(),
+    ) as client:
         await client.metadata([])
         nodes = sorted((node_id, *node) for node_id, node in client.cluster.nodes.items())
         return client.cluster.cluster_id or "unknown", nodes
