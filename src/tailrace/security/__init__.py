@@ -16,6 +16,7 @@ from tailrace.security.authenticator import (
     Authenticator,
     AuthenticatorPort,
     Login,
+    LoginCounts,
     Step,
 )
 from tailrace.security.failure import AuthenticationFailed, LoginsBusy, UnknownUser
@@ -35,6 +36,7 @@ __all__ = [
     "Authenticator",
     "AuthenticatorPort",
     "Login",
+    "LoginCounts",
     "LoginsBusy",
     "Secret",
     "Step",

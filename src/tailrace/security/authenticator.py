@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, NoReturn, Protocol
 
 from tailrace.model import escape
@@ -63,6 +64,14 @@ class AuthenticatorPort(Protocol):
         """Who logs in with a password in the clear; AuthenticationFailed."""
 
 
+@dataclass(slots=True)
+class LoginCounts:
+    """How many logins there were, by mechanism. The numbers only grow."""
+
+    succeeded: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
+
+
 class Authenticator:
     """Logs users of a node in."""
 
@@ -72,8 +81,7 @@ class Authenticator:
         self._guessing = Guessing()
         self._remembered = Remembered()
         self._logged: dict[str, tuple[float, int]] = {}  # by address: when, and how many since
-        self.succeeded: Counter[str] = Counter()  # by mechanism
-        self.failed: Counter[str] = Counter()
+        self.counts = LoginCounts()
         users.watch(self._remembered.forget)
 
     def __repr__(self) -> str:
@@ -110,14 +118,14 @@ class Authenticator:
         return user.enabled
 
     def _admit(self, user: str, mechanism: str) -> Principal:
-        self.succeeded[mechanism] += 1
+        self.counts.succeeded[mechanism] += 1
         return Principal("User", user)
 
     async def _fail(
         self, error: AuthenticationFailed, *, host: str, user: str, mechanism: str, began: float
     ) -> NoReturn:
         """Raise the error when it may be told."""
-        self.failed[mechanism] += 1
+        self.counts.failed[mechanism] += 1
         now = self._monotonic()
         delay_s = self._guessing.failed(host=host, user=user, now=now)
         self._log(host, mechanism, now)

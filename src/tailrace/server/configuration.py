@@ -15,7 +15,7 @@ from pathlib import Path
 from tailrace.model import ConfigError
 from tailrace.server.config import ServerConfig
 from tailrace.server.kind import Value
-from tailrace.server.listener import ListenerConfig
+from tailrace.server.listener import REPLACED, ListenerConfig
 from tailrace.server.setting import read_advertised, settings
 from tailrace.server.source import Given, Source, read_environment, read_file, read_flags
 from tailrace.server.variable import CONFIG
@@ -89,6 +89,13 @@ def read_config(
     from_file = Source() if path is None else read_file(table, path)
     ranked = [read_flags(table, flags or {}), read_environment(table, environment), from_file]
     refuse(problem for source in ranked for problem in source.problems)
+    if from_file.listeners:
+        refuse(
+            f"{ranked_given.source}: {key} has no effect beside [[listeners]]: set the address there"
+            for source in ranked
+            for key, ranked_given in source.values.items()
+            if key in REPLACED
+        )
     values = {key: Given(value=setting.default, source=DEFAULT) for key, setting in table.items()}
     for source in reversed(ranked):
         values.update(source.values)

@@ -22,6 +22,8 @@ from tailrace.model.address import PORT_MAX, Address
 from tailrace.security import MECHANISMS, PLAIN
 
 PROTOCOLS: Final = ("kafka", "native", "http")
+REPLACED: Final = frozenset({"server.host", "server.kafka_port", "native.port", "http.port", "http.enabled"})
+"""What says where the default listeners are."""
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
 
 LISTENER_KEYS: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -71,6 +73,11 @@ def read_listeners(given: object) -> tuple[list[ListenerConfig], list[str]]:
         problems += [f"{where}: {each}" for each in wrong]
         if not wrong:
             found.append(_listener(table))
+    problems += [
+        f"listeners {each.name!r}: a listener of another protocol cannot have this name"
+        for each in found
+        if each.name in PROTOCOLS and each.name != each.protocol
+    ]
     names = Counter(each.name for each in found)
     problems += [f"listeners {name!r}: {count} have this name" for name, count in names.items() if count > 1]
     return found, problems

@@ -33,7 +33,7 @@ from tailrace.net import ListenerCounters, NodeBudget, RequestListener
 from tailrace.net.logins import Logins, PendingLogins
 from tailrace.net.stranger import Neighbours
 from tailrace.runtime import SystemClock
-from tailrace.security import Authenticator
+from tailrace.security import Authenticator, LoginCounts
 from tailrace.server import descriptors
 from tailrace.server.assembly import (
     NODE_ID,
@@ -243,6 +243,7 @@ class Node:
             budgets=self.budget.shares,
             info={"version": __version__, "engine": config.engine, "fsync": str(config.fsync)},
             free_space=FreeSpace(self._data_dir),
+            logins=self._authenticator.counts if self._authenticator else LoginCounts(),
         )
 
     @property

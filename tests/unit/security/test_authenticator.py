@@ -98,7 +98,7 @@ def with_rig(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., No
 @with_rig
 async def test_a_user_logs_in_by_every_mechanism(rig: Rig, mechanism: str) -> None:
     assert await rig.log_in(mechanism) == Principal("User", "alice")
-    assert rig.logins.succeeded == {mechanism: 1}
+    assert rig.logins.counts.succeeded == {mechanism: 1}
     assert rig.time.waits == []
 
 
@@ -144,7 +144,7 @@ async def test_guesses_wait_longer_and_the_right_password_does_not(rig: Rig) -> 
     rig.time.waits.clear()
     assert await rig.log_in(PLAIN) == Principal("User", "alice")
     assert rig.time.waits == []
-    assert rig.logins.failed[PLAIN] == 10
+    assert rig.logins.counts.failed[PLAIN] == 10
 
 
 @with_rig
