@@ -96,6 +96,7 @@ def test_a_heartbeat_that_asks_for_more_needs_a_login() -> None:
 
 def test_what_is_sent_behind_a_login_that_fails_is_not_taken() -> None:
     async def scenario(rig: Rig) -> None:
+        await rig.create_topic()
         async with secured(rig) as client:
             auth = client.send(AUTH, write_plain("alice", Secret("wrong")), _mechanism=PLAIN)
             client.send(MessageType.PUBLISH, b"x", _topic=TOPIC)
