@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @click.group(name="user", no_args_is_help=True)
 def command() -> None:
-    """Create users, change their passwords, disable, enable and delete them.
+    """Create, list, disable and delete the users that may log in.
 
     A listener asks for a login if its [[listeners]] entry in tailrace.toml has `sasl`.
     """
