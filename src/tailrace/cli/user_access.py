@@ -16,11 +16,13 @@ from urllib.parse import quote
 
 from tailrace.cli.exit import CommandFailed, ExitCode
 from tailrace.model import BrokerError, ErrorCode, StorageError
+from tailrace.model.address import Address
 
 if TYPE_CHECKING:
     from tailrace.security import Secret, Users
 
-_DEFAULT_HTTP: Final = "127.0.0.1:8080"
+_LOOPBACK: Final = "127.0.0.1"
+_DEFAULT_HTTP: Final = f"{_LOOPBACK}:8080"
 _PATH: Final = "/api/v1/users"
 _CALL_S: Final = 30.0
 
@@ -52,7 +54,9 @@ def find_users(*, data_dir: Path | None, config_file: Path | None, http: str | N
                 f"{config_file} has storage.engine = memory, whose users go with the broker. Create them "
                 "while it runs, with --http HOST:PORT"
             )
-        data_dir = Path(str(config["storage.data_dir"]))
+        listeners = config.server().listeners_of("http")
+        host = listeners[0].address.host if listeners else _LOOPBACK
+        return DirectoryUsers(Path(str(config["storage.data_dir"])), host=host)
     return RestUsers(_DEFAULT_HTTP) if data_dir is None else DirectoryUsers(data_dir)
 
 
@@ -91,8 +95,10 @@ class RestUsers:
 class DirectoryUsers:
     """Users in a data directory: changed under its lock, so that no broker has it meanwhile."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, host: str = _LOOPBACK) -> None:
+        """`host` is where the HTTP listener of a broker is, if one has the directory."""
         self._directory = directory
+        self._host = host
 
     def list(self) -> list[dict[str, Any]]:
         async def read(users: Users) -> list[dict[str, Any]]:
@@ -164,7 +170,8 @@ class DirectoryUsers:
                 f"a broker serves {self._directory} and has no HTTP listener that is known. Name it with "
                 "--http HOST:PORT, or stop the broker and run this command again"
             )
-        return f"127.0.0.1:{ports.http}"
+        host = {"0.0.0.0": _LOOPBACK, "::": "::1"}.get(self._host, self._host)
+        return str(Address(host, ports.http))
 
 
 def _path(name: str) -> str:
