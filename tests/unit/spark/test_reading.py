@@ -16,9 +16,10 @@ from tailrace.model import ConfigError, TopicPartition
 from tailrace.records import BatchError, build_batch
 from tailrace.spark import reading
 from tailrace.spark.codec import KAFKA_SCHEMA, Piece
+from tailrace.spark.data_loss import DataLoss
 from tailrace.spark.link import BrokerLink
 from tailrace.spark.offset_range import OffsetRange
-from tailrace.spark.reading import DataLoss, read_range
+from tailrace.spark.reading import read_range
 from tailrace.testing.port import free_port
 
 TP = TopicPartition("orders", 0)

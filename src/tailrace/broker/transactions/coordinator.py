@@ -94,6 +94,10 @@ class TransactionCoordinator:
         self._directory.start()
         self._plan_expiry()
 
+    def read_again(self) -> None:
+        """The topic is served again: read the partitions that could not be read."""
+        self._directory.read_again()
+
     async def wait_loaded(self) -> None:
         """Return when no partition is being read."""
         await self._directory.wait_loaded()

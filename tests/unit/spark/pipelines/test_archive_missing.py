@@ -14,7 +14,7 @@ from tests.spark.kill_archive import LocalSpark, as_session
 from tests.unit.spark.pipelines.archive_rig import Filler, lake_rows, some_records
 
 import tailrace
-from tailrace.client.admin import alter_configs, delete_records
+from tailrace.client.admin import alter_configs, delete_records, delete_topic
 from tailrace.client.error import DataMissing
 from tailrace.client.kafka import KafkaClient
 from tailrace.model import ConfigError, TopicPartition
@@ -95,6 +95,34 @@ def test_every_later_run_names_what_the_lake_misses(
     filler.fill("orders", 0, some_records(5))
     delete_before(config, 32)
     assert run(config).missing == (gone(10, 17), gone(30, 31))
+
+
+@pytest.mark.parametrize("format", ["parquet", "delta", "iceberg"])
+@pytest.mark.parametrize("before", [0, 7], ids=["a new topic", "a topic whose first records are gone"])
+def test_records_lost_before_the_first_batch_are_named(
+    before: int, format: str, broker: tailrace.Broker, filler: Filler, config: ArchiveConfig
+) -> None:
+    config = replace(config, format=format)
+    broker.create_topic("orders", 1)
+    filler.fill("orders", 0, some_records(before))
+    delete_before(config, before)
+    first = run(config)
+    assert (first.rows, first.missing, first.offsets) == (0, (), {"orders": {0: before}})
+    filler.fill("orders", 0, some_records(5))
+    delete_before(config, before + 3)
+    second = run(config)
+    assert (second.rows, second.missing) == (2, (gone(before, before + 2),))
+
+
+def test_an_empty_topic_that_was_made_anew_is_archived_into_the_same_lake(
+    broker: tailrace.Broker, filler: Filler, config: ArchiveConfig
+) -> None:
+    broker.create_topic("orders", 2)
+    run(config)
+    link_to(config.bootstrap).run(lambda client: delete_topic(client, "orders"))
+    broker.create_topic("orders", 1)
+    filler.fill("orders", 0, some_records(5))
+    assert run(config).rows == 5
 
 
 def test_a_run_is_about_its_own_topics(
