@@ -26,9 +26,10 @@ settings.register_profile(
 settings.register_profile("full", settings.get_profile("tailrace"), derandomize=False, max_examples=1000)
 settings.load_profile("tailrace")
 
-pytest_plugins = ["tests.loop_errors", "tests.time_limit"]
+pytest_plugins = ["tests.loop_errors", "tests.summary", "tests.time_limit"]
 
 _HERE = Path(__file__).parent
+_SPARKS = 2  # as one session, the tests that share it would still run long after all others have ended
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -40,10 +41,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # xdist looks for the groups in the same hook
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Group the tests for a run in several processes: a file stays together, and so does the shared Spark."""
+    """Group the tests for a run in several processes: by file, and those that share a Spark by that."""
+    sparks = sorted({item.path for item in items if _shares_spark(item)})
     for item in items:
-        shares_spark = "spark" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("spark" if shares_spark else str(item.path)))
+        spark = f"spark {sparks.index(item.path) % _SPARKS}" if _shares_spark(item) else ""
+        item.add_marker(pytest.mark.xdist_group(spark or str(item.path)))
         if _HERE / "spark" in item.path.parents:
             item.add_marker(pytest.mark.slow)
     if hasattr(config, "workerinput"):
@@ -65,6 +67,10 @@ def pytest_collection_finish() -> None:
 
 def pytest_sessionfinish() -> None:
     gc.unfreeze()
+
+
+def _shares_spark(item: pytest.Item) -> bool:
+    return "spark" in getattr(item, "fixturenames", ())
 
 
 def _put_slow_groups_first(items: list[pytest.Item]) -> None:
