@@ -200,7 +200,7 @@ class Rig:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self.listener.port))
         if receive_bytes:
-            await self.wait_until(lambda: others < frozenset(self.listener.connections))
+            await self.wait_until(lambda: len(self.listener.connections) > len(others))
             for each in frozenset(self.listener.connections) - others:
                 taken = each.transport.get_extra_info("socket")
                 taken.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, receive_bytes)
