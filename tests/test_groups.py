@@ -13,7 +13,10 @@ pytest_plugins = ["pytester"]
 _SPARK = "tests/spark/"
 
 
-def test_the_tests_of_a_file_run_in_one_process(pytester: pytest.Pytester) -> None:
+def test_the_tests_of_a_file_run_in_one_process(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
     code = """
 import os
 import pytest
@@ -39,6 +42,5 @@ def test_files_that_share_a_spark_are_as_many_groups_as_there_are_sparks() -> No
 
 
 def test_the_browser_is_one_group() -> None:
-    assert (
-        len({group_of(f"tests/browser/test_{name}.py::test_it") for name in ("console", "console_tail")}) == 1
-    )
+    files = [f"tests/browser/{name}.py" for name in ("test_console", "test_console_tail")]
+    assert len({group_of(f"{file}::test_it") for file in files}) == 1
