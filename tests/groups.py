@@ -29,7 +29,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
         return None
     from xdist.scheduler import LoadFileScheduling
 
-    class Groups(LoadFileScheduling):
+    class Groups(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             return group_of(nodeid)
 
