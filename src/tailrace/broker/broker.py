@@ -29,6 +29,8 @@ from tailrace.broker.subscriptions import CURSORS_TOPIC, Subscriptions
 from tailrace.broker.topic import Topic
 from tailrace.broker.topics import Topics
 from tailrace.broker.transactions import TRANSACTIONS_CONFIGS, TRANSACTIONS_TOPIC, TransactionCoordinator
+from tailrace.broker.transactions.atomic import AtomicAppender
+from tailrace.broker.transactions.pool import IdPool
 from tailrace.model import BrokerId, StorageError
 from tailrace.runtime import Clock, Supervisor
 from tailrace.storage.api import StorageEngine
@@ -91,6 +93,8 @@ class Broker:
             config=config.transactions,
             on_failure=self._fail,
         )
+        self.transaction_ids = IdPool(self.transactions, node_id=node_id, on_failure=self._fail)
+        self.atomic = AtomicAppender(self.transactions, self.transaction_ids)
         self.group_settings = GroupSettings(metadata, on_failure=self._fail)
         self.publisher = Publisher(clock=clock)
         self.subscriptions = Subscriptions(
@@ -127,6 +131,7 @@ class Broker:
         self.group_settings.load(image.settings)
         await self.groups.start(topics={topic.name for topic in self.topics})
         self.transactions.start()
+        self.transaction_ids.start()
         self.subscriptions.start()
         self.delayed.start()
         self._tasks.start("storage", self._watch_storage())
@@ -140,6 +145,7 @@ class Broker:
             await asyncio.wait(self._deletions)  # each tells its own caller how it went
         await self.delayed.close()
         await self.subscriptions.close()
+        await self.transaction_ids.close()
         await self.transactions.close()
         await self.groups.close()
         await self.group_settings.close()
