@@ -465,8 +465,10 @@ class TransactionCoordinator:
             async with asyncio.timeout(self.config.commit_timeout_ms / 1000):
                 await durable
         except (BrokerError, StorageError, TimeoutError) as error:
+            reason = str(error) or f"the disk took longer than {self.config.commit_timeout_ms} ms"
             raise TransactionRefused(
-                f"the state of the transaction is not durable yet: {error}", situation=Situation.LOG_REFUSES
+                f"the state of the transaction is not durable yet: {reason}",
+                situation=Situation.LOG_REFUSES,
             ) from error
 
     def _new_id(self) -> int:
