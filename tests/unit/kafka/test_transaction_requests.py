@@ -372,6 +372,37 @@ def test_every_transaction_has_an_epoch_with_version_2(commit: bool) -> None:
     play(scenario)
 
 
+@pytest.mark.parametrize("version", [3, 5])
+def test_an_id_goes_on_with_another_producer_id_after_its_last_epoch(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("machine", "coordinator"):
+        monkeypatch.setattr(f"tailrace.broker.transactions.{module}.EPOCH_MAX", 2)
+
+    async def scenario(rig: Rig) -> None:
+        producer = await connect(rig)
+        seen = [producer.identity]
+        for number in range(7):
+            if version < 5:
+                assert await producer.add(0) == {0: 0}
+            write = await producer.write(0, b"%d" % number, version=12 if version >= 5 else 9)
+            assert write.error_code == 0
+            assert await producer.end(version=version) == 0
+            if version < 5:
+                assert await producer.init() == 0
+            seen.append(producer.identity)
+        assert [each.epoch for each in seen] == [0, 1, 2, 0, 1, 2, 0, 1]
+        assert len({each.producer_id for each in seen}) == 3
+        old = Producer(producer.client)
+        old.identity = seen[2]
+        refused = await old.end(version=version)
+        assert refused == E.INVALID_PRODUCER_ID_MAPPING
+        assert (await stored(rig))[::2] == [str(number) for number in range(7)]
+        assert rig.partition().last_stable_offset == rig.partition().high_watermark
+
+    play(scenario)
+
+
 def test_what_is_late_is_fenced_by_its_epoch() -> None:
     async def scenario(rig: Rig) -> None:
         producer = await connect(rig)
