@@ -22,7 +22,10 @@ from pathlib import Path
 from tailrace.cluster.store import ABSENT, Entry, Rows
 from tailrace.model import StorageError
 from tailrace.records import crc32c
+from tailrace.runtime.private import make_private
 
+SIDECARS = ("-wal", "-shm")
+"""What SQLite adds to the name of the file for those beside it."""
 SCHEMA = 2
 SCHEMA_1 = 1
 _TABLES = """
@@ -38,6 +41,8 @@ CREATE TABLE head (
 _VERSION = struct.Struct("<q")
 _HEAD = struct.Struct("<qqq")
 _SHOWN_MAX = 120
+_SECRET_MARKS = (b"users/", b"security/", b"verifiers", b"_key")
+"""What stands in the keys and values of users; some of it is left where the other part is damaged."""
 
 
 def rebuild_hint(path: str | os.PathLike[str]) -> str:
@@ -51,7 +56,12 @@ def damaged(path: str | os.PathLike[str], reason: str) -> StorageError:
 
 
 def connect(path: str) -> sqlite3.Connection:
-    """A connection whose commits survive a power cut (WAL, synchronous=FULL: the log is synced)."""
+    """A connection whose commits survive a power cut (WAL, synchronous=FULL: the log is synced).
+
+    Only the owner of the file may read it from now on.
+    """
+    for file in (path, *(path + suffix for suffix in SIDECARS if os.path.exists(path + suffix))):
+        make_private(file)  # SQLite gives its other files the mode of this one
     database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     try:
         database.execute("PRAGMA journal_mode = WAL")
@@ -177,10 +187,12 @@ def _checked(path: str, key: bytes, value: bytes, version: object, crc: object) 
 
 
 def _bad_row(path: str, key: object, value: object) -> StorageError:
-    """Shows both: either may be the damaged one, and the value of a topic has its name."""
-    return damaged(
-        path, f"the checksum of the entry {_shown(key)} does not hold; its value is {_shown(value)}"
+    """Shows both, but for secrets: either may be the damaged one, and a topic's value has its name."""
+    is_secret = any(
+        mark in each for each in (key, value) if isinstance(each, bytes) for mark in _SECRET_MARKS
     )
+    shown = "not shown" if is_secret else _shown(value)
+    return damaged(path, f"the checksum of the entry {_shown(key)} does not hold; its value is {shown}")
 
 
 def _shown(data: object) -> str:
