@@ -95,7 +95,7 @@ def answered_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
     async def wait_durable(self: TransactionCoordinator, entry: Entry) -> None:
         return
 
-    patch.setattr(TransactionCoordinator, "_wait_durable", wait_durable)
+    patch.setattr(TransactionCoordinator, "wait_durable", wait_durable)
 
 
 def prepared_is_not_resumed(patch: pytest.MonkeyPatch) -> None:

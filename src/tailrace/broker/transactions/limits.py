@@ -22,8 +22,8 @@ class TransactionConfig:
     timeout_ms_max: int = 900_000  # transaction.max.timeout.ms
     expiration_ms: int = 7 * _DAY_MS  # transactional.id.expiration.ms
     expiration_check_ms: int = 3_600_000  # transaction.remove.expired.transaction.cleanup.interval.ms
-    retry_ms: int = 500  # after which markers are tried again that a log refused; doubles every time
-    retry_ms_max: int = 60_000
+    retry_ms: int = 500  # after which markers are tried again that a log refused; doubles each time
+    retry_ms_max: int = 5_000
     commit_timeout_ms: int = 5_000  # how long an answer waits for durability
     ids_max: int = 100_000  # transactional ids, per node
     pooled_ids_max: int = 1_000  # of them those that the node keeps for callers without one
