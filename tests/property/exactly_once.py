@@ -43,7 +43,7 @@ RULES = {
     "no_timeout": "two-phase commit: a transaction does not time out",
     "fenced_is_ended": "two-phase commit: a winner whose identity is gone has been committed before",
     "loss_is_told": "without two-phase commit: a winner that cannot be committed fails the batch",
-    "refusal_is_decided": "batch: a run that is given up is decided with no winners",
+    "end_of_run_is_told": "a driver that gives up says that its run is over, so that late attempts abort",
     "runs_are_finished": "batch: a later run ends the winners of an earlier decision that is not marked done",
 }
 
@@ -99,6 +99,7 @@ class Cluster:
         self.rows: Counter[tuple[str, int, int]] = Counter()  # as readers of committed records see them
         self.decisions: dict[str, Decision] = {}  # by query, the newest
         self.done: set[str] = set()
+        self.over: set[str] = set()
         self.sequences: set[tuple[str, Identity, int]] = set()
 
     def init(self, name: str, claim: Identity | None = None, two_phase: bool = False) -> Identity:
@@ -153,6 +154,12 @@ class Cluster:
 
     def decide_untransactionally(self, decision: Decision) -> None:
         self.decisions[decision.query] = decision
+
+    def is_over(self, run: str) -> bool:
+        return run in self.over
+
+    def mark_over(self, run: str) -> None:
+        self.over.add(run)
 
     def mark_done(self, query: str) -> None:
         self.done.add(query)
@@ -458,9 +465,11 @@ class Driver:
         for number, row in enumerate(rows):
             what = (self.query, batch, row)
             yield partial(cluster.write, name, identity, number, what)
-        if world.keeps("attempts_look_again") and self._is_decided((yield cluster.read), batch):
-            yield from self._abort_one(name, identity)
-            return None
+        if world.keeps("attempts_look_again"):
+            is_late = self._is_decided((yield cluster.read), batch)
+            if is_late or (yield partial(cluster.is_over, self.run)):
+                yield from self._abort_one(name, identity)
+                return None
         return name, identity
 
     def _begin_attempt(self, base: str) -> Generator[Request, Any, tuple[str, Identity]]:
@@ -500,15 +509,13 @@ class Driver:
         yield from self._clean(batch, before, winners)
 
     def _give_up(self, batch: int, written: list[tuple[str, Identity]]) -> Steps:
-        me, decisions = yield from self._begin()
+        _, decisions = yield from self._begin()
         if self._is_decided(decisions, batch):
             yield from self._redrive(decisions, batch)
             return
-        if self.world.kind == "batch" and self.world.keeps("refusal_is_decided"):
-            yield from self._decide(me, Decision(self.query, batch, ()))
+        if self.world.keeps("end_of_run_is_told"):
+            yield partial(self.cluster.mark_over, self.run)
         yield from self._clean(batch, dict(written), [])
-        if self.world.kind == "batch":
-            yield partial(self.cluster.mark_done, self.query)
 
     def _begin(self) -> Generator[Request, Any, tuple[Identity, dict[str, Decision]]]:
         decisions: dict[str, Decision] = {}

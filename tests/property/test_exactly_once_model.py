@@ -19,20 +19,20 @@ BROKEN = {
     "decide_before_end": ("stream", TWO_PHASE, 30),
     "one_decision": ("stream", TWO_PHASE, 30),
     "redrive": ("stream", TWO_PHASE, 30),
-    "ended_by_identity": ("stream", TWO_PHASE, 60),
+    "ended_by_identity": ("stream", KAFKA, 60),
+    "aborts_by_identity": ("stream", TWO_PHASE, 200),
     "listed_before_deciding": ("stream", TWO_PHASE, 100),
     "only_decider_aborts": ("stream", TWO_PHASE, 30),
-    "own_stragglers": ("batch", TWO_PHASE, 30),
+    "own_stragglers": ("batch", TWO_PHASE, 200),
     "attempts_look_again": ("batch", TWO_PHASE, 30),
     "refuses_init": ("stream", TWO_PHASE, 60),
     "no_timeout": ("stream", TWO_PHASE, 60),
-    "fenced_is_ended": ("stream", TWO_PHASE, 60),
+    "fenced_is_ended": ("stream", TWO_PHASE, 400),
     "loss_is_told": ("stream", KAFKA, 60),
-    "refusal_is_decided": ("batch", TWO_PHASE, 100),
+    "end_of_run_is_told": ("batch", TWO_PHASE, 500),
     "runs_are_finished": ("batch", TWO_PHASE, 200),
 }
-RARE = {
-    "aborts_by_identity": ("stream", TWO_PHASE, 4000)
+    "aborts_by_identity": ("stream", TWO_PHASE, 1000)
 }  # needs an id that is used again while a driver sleeps
 
 
@@ -70,15 +70,9 @@ def test_the_same_in_many_histories(kind: str, cluster: str) -> None:
 
 
 def test_every_rule_is_left_out_once() -> None:
-    assert BROKEN.keys() | RARE.keys() == RULES.keys()
+    assert BROKEN.keys() == RULES.keys()
 
 
 @pytest.mark.parametrize("rule", BROKEN)
 def test_a_rule_that_is_left_out_is_noticed(rule: str) -> None:
     assert finds(rule, *BROKEN[rule])
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("rule", RARE)
-def test_a_rule_that_is_seldom_needed_is_noticed_too(rule: str) -> None:
-    assert finds(rule, *RARE[rule])

@@ -87,6 +87,8 @@ class Connection(asyncio.BufferedProtocol):
         self.address = address
         self.versions: dict[int, tuple[int, int]] = {}
         """Of every API that the broker speaks: its lowest and highest version."""
+        self.features: dict[str, int] = {}
+        """The finalized features of the broker and their levels (KIP-584)."""
         self._client_id = client_id
         self._request_timeout_s = request_timeout_s
         self._reply_bytes_max = reply_bytes_max
@@ -112,11 +114,11 @@ class Connection(asyncio.BufferedProtocol):
     def closed(self) -> bool:
         return self._failure is not None
 
-    def version_of(self, key: int) -> int:
-        """The newest version of an API that both sides speak."""
+    def version_of(self, key: int, *, spoken_max: int | None = None) -> int:
+        """The newest version of an API that both sides speak; `spoken_max` is for callers that speak more."""
         ours = APIS[key]
         lowest, highest = self.versions.get(key, (0, -1))
-        spoken = _SPOKEN_MAX.get(key, ours.max_version)
+        spoken = _SPOKEN_MAX.get(key, ours.max_version) if spoken_max is None else spoken_max
         version = min(spoken, highest)
         if version < max(ours.min_version, lowest):
             theirs = f"speaks versions {lowest} to {highest}" if highest >= 0 else "does not offer it"
@@ -126,9 +128,12 @@ class Connection(asyncio.BufferedProtocol):
             )
         return version
 
-    async def request(self, key: int, message: Message, *, timeout_s: float | None = None) -> Any:
-        """Send a message of an API in the newest version and wait for the decoded reply."""
-        version = self.version_of(key)
+    async def request(
+        self, key: int, message: Message, *, version: int | None = None, timeout_s: float | None = None
+    ) -> Any:
+        """Send a message of an API, in the newest version unless one is given, and wait for the reply."""
+        if version is None:
+            version = self.version_of(key)
         frame = await self.exchange(key, version, [encode(message, version)], timeout_s=timeout_s)
         return self._decoded(response_type(key), version, frame)
 
@@ -334,6 +339,7 @@ class Connection(asyncio.BufferedProtocol):
         if reply.error_code:
             raise ProtocolError(f"{self.address} refused to tell its versions (error {reply.error_code})")
         self.versions = {api.api_key: (api.min_version, api.max_version) for api in reply.api_keys}
+        self.features = {each.name: each.max_version_level for each in reply.finalized_features}
 
 
 async def open_connection(

@@ -44,7 +44,13 @@ from tailrace.broker.transactions.machine import (
 )
 from tailrace.broker.transactions.ports import Groups, Participants, ProducerIdSource, TransactionLog
 from tailrace.broker.transactions.refusal import Situation, TransactionRefused
-from tailrace.broker.transactions.state import EPOCH_MAX, Identity, StoredTransaction, TransactionState
+from tailrace.broker.transactions.state import (
+    EPOCH_MAX,
+    NO_TIMEOUT_MS,
+    Identity,
+    StoredTransaction,
+    TransactionState,
+)
 from tailrace.model import BrokerError, ErrorCode, Offset, ProtocolError, StorageError, TopicPartition
 from tailrace.records import Batch
 from tailrace.runtime import Clock, Supervisor
@@ -126,11 +132,23 @@ class TransactionCoordinator:
         return self._directory.partition_of(transactional_id)
 
     async def init(
-        self, transactional_id: str, *, timeout_ms: int, expected: Identity | None = None
+        self,
+        transactional_id: str,
+        *,
+        timeout_ms: int,
+        expected: Identity | None = None,
+        two_phase: bool = False,
     ) -> Identity:
-        """A producer begins: it gets an identity, and what its predecessor left open is aborted."""
+        """A producer begins: it gets an identity, and what its predecessor left open is aborted.
+
+        With `two_phase` its transactions have no timeout; what is open of a predecessor with two-phase commit
+        is aborted only if `expected` names it, and NOT_COMPLETE otherwise.
+        """
         check_transactional_id(transactional_id)
-        check_timeout(timeout_ms, self.config)
+        if two_phase:
+            timeout_ms = NO_TIMEOUT_MS
+        else:
+            check_timeout(timeout_ms, self.config)
         await self._directory.ensure_topic()
         await self._producer_ids.fill()
         entry = self._directory.find(transactional_id)
@@ -434,7 +452,7 @@ class TransactionCoordinator:
             if entry.stored.state.is_prepared:
                 if self._mark(entry):
                     self._store(entry, complete(entry.stored, now_ms=now_ms))
-            elif entry.deadline_ms <= now_ms:
+            elif entry.deadline_ms <= now_ms and not entry.stored.is_two_phase:
                 plan = plan_timeout(entry.stored, now_ms=now_ms, new_id=self._new_id)
                 if plan is not None:
                     _logger.info("transaction timed out: transactional_id=%s", entry.transactional_id)
@@ -448,7 +466,7 @@ class TransactionCoordinator:
         state = entry.stored.state
         if state.is_prepared:
             wake_ms = self._clock.steady_ms() + self.config.retry_ms
-        elif state is TransactionState.ONGOING:
+        elif state is TransactionState.ONGOING and not entry.stored.is_two_phase:
             wake_ms = entry.deadline_ms
         else:
             return

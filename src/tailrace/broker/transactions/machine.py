@@ -15,6 +15,9 @@ Repeats. An EndTxn of the identity that ended last is not acted on again: with t
 with the present identity. An InitProducerId that names an identity (KIP-360) is for its holder: the present
 one gets a new epoch; the one before the newest bump gets the present identity again, if that bump answered
 the same request or was a timeout (KIP-588). This is no lock: two holders of one identity get the same one.
+
+Two-phase commit (KIP-939). The outcome of such a transaction is decided elsewhere, so it has no timeout, and an
+InitProducerId that would abort it is refused unless it names its identity. An administrator may abort it.
 """
 
 from __future__ import annotations
@@ -102,7 +105,10 @@ def plan_init(
     now_ms: int,
     new_id: NewId,
 ) -> Plan:
-    """A producer begins, or begins again; `expected` is the identity that it says it has (KIP-360)."""
+    """A producer begins, or begins again; `expected` is the identity that it says it has (KIP-360).
+
+    With NO_TIMEOUT_MS its transactions have two-phase commit.
+    """
     if known is None:
         first = StoredTransaction(
             producer_id=new_id(),
@@ -120,6 +126,12 @@ def plan_init(
     steps: tuple[StoredTransaction, ...] = ()
     idle = known
     if following is TransactionState.PREPARE_ABORT:
+        if known.is_two_phase and expected is None:
+            raise TransactionRefused(
+                "a transaction with two-phase commit is open, and only its own producer or an administrator "
+                "ends it. Name its producer id and epoch, or use another transactional id",
+                situation=Situation.NOT_COMPLETE,
+            )
         prepared = _prepare(known, commit=False, bumps=True, now_ms=now_ms, new_id=new_id)
         idle = complete(prepared, now_ms=now_ms)
         steps = (prepared, idle)

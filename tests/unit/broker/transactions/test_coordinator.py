@@ -424,3 +424,40 @@ def test_a_description_tells_what_is_open() -> None:
         assert scene.coordinator.open_count == 0
 
     play(scenario)
+
+
+def test_a_transaction_with_two_phase_commit_waits_for_its_end_however_long() -> None:
+    async def scenario(scene: Scene) -> None:
+        identity = await scene.coordinator.init("x", timeout_ms=1000, two_phase=True)
+        await scene.write("x", identity, T0)
+        scene.advance(30 * _DAY_MS)
+        assert scene.state() == "Ongoing"
+        await scene.crash()
+        scene.advance(30 * _DAY_MS)
+        assert scene.state() == "Ongoing"
+        assert await refused(scene.coordinator.init("x", timeout_ms=1000)) is Situation.NOT_COMPLETE
+        assert scene.state() == "Ongoing"
+        await scene.coordinator.end("x", identity, commit=True)
+        assert scene.state() == "CompleteCommit"
+
+    play(scenario)
+
+
+def test_no_ordinary_timeout_is_taken_for_two_phase_commit() -> None:
+    async def scenario(scene: Scene) -> None:
+        with pytest.raises(BrokerError) as too_long:
+            await scene.coordinator.init("x", timeout_ms=2**31 - 1)
+        assert too_long.value.code is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+
+    play(scenario, TransactionConfig(timeout_ms_max=2**31 - 1))
+
+
+def test_an_administrator_aborts_a_transaction_with_two_phase_commit() -> None:
+    async def scenario(scene: Scene) -> None:
+        identity = await scene.coordinator.init("x", timeout_ms=1000, two_phase=True)
+        await scene.write("x", identity, T0)
+        await scene.coordinator.abort("x")
+        assert scene.state() == "CompleteAbort"
+        assert await refused(scene.coordinator.end("x", identity, commit=True)) is Situation.TIMED_OUT
+
+    play(scenario)
