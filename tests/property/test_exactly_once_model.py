@@ -32,8 +32,6 @@ BROKEN = {
     "end_of_run_is_told": ("batch", TWO_PHASE, 500),
     "runs_are_finished": ("batch", TWO_PHASE, 200),
 }
-    "aborts_by_identity": ("stream", TWO_PHASE, 1000)
-}  # needs an id that is used again while a driver sleeps
 
 
 def explore(kind: str, cluster: str, seeds: range) -> Counter[str]:
