@@ -8,7 +8,8 @@ twice, perhaps after its sender died. Two kinds of work are modelled:
 
 Three kinds of cluster:
 
-    two-phase commit      no timeout, and Init does not abort an open transaction that it does not name
+    two-phase commit      the driver prepares winners: they have no timeout then, and no Init aborts them that
+                          does not name them
     Kafka                 without it: decided rows may be lost, and that has to be said
     Kafka in good times   every driver comes back before the timeout, no attempt sleeps until its id is used
                           again, and no request is late on a second connection: nothing may be lost
@@ -18,6 +19,7 @@ RULES names what the protocol relies on. Each rule can be left out, and the orac
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -34,16 +36,13 @@ RULES = {
     "one_decision": "a batch that is decided is not decided again",
     "redrive": "a driver that finds its batch decided ends the winners of that decision",
     "ended_by_identity": "winners are committed by the identity in the decision",
-    "aborts_by_identity": "leftovers are aborted by the identity that they were listed with",
     "listed_before_deciding": "leftovers of any run are those that were open before the decision",
     "only_decider_aborts": "leftovers are aborted by the driver whose decision it was, and by no other",
-    "own_stragglers": "the driver lists the attempts of its own run and batch again, after its decision",
-    "attempts_look_again": "an attempt reads the decisions after its last row, and aborts if it is too late",
-    "refuses_init": "two-phase commit: Init does not abort an open transaction that it does not name",
-    "no_timeout": "two-phase commit: a transaction does not time out",
+    "winners_are_prepared": "two-phase commit: every winner is prepared before the decision",
+    "refuses_init": "two-phase commit: Init does not abort a prepared transaction that it does not name",
+    "no_timeout": "two-phase commit: a prepared transaction does not time out",
     "fenced_is_ended": "two-phase commit: a winner whose identity is gone has been committed before",
     "loss_is_told": "without two-phase commit: a winner that cannot be committed fails the batch",
-    "end_of_run_is_told": "a driver that gives up says that its run is over, so that late attempts abort",
     "runs_are_finished": "batch: a later run ends the winners of an earlier decision that is not marked done",
 }
 
@@ -83,7 +82,7 @@ class Transaction:
 
     identity: Identity = (0, -1)
     is_open: bool = False
-    two_phase: bool = False
+    is_prepared: bool = False
     written: list[Any] = field(default_factory=list)
     ended: tuple[Identity, bool] | None = None
     opened_at: int = 0
@@ -99,20 +98,26 @@ class Cluster:
         self.rows: Counter[tuple[str, int, int]] = Counter()  # as readers of committed records see them
         self.decisions: dict[str, Decision] = {}  # by query, the newest
         self.done: set[str] = set()
-        self.over: set[str] = set()
         self.sequences: set[tuple[str, Identity, int]] = set()
 
-    def init(self, name: str, claim: Identity | None = None, two_phase: bool = False) -> Identity:
+    def init(self, name: str, claim: Identity | None = None) -> Identity:
         txn = self.ids.setdefault(name, Transaction((len(self.ids) + 1, -1)))
         if claim is not None and claim != txn.identity:
             raise Refused("FENCED")
         if txn.is_open:
-            if txn.two_phase and claim is None and self.world.keeps("refuses_init"):
+            if txn.is_prepared and claim is None and self.world.keeps("refuses_init"):
                 raise Refused("CONCURRENT")
             self._close(txn, commit=False)
         txn.identity = (txn.identity[0], txn.identity[1] + 1)
-        txn.two_phase, txn.ended = two_phase, None
+        txn.ended = None
         return txn.identity
+
+    def prepare(self, name: str, identity: Identity) -> None:
+        """From here on only EndTxn, or an Init that names it, ends the transaction."""
+        txn = self.ids[name]
+        if identity != txn.identity or not txn.is_open:
+            raise Refused("ABORTED")
+        txn.is_prepared = True
 
     def write(self, name: str, identity: Identity, sequence: int, what: Any) -> None:
         txn = self.ids[name]
@@ -148,6 +153,10 @@ class Cluster:
         """Names and identities of open transactions of attempts (ListTransactions, DescribeTransactions)."""
         return {n: t.identity for n, t in self.ids.items() if t.is_open and n.startswith(prefix)}
 
+    def read_now(self) -> dict[str, Decision]:
+        """The decisions that are not hidden by one that is pending: an attempt does not wait for that."""
+        return dict(self.decisions)
+
     def read(self) -> dict[str, Decision] | object:
         """All decisions; to wait for while one is pending, which hides those behind it."""
         return AGAIN if any(t.is_open for n, t in self.ids.items() if DRIVER in n) else dict(self.decisions)
@@ -155,18 +164,12 @@ class Cluster:
     def decide_untransactionally(self, decision: Decision) -> None:
         self.decisions[decision.query] = decision
 
-    def is_over(self, run: str) -> bool:
-        return run in self.over
-
-    def mark_over(self, run: str) -> None:
-        self.over.add(run)
-
     def mark_done(self, query: str) -> None:
         self.done.add(query)
 
     def time_out(self) -> None:
         for name, txn in self.ids.items():
-            immune = txn.two_phase and self.world.keeps("no_timeout")
+            immune = txn.is_prepared and self.world.keeps("no_timeout")
             if (
                 txn.is_open
                 and not immune
@@ -177,7 +180,7 @@ class Cluster:
                 txn.identity = (txn.identity[0], txn.identity[1] + 1)
 
     def _close(self, txn: Transaction, *, commit: bool) -> None:
-        txn.is_open = False
+        txn.is_open = txn.is_prepared = False
         for what in txn.written if commit else ():
             if isinstance(what, Decision):
                 self.decisions[what.query] = what
@@ -349,7 +352,7 @@ class World:
             return
         if self.kind == "stream":
             self.check_batches(BATCHES)
-            left = self.cluster.open("")
+            left = [name for name, txn in self.cluster.ids.items() if txn.is_prepared]
         else:
             for run in range(1, self.runs + 1):
                 there = sum(rows[f"run{run}", 0, row] for row in range(ROWS))
@@ -360,7 +363,9 @@ class World:
                     raise Violation(f"{there} rows of {ROWS} of run{run} are there")
                 if f"run{run}" in self.succeeded and not there:
                     raise Violation(f"run{run} has succeeded, and its rows are not there")
-            left = {name: identity for name, identity in self.cluster.open("").items() if self.crash == 0}
+            left = []  # a run that is killed between Prepare and decision leaves them to an administrator
+            if self.crash == 0:
+                left = [name for name, txn in self.cluster.ids.items() if txn.is_prepared]
         if left and self.two_phase:
             raise Violation(f"{left} is open for ever")
 
@@ -458,32 +463,22 @@ class Driver:
     # ---- the sink: a task
 
     def _attempt(self, name: str, batch: int, rows: list[int]) -> Steps:
-        cluster, world = self.cluster, self.world
-        if self._is_decided((yield cluster.read), batch):
+        cluster = self.cluster
+        if self._is_decided((yield cluster.read_now), batch):
             return None
         name, identity = yield from self._begin_attempt(name)
         for number, row in enumerate(rows):
             what = (self.query, batch, row)
             yield partial(cluster.write, name, identity, number, what)
-        if world.keeps("attempts_look_again"):
-            is_late = self._is_decided((yield cluster.read), batch)
-            if is_late or (yield partial(cluster.is_over, self.run)):
-                yield from self._abort_one(name, identity)
-                return None
         return name, identity
 
     def _begin_attempt(self, base: str) -> Generator[Request, Any, tuple[str, Identity]]:
         """Take the first id under which nothing is open: another attempt may have the same number."""
-        cluster, two_phase = self.cluster, self.world.two_phase
+        cluster = self.cluster
         for further in range(4):
             name = f"{base}+{further}" if further else base
-            if not two_phase and (yield partial(cluster.open, name)):
-                continue
-            try:
-                return name, (yield partial(cluster.init, name, two_phase=two_phase))
-            except Refused as refused:
-                if refused.args[0] != "CONCURRENT":
-                    raise
+            if not (yield partial(cluster.open, name)):
+                return name, (yield partial(cluster.init, name))
         raise Refused("CONCURRENT")
 
     def _is_decided(self, decisions: Mapping[str, Decision], batch: int) -> bool:
@@ -498,6 +493,11 @@ class Driver:
             yield from self._redrive(decisions, batch)
             return
         before = yield partial(self.cluster.open, f"{self.query}:")
+        if any(before.get(name) != identity for name, identity in winners):
+            raise Refused("ABORTED")  # it timed out: better to write the batch again than to decide a loss
+        if self.world.two_phase and self.world.keeps("winners_are_prepared"):
+            for name, identity in winners:
+                yield partial(self.cluster.prepare, name, identity)
         if not self.world.keeps("decide_before_end"):
             yield from self._finish(batch, winners)
         yield from self._decide(me, Decision(self.query, batch, tuple(winners)))
@@ -506,16 +506,15 @@ class Driver:
             yield partial(self.cluster.mark_done, self.query)
         if not self.world.keeps("listed_before_deciding"):
             before = yield partial(self.cluster.open, f"{self.query}:")
-        yield from self._clean(batch, before, winners)
+        yield from self._clean(before, winners)
 
     def _give_up(self, batch: int, written: list[tuple[str, Identity]]) -> Steps:
         _, decisions = yield from self._begin()
         if self._is_decided(decisions, batch):
             yield from self._redrive(decisions, batch)
             return
-        if self.world.keeps("end_of_run_is_told"):
-            yield partial(self.cluster.mark_over, self.run)
-        yield from self._clean(batch, dict(written), [])
+        mine = yield partial(self.cluster.open, f"{self.query}:{self.run}:")
+        yield from self._clean({**mine, **dict(written)}, [])
 
     def _begin(self) -> Generator[Request, Any, tuple[Identity, dict[str, Decision]]]:
         decisions: dict[str, Decision] = {}
@@ -536,10 +535,10 @@ class Driver:
         if decision.batch != batch or not self.world.keeps("redrive"):
             return
         yield from self._finish(batch, decision.winners)
-        left = {}
+        left = yield partial(self.cluster.open, f"{self.query}:{self.run}:")
         if not self.world.keeps("only_decider_aborts"):
             left = yield partial(self.cluster.open, f"{self.query}:")
-        yield from self._clean(batch, left, decision.winners)
+        yield from self._clean(left, decision.winners)
 
     def _decide(self, me: Identity, decision: Decision) -> Steps:
         if self.world.keeps("decision_is_transactional"):
@@ -567,22 +566,12 @@ class Driver:
                     self.world.happened["losses"] += 1
                     raise Lost(self.query, batch) from None
 
-    def _clean(
-        self, batch: int, before: Mapping[str, Identity], winners: Iterable[tuple[str, Identity]]
-    ) -> Steps:
-        stragglers = {}
-        if self.world.keeps("own_stragglers"):
-            stragglers = yield partial(self.cluster.open, self.prefix(batch))
-        for name, identity in {**before, **stragglers}.items():
+    def _clean(self, before: Mapping[str, Identity], winners: Iterable[tuple[str, Identity]]) -> Steps:
+        for name, identity in before.items():
             if (name, identity) not in winners:
                 yield from self._abort_one(name, identity)
 
     def _abort_one(self, name: str, identity: Identity) -> Steps:
         self.world.happened["aborts"] += 1
-        try:
-            if not self.world.keeps("aborts_by_identity"):
-                yield lambda: self.cluster.init(name, claim=self.cluster.ids[name].identity)
-            else:
-                yield partial(self.cluster.end, name, identity, False)
-        except Refused:
-            pass  # it has ended, or its id has another owner
+        with contextlib.suppress(Refused):  # it has ended, or its id has another owner
+            yield partial(self.cluster.end, name, identity, False)

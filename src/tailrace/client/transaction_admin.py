@@ -4,8 +4,8 @@ Two requests end a transaction. InitProducerId asks the coordinator of a transac
 aborts what is open in all partitions together, and fences the producer. WriteTxnMarkers ends a transaction in
 one partition alone, for a transaction that hangs: it is open in the partition, and no coordinator knows it.
 
-A transaction with two-phase commit (KIP-939) is listed with NO_TIMEOUT_MS, and no InitProducerId aborts it. EndTxn
-with the identity that was listed does, and from version 5 on that fences the producer too.
+A transaction with two-phase commit (KIP-939) is listed with NO_TIMEOUT_MS, and no InitProducerId aborts it.
+EndTxn with the identity that was listed does, and from version 5 on that fences the producer too.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ from tailrace.wire.kafka.messages.write_txn_markers import (
 
 NO_TIMEOUT_MS = 2**31 - 1
 """The timeout that a transaction with two-phase commit is listed with."""
+END_FENCES_FROM = 5
+"""The version of EndTxn from which on it fences the producer."""
 ONGOING = "Ongoing"
 """The state of a transaction that is open and not decided."""
 
 _NO_DURATION = -1
 _DURATION_FROM = 1  # the version of ListTransactions (KIP-994)
-_END_FENCES_FROM = 5  # the version of EndTxn
 _DESCRIBED_MAX = 1000  # transactional ids in one request
 
 
@@ -213,14 +214,14 @@ async def end_transaction(
 ) -> None:
     """End a transaction in the name of its producer; returns when that is durable.
 
-    From EndTxn 5 on the producer is fenced with it (KIP-890 part 2). Repeated after a lost answer, it succeeds.
+    From EndTxn 5 on the producer is fenced with it (KIP-890 part 2). To repeat it is harmless.
     """
     request = EndTxnRequest(transactional_id, producer_id, epoch, committed=commit)
     what = f"{'committing' if commit else 'aborting'} the transaction of {transactional_id}"
 
     async def attempt() -> None:
         node = await client.find_coordinator(transactional_id, of_transactions=True)
-        version = (await client.connection_to(node)).version_of(END_TXN, spoken_max=_END_FENCES_FROM)
+        version = (await client.connection_to(node)).version_of(END_TXN, spoken_max=END_FENCES_FROM)
         reply = await client.request(END_TXN, request, node=node, version=version)
         check(reply.error_code, what)
 

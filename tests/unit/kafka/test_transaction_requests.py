@@ -627,6 +627,7 @@ def test_an_init_that_names_a_transaction_with_two_phase_commit_aborts_it() -> N
     ("fields", "code"),
     [
         ({"transactional_id": "x", "keep_prepared_txn": True}, E.UNSUPPORTED_VERSION),
+        ({"transactional_id": "x", "keep_prepared_txn": True, "enable2_pc": True}, E.UNSUPPORTED_VERSION),
         ({"transactional_id": None, "enable2_pc": True}, E.INVALID_REQUEST),
         ({"transactional_id": "x", "enable2_pc": True, "producer_id": 7}, E.INVALID_REQUEST),
     ],
@@ -636,5 +637,34 @@ def test_what_two_phase_commit_does_not_have_is_refused(fields: dict[str, Any], 
         client = await rig.connect()
         answer = await client.ask(22, InitProducerIdRequest(**fields), version=6)
         assert (answer.error_code, answer.producer_id) == (code, -1)
+
+    play(scenario)
+
+
+def test_a_transaction_that_is_open_is_prepared_and_keeps_its_identity() -> None:
+    async def scenario(rig: Rig) -> None:
+        producer = await connect(rig)
+        assert await producer.add(0) == {0: 0}
+        assert (await producer.write(0, b"a")).error_code == 0
+        request = InitProducerIdRequest(
+            transactional_id=producer.name,
+            producer_id=producer.identity.producer_id,
+            producer_epoch=producer.identity.epoch,
+            enable2_pc=True,
+            keep_prepared_txn=True,
+        )
+        for _ in range(2):
+            answer = await producer.client.ask(22, request, version=6)
+            assert answer.error_code == 0
+            assert (answer.producer_id, answer.producer_epoch) == producer.identity
+            ongoing = (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
+            assert ongoing == producer.identity
+        other = Producer(producer.client)
+        assert await other.init() == E.CONCURRENT_TRANSACTIONS
+        assert await producer.end() == 0
+        assert await stored(rig) == ["a", "commit"]
+        assert (await producer.client.ask(22, request, version=6)).error_code == E.INVALID_TXN_STATE
+        assert await other.init() == 0
+        assert (await producer.client.ask(22, request, version=6)).error_code == E.PRODUCER_FENCED
 
     play(scenario)

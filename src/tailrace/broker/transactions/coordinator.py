@@ -40,6 +40,7 @@ from tailrace.broker.transactions.machine import (
     plan_add,
     plan_end,
     plan_init,
+    plan_prepare,
     plan_timeout,
 )
 from tailrace.broker.transactions.ports import Groups, Participants, ProducerIdSource, TransactionLog
@@ -168,6 +169,14 @@ class TransactionCoordinator:
             )
         await self._wait_durable(entry)
         return plan.identity
+
+    async def prepare(self, transactional_id: str, identity: Identity) -> None:
+        """The open transaction of a producer has two-phase commit from now on."""
+        entry = self._directory.find(transactional_id)
+        plan = plan_prepare(None if entry is None else entry.stored, identity, now_ms=self._clock.steady_ms())
+        assert entry is not None
+        self._perform(entry, plan)
+        await self._wait_durable(entry)
 
     async def add(
         self,

@@ -37,6 +37,10 @@ class TransactionHandle:
             self.id, timeout_ms=timeout_ms, expected=expected, two_phase=two_phase
         )
 
+    async def prepare(self, identity: Identity) -> None:
+        """The open transaction of a producer has two-phase commit from now on."""
+        await self._coordinator.prepare(self.id, identity)
+
     async def add(self, identity: Identity, partitions: Collection[TopicPartition]) -> None:
         """Partitions take part in the transaction; returns when that is durable."""
         await self._coordinator.add(self.id, identity, partitions)

@@ -11,7 +11,8 @@ TxnOffsetCommit 5 work together (KIP-890 part 2). The feature begins at version 
 take for a version: they are told that it is finalized, and not which versions are supported.
 
 tailrace.2pc 1 is ours: InitProducerId 6 is served, with two-phase commit (KIP-939), though its version is not
-advertised. A transaction with it has no timeout, and is not aborted by an InitProducerId that does not name it.
+advertised. A transaction with it has no timeout, and is not aborted by an InitProducerId that does not name
+it.
 """
 
 from __future__ import annotations

@@ -9,9 +9,11 @@ A transactional id gets a new epoch, which fences the producers that had it befo
 aborted. Who names an identity that is not the present one is fenced, unless it repeats its request, or its
 transaction was aborted by its timeout (KIP-588).
 
-With Enable2Pc the transactions of the id have no timeout, and are not aborted by an InitProducerId that does not
-name their identity: that one is answered CONCURRENT_TRANSACTIONS. KeepPreparedTxn is refused: whoever decides
-about such transactions remembers their identities and ends them by EndTxn.
+With Enable2Pc the transactions of the id have no timeout, and are not aborted by an InitProducerId that does
+not name their identity: that one is answered CONCURRENT_TRANSACTIONS. With KeepPreparedTxn too, and the
+identity of the transaction that is open, that transaction is kept as it is and has both properties from then
+on: it is prepared. KIP-939 gives its producer a new epoch, and an outcome by either; here the identity stays
+the same, because whoever decides about the transaction has noted it.
 """
 
 from __future__ import annotations
@@ -34,21 +36,26 @@ async def handle(call: Call, request: InitProducerIdRequest) -> InitProducerIdRe
         raise BrokerError("producer id and epoch come together", code=ErrorCode.INVALID_REQUEST)
     if request.transactional_id is None:
         if request.enable2_pc:
-            raise BrokerError(
-                "two-phase commit needs a transactional id", code=ErrorCode.INVALID_REQUEST
-            )
+            raise BrokerError("two-phase commit needs a transactional id", code=ErrorCode.INVALID_REQUEST)
         return InitProducerIdResponse(producer_id=await call.access.next_producer_id(), producer_epoch=0)
-    if request.keep_prepared_txn:
-        raise BrokerError(
-            "KeepPreparedTxn is not served. Remember the producer id and epoch of the transaction, and end it"
-            " by EndTxn",
-            code=ErrorCode.UNSUPPORTED_VERSION,
-        )
     expected = None
     if request.producer_id != _NONE:
         expected = Identity(request.producer_id, request.producer_epoch)
+    if request.keep_prepared_txn and not (expected and request.enable2_pc):
+        raise BrokerError(
+            "KeepPreparedTxn is served with Enable2Pc and the producer id and epoch of the transaction",
+            code=ErrorCode.UNSUPPORTED_VERSION,
+        )
     try:
         transaction = call.access.transaction(request.transactional_id, Operation.WRITE)
+        if request.keep_prepared_txn and expected is not None:
+            await transaction.prepare(expected)
+            return InitProducerIdResponse(
+                producer_id=expected.producer_id,
+                producer_epoch=expected.epoch,
+                ongoing_txn_producer_id=expected.producer_id,
+                ongoing_txn_producer_epoch=expected.epoch,
+            )
         identity = await transaction.init(
             timeout_ms=request.transaction_timeout_ms, expected=expected, two_phase=request.enable2_pc
         )

@@ -27,9 +27,10 @@ class Api(NamedTuple):
     """One API. Served from min_version to max_version; ApiVersions says advertised_min and advertised_max.
 
     The two minimums differ for Produce alone: librdkafka before 2.11.1 stops compressing when 0 is not in its
-    range. The maximums differ for InitProducerId alone: what version 6 adds is found by a feature, and clients
-    that take the highest version there is have no use for it. The codec reads and writes up to known_max, which is higher where a client of ours may meet a newer
-    broker, or where the listener does not serve a version yet.
+    range. The maximums differ for InitProducerId alone: what version 6 adds is found by a feature, and
+    clients that take the highest version there is have no use for it. The codec reads and writes up to
+    known_max, which is higher where a client of ours may meet a newer broker, or where the listener does not
+    serve a version yet.
     """
 
     key: int
