@@ -84,6 +84,9 @@ class Subscriptions:
         self._changing = asyncio.Lock()
         self._changes: set[asyncio.Task[Any]] = set()  # under way, or waiting for their turn
         self._loaded = asyncio.Event()
+        self._reading = asyncio.Lock()
+        self._reading_again: asyncio.Task[None] | None = None
+        self._read: set[int] = set()  # partitions whose subscriptions are known
         self._failed: set[int] = set()  # partitions that could not be read
         self._first_epoch = 0  # above those of what was deleted, for which somebody may still work
         self._closed = False
@@ -120,8 +123,15 @@ class Subscriptions:
         self._topics.waiters.add(self._topics_changed)
         self._tasks.start(f"load {CURSORS_TOPIC}", self._load())
 
+    def read_again(self) -> None:
+        """The topic of cursors is served again: read the partitions that could not be read."""
+        self._reading_again = self._tasks.start(f"load {CURSORS_TOPIC} again", self._load())
+
     async def wait_loaded(self) -> None:
+        """Return when no partition is being read."""
         await self._loaded.wait()
+        if self._reading_again is not None:
+            await asyncio.wait({self._reading_again})
 
     async def close(self) -> None:
         """Deliver nothing more, and make the cursors durable as they are."""
@@ -244,21 +254,26 @@ class Subscriptions:
     # ---- loading
 
     async def _load(self) -> None:
-        for partition in range(self._log.partitions):
-            if not self._log.leads(partition):
-                continue
-            try:
-                loaded = await load_cursors(self._log, partition)
-            except (BrokerError, StorageError) as error:
-                self._failed.add(partition)
-                logger.error("subscriptions cannot be served: %s-%d %s", CURSORS_TOPIC, partition, error)
-                continue
-            self._clear_away(loaded, partition)
-            for stored in loaded.definitions.values():
-                self._restore(stored, loaded.cursors)
-        self._loaded.set()
+        async with self._reading:
+            for partition in range(self._log.partitions):
+                if self._log.leads(partition) and partition not in self._read:
+                    await self._load_partition(partition)
+            self._loaded.set()
         for topic in {each.config.topic for each in self if self._topic_of(each) is None}:
             await self.topic_deleted(topic)  # while this was read
+
+    async def _load_partition(self, partition: int) -> None:
+        try:
+            loaded = await load_cursors(self._log, partition)
+        except (BrokerError, StorageError) as error:
+            self._failed.add(partition)
+            logger.error("subscriptions cannot be served: %s-%d %s", CURSORS_TOPIC, partition, error)
+            return
+        self._failed.discard(partition)
+        self._read.add(partition)
+        self._clear_away(loaded, partition)
+        for stored in loaded.definitions.values():
+            self._restore(stored, loaded.cursors)
 
     def _clear_away(self, loaded: LoadedCursors, partition: int) -> None:
         """Forget what a crash has left: subscriptions whose topic is gone, cursors without either."""

@@ -97,7 +97,7 @@ def new_process() -> None:
 
 
 class Driver:
-    """A query that was started, or a DataFrame that is written: its tasks, and what Spark calls in the driver."""
+    """A query that was started, or a DataFrame that is written: its tasks, and the calls in the driver."""
 
     def __init__(
         self,
@@ -128,13 +128,14 @@ class Driver:
         self._patch.setattr(pyspark.TaskContext, "get", classmethod(lambda _: context))
         rows = pa.record_batch(
             {
-                "value": pa.array(list(values)),
+                "value": pa.array(list(values), pa.string()),
                 "partition": pa.array([partition % 2] * len(values), pa.int32()),
             }
         )
         written = self.writer.write(iter([rows]))
-        assert isinstance(written, Written)
-        return pickle.loads(pickle.dumps(written))
+        returned = pickle.loads(pickle.dumps(written))
+        assert isinstance(returned, Written)
+        return returned
 
     def tasks(self, batch: int, rows: Sequence[Sequence[str]], *, attempt: int = 0) -> list[Written]:
         return [self.task(batch, number, values, attempt=attempt) for number, values in enumerate(rows)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from unittest.mock import Mock
 
 import pytest
@@ -38,6 +38,15 @@ def open_transactions(broker: tailrace.Broker, query: str = "") -> list[Transact
 
     found = link_to(broker.bootstrap_servers).run(ask)
     return [each for each in found if each.transactional_id.startswith(f"tr-{query}")]
+
+
+def _abort(broker: tailrace.Broker, found: TransactionInfo) -> None:
+    """What `tailrace txn abort` does."""
+
+    async def abort(client: KafkaClient) -> None:
+        await transaction_admin.fence_producer(client, found)
+
+    link_to(broker.bootstrap_servers).run(abort)
 
 
 def rows_of(name: str, batch: int) -> list[list[str]]:
@@ -133,7 +142,7 @@ def test_drivers_that_are_killed_at_any_two_requests_commit_every_row_once(
 
 
 def _kill_drivers(
-    broker: tailrace.Broker, monkeypatch: pytest.MonkeyPatch, kills: list[tuple[int, int | None]]
+    broker: tailrace.Broker, monkeypatch: pytest.MonkeyPatch, kills: Sequence[tuple[int, int | None]]
 ) -> int:
     """How many of the kills happened. After each history everything is there once, and nothing is open."""
     killer, happened, expected = Killer(monkeypatch), 0, []
@@ -286,9 +295,7 @@ def _kill_runs(broker: tailrace.Broker, monkeypatch: pytest.MonkeyPatch, kills: 
         Driver(broker, monkeypatch, query=None).batch(0, [[f"{at}-next"]])
         for each in open_transactions(broker):  # of a run that nobody decided about: it would time out
             assert was_killed and each.transactional_id.startswith("tr-")
-            link_to(broker.bootstrap_servers).run(
-                lambda client, each=each: transaction_admin.fence_producer(client, each)
-            )
+            _abort(broker, each)
         there = [value for value in visible(broker) if value.startswith(f"{at}-")]
         assert there in ([f"{at}-next"], [*flat(rows), f"{at}-next"]), at
         assert was_killed or len(there) == 5
@@ -304,7 +311,7 @@ def test_a_transaction_that_timed_out_before_the_decision_fails_the_batch_and_no
     driver = Driver(broker, monkeypatch, query="q")
     written = driver.tasks(0, [["a"], ["b"]])
     (first, _) = open_transactions(broker)
-    link_to(broker.bootstrap_servers).run(lambda client: transaction_admin.fence_producer(client, first))
+    _abort(broker, first)
     with pytest.raises(AttemptLost, match=r"1 of 2 tasks lost their transactions"):
         driver.commit(0, written)
     driver.abort(0, written)
@@ -325,7 +332,7 @@ def test_rows_that_are_lost_after_the_decision_are_told_with_batch_and_counts(
     again = _decided_and_killed(broker, monkeypatch, [["a", "b"], ["c"]])
     left = open_transactions(broker, f"{again.query}-")
     # What an administrator does here, a timeout does where there is no two-phase commit.
-    link_to(broker.bootstrap_servers).run(lambda client: transaction_admin.fence_producer(client, left[0]))
+    _abort(broker, left[0])
     with pytest.raises(
         RowsLost, match=rf"batch 0 of query {again.query}: 1 of 2 transactions .* of 3 rows are lost"
     ):
