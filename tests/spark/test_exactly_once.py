@@ -95,7 +95,6 @@ def start(broker: tailrace.Broker, folder: Path, *, query: bool) -> subprocess.P
 
 
 @pytest.mark.heavy
-@pytest.mark.timeout(1200)
 def test_a_query_that_is_killed_again_and_again_writes_every_row_once(
     broker: tailrace.Broker, tmp_path: Path
 ) -> None:

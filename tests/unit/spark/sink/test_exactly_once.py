@@ -203,6 +203,7 @@ def test_a_driver_that_wakes_late_changes_nothing(
     fresh = Driver(broker, monkeypatch, query="q")
     fresh.batch(0, [["a"]])
     of_fresh = fresh.tasks(1, [["b"]])
+    new_process()  # the stale driver is a process of its own, which has not heard of that decision
     stale.commit(0, of_stale)
     assert visible(broker) == ["a"]
     fresh.commit(1, of_fresh)
@@ -305,9 +306,12 @@ def _kill_runs(broker: tailrace.Broker, monkeypatch: pytest.MonkeyPatch, kills: 
 # ---- what can go wrong
 
 
+@pytest.mark.parametrize("two_phase", [True, False])
 def test_a_transaction_that_timed_out_before_the_decision_fails_the_batch_and_nothing_is_seen(
-    broker: tailrace.Broker, monkeypatch: pytest.MonkeyPatch
+    broker: tailrace.Broker, monkeypatch: pytest.MonkeyPatch, two_phase: bool
 ) -> None:
+    if not two_phase:
+        _without_two_phase_commit(monkeypatch)
     driver = Driver(broker, monkeypatch, query="q")
     written = driver.tasks(0, [["a"], ["b"]])
     (first, _) = open_transactions(broker)
@@ -318,6 +322,32 @@ def test_a_transaction_that_timed_out_before_the_decision_fails_the_batch_and_no
     assert visible(broker) == [] and not open_transactions(broker)
     Driver(broker, monkeypatch, query="q").batch(0, [["a"], ["b"]])
     assert visible(broker) == ["a", "b"]
+
+
+def test_a_winner_whose_id_is_used_again_has_been_committed_before(
+    broker: tailrace.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Driver(broker, monkeypatch, query="q")
+    (written,) = driver.tasks(0, [["a"]])
+    driver.commit(0, [written])
+    opened = written.opened
+    assert opened is not None
+    # An attempt of sixteen batches ago, which had looked whether its id is in use before it fell asleep.
+    link_to(broker.bootstrap_servers).run(
+        lambda client: init(client, opened.transactional_id, timeout_ms=60_000)
+    )
+    Driver(broker, monkeypatch, query="q").batch(0, [["a"]])
+    assert visible(broker) == ["a"]
+
+
+def test_a_run_that_is_done_is_not_finished_again(
+    broker: tailrace.Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    Driver(broker, monkeypatch, query=None).batch(0, [["a"]])
+    new_process()
+    with caplog.at_level(logging.WARNING):
+        Driver(broker, monkeypatch, query=None).batch(0, [["b"]])
+    assert "finishing a run" not in caplog.text
 
 
 @pytest.mark.parametrize("two_phase", [True, False])
