@@ -140,7 +140,8 @@ def test_what_spark_itself_refuses_is_told_without_its_codes(spark: SparkSession
 
 
 def test_a_session_for_a_query_has_the_shuffle_partitions_of_its_cluster(spark: SparkSession) -> None:
-    before = str(spark.conf.get(SHUFFLE_PARTITIONS))
+    before = spark.conf.get(SHUFFLE_PARTITIONS)
+    assert before is not None
     spark.conf.set(SHUFFLE_PARTITIONS, "3")  # as for a cluster of three cores, once they could be counted
     try:
         assert new_session(spark).conf.get(SHUFFLE_PARTITIONS) == "3"

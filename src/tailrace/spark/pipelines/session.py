@@ -233,7 +233,9 @@ def new_session(session: SparkSession) -> SparkSession:
     Spark gives it the settings with which the JVM was started. What `_settle` has set since is set again.
     """
     made = session.newSession()
-    made.conf.set(SHUFFLE_PARTITIONS, str(session.conf.get(SHUFFLE_PARTITIONS)))
+    partitions = session.conf.get(SHUFFLE_PARTITIONS)
+    assert partitions is not None  # Spark has a default
+    made.conf.set(SHUFFLE_PARTITIONS, partitions)
     return made
 
 

@@ -398,6 +398,8 @@ class _Run:
         self._to_topic(writer, self._config.to.removeprefix(TOPIC)).save()
 
     def _to_topic(self, writer: Any, topic: str) -> Any:
+        """Each row is there once for readers of committed records, whatever is killed."""
+        writer = writer.option("delivery", "exactly-once")
         return writer.option("kafka.bootstrap.servers", self._config.bootstrap).option("topic", topic)
 
     # ---- a stream
