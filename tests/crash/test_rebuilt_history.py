@@ -29,6 +29,7 @@ from tailrace.testing.faults.image import (
     Image,
     ImageMaker,
     RoundPlace,
+    copy_as_killed,
     open_directly,
     read_contents,
     still_directory,
@@ -97,7 +98,7 @@ async def crash(
     await work(filled)
     await storage.wait_applied()  # so that nothing moves while it is copied
     records, end = await read_records(filled.log), filled.log.end_offset
-    shutil.copytree(path / "served", path / "lost")
+    copy_as_killed(path / "served", path / "lost")
     await storage.close()
     lose_checkpoint(path / "lost")
     return path / "lost", records, end
@@ -295,7 +296,7 @@ def test_a_segment_that_a_trim_had_removed_and_a_crash_brought_back_hides_nothin
                 await maker.apply()
                 await maker.checkpoint()
         await maker.apply()
-        shutil.copytree(fast_path / "served", fast_path / "before")
+        copy_as_killed(fast_path / "served", fast_path / "before")
         await maker.trim(0, offset)
         for _ in range(more):
             await maker.append(0, value_bytes=600)

@@ -28,7 +28,7 @@ from tailrace.broker.groups.topic import OFFSETS_TOPIC
 from tailrace.broker.partition import Partition
 from tailrace.broker.placement import Assignment
 from tailrace.broker.publishing import NewMessage
-from tailrace.broker.sequence import NO_SEQUENCE
+from tailrace.broker.sequence import NO_SEQUENCE, Sequenced
 from tailrace.broker.subscriptions.definition import Start, SubscriptionConfig
 from tailrace.broker.subscriptions.subscription import Subscription
 from tailrace.broker.topic import (
@@ -41,7 +41,10 @@ from tailrace.broker.topic import (
     unknown_topic_id,
 )
 from tailrace.broker.transactions.api import Identity, TransactionDescription
+from tailrace.broker.transactions.atomic import Write
 from tailrace.broker.transactions.handle import TransactionHandle
+from tailrace.broker.transactions.limits import check_client_id, check_pooled_id
+from tailrace.broker.transactions.pool import Pooled
 from tailrace.broker.transactions.topic import TRANSACTIONS_TOPIC
 from tailrace.broker.waiters import Callback
 from tailrace.model import NO_PRODUCER, BrokerError, BrokerId, ErrorCode, TopicPartition
@@ -50,6 +53,7 @@ from tailrace.model.session import Session
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
+    from tailrace.security import Users
 
 Authorize = Callable[[Session, Operation, Resource], bool]
 """Whether a session may do something to a resource. Answers at once, without I/O."""
@@ -68,6 +72,15 @@ _REFUSALS = {
 def allow_everything(session: Session, operation: Operation, resource: Resource) -> bool:  # noqa: ARG001
     """The rule of a broker without access control."""
     return True
+
+
+def allow_users(users: Users) -> Authorize:
+    """The rule of a broker without access control: everybody, but for users that were disabled or deleted."""
+
+    def allows(session: Session, operation: Operation, resource: Resource) -> bool:  # noqa: ARG001
+        return not session.mechanism or users.may_log_in(session.principal.name)
+
+    return allows
 
 
 class Gate:
@@ -107,6 +120,7 @@ class Access:
     """The broker's objects, as one session may use them."""
 
     __slots__ = (
+        "_atomic",
         "_authorize",
         "_cluster",
         "_cuts",
@@ -119,7 +133,9 @@ class Access:
         "_readable",
         "_subscriptions",
         "_topics",
+        "_transaction_ids",
         "_transactions",
+        "_users",
         "_version",
         "_writable",
         "_writable_topics",
@@ -135,11 +151,14 @@ class Access:
         self._topics = broker.topics
         self._groups = broker.groups
         self._transactions = broker.transactions
+        self._transaction_ids = broker.transaction_ids
+        self._atomic = broker.atomic
         self._group_settings = broker.group_settings
         self._subscriptions = broker.subscriptions
         self._delayed = broker.delayed
         self._cluster = broker.cluster
         self._cuts = broker.cuts
+        self._users = broker.users
         self._delete_topic = broker.delete_topic
         self._next_producer_id = broker.next_producer_id
         self._version = broker.topics.version
@@ -411,9 +430,39 @@ class Access:
     # ---- transactions
 
     def transaction(self, transactional_id: str, operation: Operation) -> TransactionHandle:
-        """The transactional id, whether or not it is known yet."""
+        """The transactional id, whether or not it is known yet; a reserved one may only be described."""
+        if operation is not Operation.DESCRIBE:
+            check_client_id(transactional_id)
         self._check(operation, Resource(ResourceKind.TRANSACTIONAL_ID, transactional_id))
         return TransactionHandle(self._transactions, transactional_id, connection=self.number)
+
+    async def take_transactional_id(self) -> Pooled:
+        """A transactional id of the node for a caller without its own; `give_back_transactional_id` follows.
+
+        It needs no right: the partitions that are written to do.
+        """
+        return await self._transaction_ids.take()
+
+    def give_back_transactional_id(self, pooled: Pooled) -> None:
+        """The caller is done with an id that it took; what is open is aborted."""
+        self._transaction_ids.give_back(pooled)
+
+    def pooled_transaction(self, transactional_id: str) -> TransactionHandle:
+        """A transactional id that `take_transactional_id` gave out; any other name is refused."""
+        check_pooled_id(transactional_id)
+        return TransactionHandle(self._transactions, transactional_id, connection=self.number)
+
+    async def append_atomically(self, plan: Callable[[], Sequence[Write]]) -> list[Sequenced]:
+        """Append to several partitions, all or nothing; returns when it is durable (`AtomicAppender`).
+
+        `plan` finds the partitions by `writable`, in the turn in which everything is sequenced.
+        """
+        return await self._atomic.append(plan)
+
+    async def abort_transaction(self, transactional_id: str) -> None:
+        """Abort what is open of any transactional id, as an administrator; INVALID_TXN_STATE."""
+        self._check(Operation.WRITE, Resource(ResourceKind.TRANSACTIONAL_ID, transactional_id))
+        await self._transactions.abort(transactional_id)
 
     def transactions(self, operation: Operation) -> list[TransactionDescription]:
         """The transactional ids of this node that this session may do this to."""
@@ -496,6 +545,11 @@ class Access:
         """The cuts of the data directory, which hold every record of every topic."""
         self._check(operation, CLUSTER)
         return self._cuts
+
+    def users(self, operation: Operation) -> Users:
+        """Those who may log in: DESCRIBE to see them, ALTER to change them (KIP-554)."""
+        self._check(operation, CLUSTER)
+        return self._users
 
     @property
     def cluster_id(self) -> str:

@@ -23,6 +23,7 @@ from typing import Any, Self, TypeVar
 from tailrace.client import offsets
 from tailrace.client.address import parse_bootstrap
 from tailrace.client.connection import Connection
+from tailrace.client.credentials import Credentials
 from tailrace.client.error import (
     STALE_COORDINATOR,
     STALE_METADATA,
@@ -68,6 +69,7 @@ class KafkaClient:
         client_id: str = "tailrace",
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        credentials: Credentials | None = None,
     ) -> None:
         self.cluster = Cluster()
         self.request_timeout_s = request_timeout_s
@@ -76,6 +78,7 @@ class KafkaClient:
             client_id=client_id,
             request_timeout_s=request_timeout_s,
             connect_timeout_s=min(connect_timeout_s, request_timeout_s),
+            credentials=credentials,
         )
         self._coordinators: dict[tuple[int, str], int] = {}  # by kind and name
         self._refreshes: dict[tuple[str, bool], asyncio.Task[TopicInfo]] = {}

@@ -322,7 +322,7 @@ def test_two_that_hold_and_need_more_do_not_wait_for_each_other() -> None:
         await both[0]
         assert budget.used == 130 and not both[1].done(), "the first has the pass"
         first.release()
-        await asyncio.wait_for(both[1], 5)
+        await asyncio.wait_for(both[1], 60)
         assert budget.used == second.bytes == 80
 
     asyncio.run(main())
@@ -366,7 +366,7 @@ def test_a_request_that_grows_is_small_only_while_all_of_it_is() -> None:
         await asyncio.sleep(0)
         assert not growing.done() and budget.used == 116
         budget.give(100)
-        await asyncio.wait_for(growing, 5)
+        await asyncio.wait_for(growing, 60)
         assert budget.used == 17
 
     asyncio.run(main())
