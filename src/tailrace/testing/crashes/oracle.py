@@ -267,12 +267,12 @@ class Oracle:
                 if state is actual:
                     return True
                 continue
-            seen = actual
-            if may_fall and actual.start < state.start:
-                seen = Content(state.start, actual.end, actual.batches)
-            if losses and certain is not None and min(certain.transactional_end(), state.end) > seen.end:
+            if losses and certain is not None and min(certain.transactional_end(), state.end) > actual.end:
                 continue
-            if same(_cut(state, seen.end) if losses else state, seen):
+            wanted, seen = _cut(state, actual.end) if losses else state, actual
+            if may_fall and actual.start < wanted.start:
+                seen = Content(wanted.start, actual.end, actual.batches)
+            if same(wanted, seen):
                 return True
         return False
 

@@ -12,6 +12,7 @@ from tailrace.broker.delayed import DELAYED_TOPIC
 from tailrace.broker.delayed import delayed as delayed_module
 from tailrace.broker.publishing import NewMessage
 from tailrace.model import BrokerError, ErrorCode, Offset
+from tailrace.runtime import wait_at_most
 
 
 async def refused(
@@ -339,7 +340,7 @@ def test_the_clock_is_looked_at_every_minute_however_long_the_first_message_wait
 ) -> None:
     """The clock of the machine may be set ahead meanwhile."""
     waited: list[float] = []
-    wait = delayed_module.wait_at_most
+    wait = wait_at_most
 
     async def noted(event: asyncio.Event, timeout_s: float) -> bool:
         waited.append(timeout_s)
