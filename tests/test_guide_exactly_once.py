@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,7 +27,8 @@ from tailrace.client import MessageConsumer, TopicPartition
 GUIDE_PATH = ROOT / "docs" / "guide" / "exactly-once.md"
 GUIDE = GUIDE_PATH.read_text(encoding="utf-8")
 COMMANDS = [line for block in blocks(GUIDE) if block.language == "sh" for line in block.text.splitlines()]
-INSTALL, UP, *CREATE, PRODUCE, START, KILL, _START_AGAIN, COUNT, END, PARCELS, COUNT_PARCELS = COMMANDS
+INSTALL, UP, *CREATE, PRODUCE, START, KILL, _START_AGAIN, COUNT, END, PARCELS, COUNT_PARCELS = COMMANDS[:-5]
+CREATE_LABELS, START_JOB, KILL_JOB, RUN_JOB, COUNT_LABELS = COMMANDS[-5:]
 INVOICES = TopicPartition("invoices", 0)
 ALL_COUNTED = "read_committed: 300 records, 300 different"
 _PAUSE_S = 0.05
@@ -213,6 +215,20 @@ def test_a_worker_goes_on_when_its_broker_was_killed(server: ServerProcess, shel
     assert counted(shell)[0] == ALL_COUNTED
 
 
+@pytest.mark.slow
+def test_a_job_of_spark_that_is_killed_writes_every_row_once(shell: Shell, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'tailrace[spark]'")
+    if shutil.which("java") is None:
+        pytest.skip("Spark needs Java, which is not here. On Debian: apt-get install openjdk-17-jre-headless")
+    commits = tmp_path / "labels-checkpoint" / "commits"
+    shell.type(CREATE_LABELS)
+    shell.type(START_JOB)
+    wait_until(lambda: (commits / "0").exists(), lambda: shell.text)
+    shell.type(KILL_JOB)
+    shell.type(RUN_JOB)
+    assert shell.type(COUNT_LABELS).splitlines()[0] == ALL_COUNTED
+
+
 def test_every_program_and_command_of_the_guide_is_known_to_this_test() -> None:
     assert COMMANDS == [
         "make install",
@@ -228,9 +244,14 @@ def test_every_program_and_command_of_the_guide_is_known_to_this_test() -> None:
         "kill $worker",
         ".venv/bin/python parcels.py",
         ".venv/bin/python count.py parcels",
+        ".venv/bin/tailrace topic create labels --partitions 1",
+        ".venv/bin/python labels.py & job=$!",
+        "kill -9 $job",
+        ".venv/bin/python labels.py",
+        ".venv/bin/python count.py labels",
     ]
-    assert list(saved_programs()) == ["worker.py", "count.py", "parcels.py"]
-    assert len([block for block in blocks(GUIDE) if block.language == "python"]) == 3
+    assert list(saved_programs()) == ["worker.py", "count.py", "parcels.py", "labels.py"]
+    assert len([block for block in blocks(GUIDE) if block.language == "python"]) == 4
 
 
 def test_links_lead_somewhere() -> None:

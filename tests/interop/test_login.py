@@ -247,6 +247,17 @@ def test_commands_log_in_by_options_and_environment(secured: ServerProcess, tmp_
     assert b"may ask for a login" in without.stderr
 
 
+def test_backup_and_doctor_log_in(secured: ServerProcess, tmp_path: Path) -> None:
+    login = {"TAILRACE_USER": SIMPLE, "TAILRACE_PASSWORD": PASSWORD}
+    words = ("backup", str(tmp_path / "backups"), "--data-dir", str(secured.data_dir))
+    refused = tailrace(*words)
+    assert refused.returncode == 4 and b"needs a user and a password" in refused.stderr
+    done = tailrace(*words, env=login)
+    assert done.returncode == 0, done.stderr
+    looked = tailrace("doctor", "--bootstrap", secured.bootstrap, "-o", "json", env=login)
+    assert b"answers, cluster" in looked.stdout, looked.stdout
+
+
 # ---- HTTP
 
 

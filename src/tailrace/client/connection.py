@@ -144,10 +144,20 @@ class Connection(asyncio.BufferedProtocol):
         return version
 
     async def request(
-        self, key: int, message: Message, *, newest: int | None = None, timeout_s: float | None = None
+        self,
+        key: int,
+        message: Message,
+        *,
+        newest: int | None = None,
+        version: int | None = None,
+        timeout_s: float | None = None,
     ) -> Any:
-        """Send a message of an API in the newest version and wait for the decoded reply."""
-        version = self.version_of(key, newest=newest)
+        """Send a message of an API and wait for the decoded reply.
+
+        It goes in the version of `version_of`, or in `version`, which the broker may serve and not tell.
+        """
+        if version is None:
+            version = self.version_of(key, newest=newest)
         frame = await self.exchange(key, version, [encode(message, version)], timeout_s=timeout_s)
         return self._decoded(response_type(key), version, frame)
 

@@ -241,10 +241,10 @@ class Transactions:
             if self._has_own_epoch:
                 self._partitions.update(missing)
                 return
-            request = _add_partitions(self.transactional_id, self._known(), missing)
+            request = add_partitions_request(self.transactional_id, self._known(), missing)
 
             async def attempt() -> None:
-                _check_added(await self._ask(ADD_PARTITIONS_TO_TXN, request))
+                check_partitions_added(await self._ask(ADD_PARTITIONS_TO_TXN, request))
 
             await self._joining("adding partitions to the transaction", attempt)
             self._partitions.update(missing)
@@ -405,21 +405,23 @@ def _has_own_epoch(connection: Connection) -> bool:
     )
 
 
-def _add_partitions(
-    transactional_id: str, identity: Identity, partitions: Sequence[TopicPartition]
+def add_partitions_request(
+    transactional_id: str, identity: tuple[int, int], partitions: Sequence[TopicPartition]
 ) -> AddPartitionsToTxnRequest:
+    """Partitions that are to join the transaction of a producer id and epoch."""
     topics: dict[str, AddPartitionsToTxnTopic] = {}
     for name, index in partitions:
         topics.setdefault(name, AddPartitionsToTxnTopic(name=name)).partitions.append(index)
     return AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
-        v3_and_below_producer_id=identity.producer_id,
-        v3_and_below_producer_epoch=identity.epoch,
+        v3_and_below_producer_id=identity[0],
+        v3_and_below_producer_epoch=identity[1],
         v3_and_below_topics=list(topics.values()),
     )
 
 
-def _check_added(reply: AddPartitionsToTxnResponse) -> None:
+def check_partitions_added(reply: AddPartitionsToTxnResponse) -> None:
+    """BrokerError unless every partition has joined."""
     errors = [
         broker_error(each.partition_error_code, f"adding {topic.name}-{each.partition_index}")
         for topic in reply.results_by_topic_v3_and_below

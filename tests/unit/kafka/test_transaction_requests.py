@@ -689,3 +689,91 @@ def test_positions_are_verified_too() -> None:
 
 def _encoded(request: EndTxnRequest) -> bytes:
     return encode(request, 3)
+
+
+def test_two_phase_commit_outlives_the_timeout_and_every_init_that_does_not_name_it() -> None:
+    async def scenario(rig: Rig) -> None:
+        producer = Producer(await rig.connect())
+        assert await producer.init(version=6, enable2_pc=True) == 0
+        identity = producer.identity
+        assert await producer.add(0) == {0: 0}
+        assert (await producer.write(0, b"a")).error_code == 0
+        other = Producer(producer.client)
+        for version in (0, 4, 5, 6):
+            assert await other.init(version=version) == E.CONCURRENT_TRANSACTIONS
+        assert await other.init(version=6, enable2_pc=True) == E.CONCURRENT_TRANSACTIONS
+        assert await stored(rig) == ["a"]
+        (found,) = (
+            await producer.client.ask(65, DescribeTransactionsRequest(transactional_ids=[producer.name]))
+        ).transaction_states
+        assert (found.transaction_state, found.transaction_timeout_ms) == ("Ongoing", 2**31 - 1)
+        assert await producer.end(version=5) == 0
+        assert await stored(rig) == ["a", "commit"]
+        assert await other.init(version=6, enable2_pc=True) == 0  # nothing is open any more
+        assert other.identity.epoch == identity.epoch + 2
+
+    play(scenario)
+
+
+def test_an_init_that_names_a_transaction_with_two_phase_commit_aborts_it() -> None:
+    async def scenario(rig: Rig) -> None:
+        producer = Producer(await rig.connect())
+        assert await producer.init(version=6, enable2_pc=True) == 0
+        identity = producer.identity
+        assert await producer.add(0) == {0: 0}
+        assert (await producer.write(0, b"a")).error_code == 0
+        named = {"producer_id": identity.producer_id, "producer_epoch": identity.epoch}
+        assert await producer.init(version=5, **named) == 0
+        assert await stored(rig) == ["a", "abort"]
+        zombie = Producer(producer.client)
+        zombie.identity = identity
+        assert await zombie.end() == E.PRODUCER_FENCED
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"transactional_id": "x", "keep_prepared_txn": True}, E.UNSUPPORTED_VERSION),
+        ({"transactional_id": "x", "keep_prepared_txn": True, "enable2_pc": True}, E.UNSUPPORTED_VERSION),
+        ({"transactional_id": None, "enable2_pc": True}, E.INVALID_REQUEST),
+        ({"transactional_id": "x", "enable2_pc": True, "producer_id": 7}, E.INVALID_REQUEST),
+    ],
+)
+def test_what_two_phase_commit_does_not_have_is_refused(fields: dict[str, Any], code: ErrorCode) -> None:
+    async def scenario(rig: Rig) -> None:
+        client = await rig.connect()
+        answer = await client.ask(22, InitProducerIdRequest(**fields), version=6)
+        assert (answer.error_code, answer.producer_id) == (code, -1)
+
+    play(scenario)
+
+
+def test_a_transaction_that_is_open_is_prepared_and_keeps_its_identity() -> None:
+    async def scenario(rig: Rig) -> None:
+        producer = await connect(rig)
+        assert await producer.add(0) == {0: 0}
+        assert (await producer.write(0, b"a")).error_code == 0
+        request = InitProducerIdRequest(
+            transactional_id=producer.name,
+            producer_id=producer.identity.producer_id,
+            producer_epoch=producer.identity.epoch,
+            enable2_pc=True,
+            keep_prepared_txn=True,
+        )
+        for _ in range(2):
+            answer = await producer.client.ask(22, request, version=6)
+            assert answer.error_code == 0
+            assert (answer.producer_id, answer.producer_epoch) == producer.identity
+            ongoing = (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
+            assert ongoing == producer.identity
+        other = Producer(producer.client)
+        assert await other.init() == E.CONCURRENT_TRANSACTIONS
+        assert await producer.end() == 0
+        assert await stored(rig) == ["a", "commit"]
+        assert (await producer.client.ask(22, request, version=6)).error_code == E.INVALID_TXN_STATE
+        assert await other.init() == 0
+        assert (await producer.client.ask(22, request, version=6)).error_code == E.PRODUCER_FENCED
+
+    play(scenario)

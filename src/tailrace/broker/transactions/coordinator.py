@@ -38,11 +38,18 @@ from tailrace.broker.transactions.machine import (
     plan_add,
     plan_end,
     plan_init,
+    plan_prepare,
     plan_timeout,
 )
 from tailrace.broker.transactions.ports import Groups, Participants, ProducerIdSource, TransactionLog
 from tailrace.broker.transactions.refusal import Situation, TransactionRefused
-from tailrace.broker.transactions.state import EPOCH_MAX, Identity, StoredTransaction, TransactionState
+from tailrace.broker.transactions.state import (
+    EPOCH_MAX,
+    NO_TIMEOUT_MS,
+    Identity,
+    StoredTransaction,
+    TransactionState,
+)
 from tailrace.broker.transactions.verification import Verifier
 from tailrace.model import BrokerError, ErrorCode, Offset, ProtocolError, StorageError, TopicPartition
 from tailrace.runtime import Clock, Supervisor
@@ -129,11 +136,23 @@ class TransactionCoordinator:
         return self._directory.partition_of(transactional_id)
 
     async def init(
-        self, transactional_id: str, *, timeout_ms: int, expected: Identity | None = None
+        self,
+        transactional_id: str,
+        *,
+        timeout_ms: int,
+        expected: Identity | None = None,
+        two_phase: bool = False,
     ) -> Identity:
-        """A producer begins: it gets an identity, and what its predecessor left open is aborted."""
+        """A producer begins: it gets an identity, and what its predecessor left open is aborted.
+
+        With `two_phase` its transactions have no timeout; what is open of a predecessor with two-phase commit
+        is aborted only if `expected` names it, and NOT_COMPLETE otherwise.
+        """
         check_transactional_id(transactional_id)
-        check_timeout(timeout_ms, self.config)
+        if two_phase:
+            timeout_ms = NO_TIMEOUT_MS
+        else:
+            check_timeout(timeout_ms, self.config)
         await self._directory.ensure_topic()
         await self._producer_ids.fill()
         entry = self._directory.find(transactional_id)
@@ -153,6 +172,14 @@ class TransactionCoordinator:
             )
         await self.wait_durable(entry)
         return plan.identity
+
+    async def prepare(self, transactional_id: str, identity: Identity) -> None:
+        """The open transaction of a producer has two-phase commit from now on."""
+        entry = self._directory.find(transactional_id)
+        plan = plan_prepare(None if entry is None else entry.stored, identity, now_ms=self._clock.steady_ms())
+        assert entry is not None
+        self._perform(entry, plan)
+        await self.wait_durable(entry)
 
     def idle_identity(self, transactional_id: str) -> Identity | None:
         """The identity with which the next transaction may begin at once; None while one is not complete.
@@ -457,7 +484,7 @@ class TransactionCoordinator:
             if entry.stored.state.is_prepared:
                 if self._mark(entry):
                     self._store(entry, complete(entry.stored, now_ms=now_ms))
-            elif entry.deadline_ms <= now_ms:
+            elif entry.deadline_ms <= now_ms and not entry.stored.is_two_phase:
                 plan = plan_timeout(entry.stored, now_ms=now_ms, new_id=self._new_id)
                 if plan is not None:
                     _logger.info("transaction not ended in time: transactional_id=%s", entry.transactional_id)
@@ -472,7 +499,7 @@ class TransactionCoordinator:
         state = entry.stored.state
         if state.is_prepared:
             wake_ms = self._clock.steady_ms() + self.config.pause_ms(entry.failures)
-        elif state is TransactionState.ONGOING:
+        elif state is TransactionState.ONGOING and not entry.stored.is_two_phase:
             wake_ms = entry.deadline_ms
         else:
             return

@@ -29,9 +29,17 @@ class TransactionHandle:
     def __repr__(self) -> str:
         return f"<TransactionHandle {self.id}>"
 
-    async def init(self, *, timeout_ms: int, expected: Identity | None = None) -> Identity:
-        """A producer begins; what its predecessor left open is aborted."""
-        return await self._coordinator.init(self.id, timeout_ms=timeout_ms, expected=expected)
+    async def init(
+        self, *, timeout_ms: int, expected: Identity | None = None, two_phase: bool = False
+    ) -> Identity:
+        """A producer begins; what its predecessor left open is aborted, but for what has two-phase commit."""
+        return await self._coordinator.init(
+            self.id, timeout_ms=timeout_ms, expected=expected, two_phase=two_phase
+        )
+
+    async def prepare(self, identity: Identity) -> None:
+        """The open transaction of a producer has two-phase commit from now on."""
+        await self._coordinator.prepare(self.id, identity)
 
     async def add(self, identity: Identity, partitions: Collection[TopicPartition]) -> None:
         """Partitions take part in the transaction; returns when that is durable."""

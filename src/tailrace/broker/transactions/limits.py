@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tailrace.broker.transactions.state import NO_TIMEOUT_MS
 from tailrace.model import BrokerError, ErrorCode
 
 _DAY_MS = 24 * 3600 * 1000
@@ -65,7 +66,7 @@ def check_pooled_id(transactional_id: str) -> None:
 
 def check_timeout(timeout_ms: int, config: TransactionConfig) -> None:
     """INVALID_TRANSACTION_TIMEOUT unless a transaction may be open for that long."""
-    if not 0 < timeout_ms <= config.timeout_ms_max:
+    if not 0 < timeout_ms <= min(config.timeout_ms_max, NO_TIMEOUT_MS - 1):
         raise BrokerError(
             f"a transaction timeout of {timeout_ms} ms is not within 1 to {config.timeout_ms_max} ms. Set "
             "transaction.timeout.ms of the producer, or transaction.max.timeout.ms of the node",

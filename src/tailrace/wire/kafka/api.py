@@ -24,11 +24,13 @@ NEVER = 0x7FFF  # flexible_from of an API that has no flexible version
 
 
 class Api(NamedTuple):
-    """One API. Served from min_version to max_version; ApiVersions tells clients of advertised_min instead.
+    """One API. Served from min_version to max_version; ApiVersions says advertised_min and advertised_max.
 
     The two minimums differ for Produce alone: librdkafka before 2.11.1 stops compressing when 0 is not in its
-    range. The codec reads and writes up to known_max, which is higher where a client of ours may meet a newer
-    broker, or where the listener does not serve a version yet.
+    range. The maximums differ for InitProducerId alone: what version 6 adds is found by a feature, and
+    clients that take the highest version there is have no use for it. The codec reads and writes up to
+    known_max, which is higher where a client of ours may meet a newer broker, or where the listener does not
+    serve a version yet.
     """
 
     key: int
@@ -38,6 +40,7 @@ class Api(NamedTuple):
     flexible_from: int
     advertised_min: int
     known_max: int
+    advertised_max: int
 
     @property
     def request_bytes_max(self) -> int:
@@ -82,7 +85,7 @@ _TABLE = (
     (19, "CreateTopics", 2, 7, 5),
     (20, "DeleteTopics", 1, 6, 4),
     (21, "DeleteRecords", 0, 2, 2),
-    (22, "InitProducerId", 0, 5, 2),
+    (22, "InitProducerId", 0, 6, 2),
     (23, "OffsetForLeaderEpoch", 2, 4, 4),
     (24, "AddPartitionsToTxn", 0, 3, 3),
     (25, "AddOffsetsToTxn", 0, 4, 3),
@@ -116,12 +119,15 @@ _TABLE = (
     (75, "DescribeTopicPartitions", 0, 0, 0),
 )
 _ADVERTISED_MIN = {PRODUCE: 0}
-_KNOWN_MAX = {22: 6, 24: 5}
+_ADVERTISED_MAX = {22: 5}
+_KNOWN_MAX = {24: 5}
 
 
 def _api(key: int, name: str, first: int, last: int, flexible_from: int) -> Api:
     advertised_min, known_max = _ADVERTISED_MIN.get(key, first), _KNOWN_MAX.get(key, last)
-    return Api(key, name, first, last, flexible_from, advertised_min, known_max)
+    return Api(
+        key, name, first, last, flexible_from, advertised_min, known_max, _ADVERTISED_MAX.get(key, last)
+    )
 
 
 APIS: Mapping[int, Api] = MappingProxyType({row[0]: _api(*row) for row in _TABLE})

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.unit.broker.transactions.scene import BUSY, OFFSETS, T0, T1, U0, Scene, play
 
-from tailrace.broker.transactions import Situation, TransactionConfig, TransactionRefused
+from tailrace.broker.transactions import Identity, Situation, TransactionConfig, TransactionRefused
 from tailrace.broker.transactions.machine import BUMPING_VERSION
 from tailrace.model import BrokerError, ErrorCode, ProtocolError
 
@@ -464,5 +464,74 @@ def test_a_description_tells_what_is_open() -> None:
         (found,) = scene.coordinator.list()
         assert found.partitions == () and (found.started_ms, found.open_ms) == (-1, -1)
         assert scene.coordinator.open_count == 0
+
+    play(scenario)
+
+
+def test_a_transaction_with_two_phase_commit_waits_for_its_end_however_long() -> None:
+    async def scenario(scene: Scene) -> None:
+        identity = await scene.coordinator.init("x", timeout_ms=1000, two_phase=True)
+        await scene.write("x", identity, T0)
+        scene.advance(30 * _DAY_MS)
+        assert scene.state() == "Ongoing"
+        await scene.crash()
+        scene.advance(30 * _DAY_MS)
+        assert scene.state() == "Ongoing"
+        assert await refused(scene.coordinator.init("x", timeout_ms=1000)) is Situation.NOT_COMPLETE
+        assert scene.state() == "Ongoing"
+        await scene.coordinator.end("x", identity, commit=True)
+        assert scene.state() == "CompleteCommit"
+
+    play(scenario)
+
+
+def test_no_ordinary_timeout_is_taken_for_two_phase_commit() -> None:
+    async def scenario(scene: Scene) -> None:
+        with pytest.raises(BrokerError) as too_long:
+            await scene.coordinator.init("x", timeout_ms=2**31 - 1)
+        assert too_long.value.code is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+
+    play(scenario, TransactionConfig(timeout_ms_max=2**31 - 1))
+
+
+def test_an_administrator_aborts_a_transaction_with_two_phase_commit() -> None:
+    async def scenario(scene: Scene) -> None:
+        identity = await scene.coordinator.init("x", timeout_ms=1000, two_phase=True)
+        await scene.write("x", identity, T0)
+        await scene.coordinator.abort("x")
+        assert scene.state() == "CompleteAbort"
+        assert await refused(scene.coordinator.end("x", identity, commit=True)) is Situation.TIMED_OUT
+
+    play(scenario)
+
+
+def test_a_transaction_that_is_prepared_has_no_timeout_any_more() -> None:
+    async def scenario(scene: Scene) -> None:
+        identity = await scene.begin("x", T0, timeout_ms=1000)
+        await scene.coordinator.prepare("x", identity)
+        written = scene.written()
+        await scene.coordinator.prepare("x", identity)
+        assert scene.written() == written  # said again
+        scene.advance(30 * _DAY_MS)
+        assert scene.state() == "Ongoing"
+        await scene.crash()
+        scene.advance(30 * _DAY_MS)
+        assert await refused(scene.coordinator.init("x", timeout_ms=1000)) is Situation.NOT_COMPLETE
+        await scene.coordinator.end("x", identity, commit=True)
+        assert scene.written()[-2:] == ["t-0 commit 100/0", "state CompleteCommit"]
+
+    play(scenario)
+
+
+def test_only_the_open_transaction_of_its_producer_is_prepared() -> None:
+    async def scenario(scene: Scene) -> None:
+        assert await refused(scene.coordinator.prepare("x", Identity(100, 0))) is Situation.OTHER_ID
+        identity = await scene.coordinator.init("x", timeout_ms=1000)
+        assert await refused(scene.coordinator.prepare("x", identity)) is Situation.WRONG_STATE
+        await scene.write("x", identity, T0)
+        stranger = Identity(identity.producer_id, identity.epoch + 1)
+        assert await refused(scene.coordinator.prepare("x", stranger)) is Situation.FENCED
+        await scene.coordinator.end("x", identity, commit=True)
+        assert await refused(scene.coordinator.prepare("x", identity)) is Situation.WRONG_STATE
 
     play(scenario)

@@ -30,7 +30,7 @@ EXPECTED = {
     19: ("CreateTopics", 2, 7, 5),
     20: ("DeleteTopics", 1, 6, 4),
     21: ("DeleteRecords", 0, 2, 2),
-    22: ("InitProducerId", 0, 5, 2),
+    22: ("InitProducerId", 0, 6, 2),
     23: ("OffsetForLeaderEpoch", 2, 4, 4),
     24: ("AddPartitionsToTxn", 0, 3, 3),
     25: ("AddOffsetsToTxn", 0, 4, 3),
@@ -78,9 +78,14 @@ def test_only_produce_is_advertised_lower_than_it_is_served() -> None:
     assert lowered == {"Produce": 0}
 
 
+def test_only_two_phase_commit_is_served_and_not_advertised() -> None:
+    lowered = {api.name: api.advertised_max for api in APIS.values() if api.advertised_max != api.max_version}
+    assert lowered == {"InitProducerId": 5}
+
+
 def test_the_codec_knows_the_newer_versions_of_transactions() -> None:
     known = {api.name: api.known_max for api in APIS.values() if api.known_max != api.max_version}
-    assert known == {"InitProducerId": 6, "AddPartitionsToTxn": 5}
+    assert known == {"AddPartitionsToTxn": 5}
 
 
 def test_only_produce_may_fill_a_whole_frame() -> None:
