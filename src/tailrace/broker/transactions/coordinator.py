@@ -26,7 +26,7 @@ from tailrace.broker.groups.topic import OFFSETS_TOPIC
 from tailrace.broker.internal import Alarm
 from tailrace.broker.partition import Appended, Partition
 from tailrace.broker.transactions.api import TransactionDescription
-from tailrace.broker.transactions.codec import write_key, write_value
+from tailrace.broker.transactions.codec import write_value
 from tailrace.broker.transactions.directory import Directory
 from tailrace.broker.transactions.hanging import HangingTransaction, find_hanging
 from tailrace.broker.transactions.home import Entry, HomeStatus
@@ -401,8 +401,7 @@ class TransactionCoordinator:
 
     def _store(self, entry: Entry, following: StoredTransaction) -> None:
         """Sequence a state and take it over; TransactionRefused, and then nothing has changed."""
-        key, value = write_key(entry.transactional_id), write_value(following)
-        entry.end = self._sequence(entry, key, value)
+        entry.end = self._sequence(entry, entry.key, write_value(following))
         self.open_count += bool(following.partitions) - bool(entry.stored.partitions)
         entry.stored, entry.failures = following, 0
 
@@ -516,7 +515,7 @@ class TransactionCoordinator:
             if not is_expired(entry.stored, now_ms=now_ms, idle_ms=self.config.expiration_ms):
                 continue
             try:
-                self._sequence(entry, write_key(entry.transactional_id), None)
+                self._sequence(entry, entry.key, None)
             except TransactionRefused:
                 return  # the next look tries again
             del entry.home.entries[entry.transactional_id]
