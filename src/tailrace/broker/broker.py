@@ -74,6 +74,13 @@ class Broker:
             config=config.groups,
             on_failure=self._fail,
         )
+        self.subscriptions = Subscriptions(
+            InternalTopic(self.topics, name=CURSORS_TOPIC, partitions=_CURSORS_PARTITIONS),
+            self.topics,
+            clock=clock,
+            storage_is_durable=storage.durable,
+            on_failure=self._fail,
+        )
         self._producer_ids = ProducerIds(metadata)
         self.transactions = TransactionCoordinator(
             InternalTopic(
@@ -83,7 +90,7 @@ class Broker:
                 configs=TRANSACTIONS_CONFIGS,
             ),
             participants=self.topics,
-            groups=self.groups,
+            states={OFFSETS_TOPIC: self.groups, CURSORS_TOPIC: self.subscriptions},
             producer_ids=self._producer_ids,
             clock=clock,
             config=config.transactions,
@@ -91,13 +98,6 @@ class Broker:
         )
         self.group_settings = GroupSettings(metadata, on_failure=self._fail)
         self.publisher = Publisher(clock=clock)
-        self.subscriptions = Subscriptions(
-            InternalTopic(self.topics, name=CURSORS_TOPIC, partitions=_CURSORS_PARTITIONS),
-            self.topics,
-            clock=clock,
-            storage_is_durable=storage.durable,
-            on_failure=self._fail,
-        )
         self.delayed = Delayed(
             self.topics,
             self.publisher,

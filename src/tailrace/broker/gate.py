@@ -413,7 +413,9 @@ class Access:
     def transaction(self, transactional_id: str, operation: Operation) -> TransactionHandle:
         """The transactional id, whether or not it is known yet."""
         self._check(operation, Resource(ResourceKind.TRANSACTIONAL_ID, transactional_id))
-        return TransactionHandle(self._transactions, transactional_id, connection=self.number)
+        return TransactionHandle(
+            self._transactions, self._subscriptions, transactional_id, connection=self.number
+        )
 
     def transactions(self, operation: Operation) -> list[TransactionDescription]:
         """The transactional ids of this node that this session may do this to."""

@@ -3,12 +3,13 @@
 Pure, without clock or I/O:
 `definition`            what somebody asked for: mode, guarantee, limits
 `cursor`                which offsets are done with: a prefix, and ranges beyond it
-`machine`               what becomes of each message of one partition
+`machine`               what becomes of each message of one partition; `timers` when its locks end
 `dispatch`              who gets which message
 
 Durable, in the compacted topic `__tailrace_cursors`:
 `stored`, `codec`       values, and their bytes
 `journal`, `loading`    small records for changes, now and then one with everything; how they are read back
+`acknowledging`         what transactions acknowledge, from its record to the end of the transaction
 `cursor_writer`         what changed together is one write; a waiter is told when its write is durable
 
 At work:

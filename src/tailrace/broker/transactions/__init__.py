@@ -8,6 +8,7 @@
 `directory.py`    which transactional ids live on this node; `home.py` a partition of that topic with its ids,
                   `loading.py` reads it
 `hanging.py`      finds transactions that no coordinator will end
+`acknowledging.py`  commits that acknowledge messages of subscriptions
 `handle.py`       one transactional id, as the gate hands it out
 `limits.py`       settings and bounds; `ports.py` what is needed of the rest of the broker
 """

@@ -19,9 +19,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
-from tailrace.broker.groups.topic import OFFSETS_TOPIC
 from tailrace.broker.internal import Alarm
 from tailrace.broker.partition import Appended, Partition
 from tailrace.broker.transactions.api import TransactionDescription
@@ -42,9 +41,20 @@ from tailrace.broker.transactions.machine import (
     plan_init,
     plan_timeout,
 )
-from tailrace.broker.transactions.ports import Groups, Participants, ProducerIdSource, TransactionLog
+from tailrace.broker.transactions.ports import (
+    Participants,
+    ProducerIdSource,
+    TransactionalState,
+    TransactionLog,
+)
 from tailrace.broker.transactions.refusal import Situation, TransactionRefused
-from tailrace.broker.transactions.state import EPOCH_MAX, Identity, StoredTransaction, TransactionState
+from tailrace.broker.transactions.state import (
+    EPOCH_MAX,
+    Ended,
+    Identity,
+    StoredTransaction,
+    TransactionState,
+)
 from tailrace.model import BrokerError, ErrorCode, Offset, ProtocolError, StorageError, TopicPartition
 from tailrace.records import Batch
 from tailrace.runtime import Clock, Supervisor
@@ -62,7 +72,7 @@ class TransactionCoordinator:
         log: TransactionLog,
         *,
         participants: Participants,
-        groups: Groups,
+        states: Mapping[str, TransactionalState],
         producer_ids: ProducerIdSource,
         clock: Clock,
         config: TransactionConfig | None = None,
@@ -71,12 +81,16 @@ class TransactionCoordinator:
         self.config = config or TransactionConfig()
         self._log = log
         self._participants = participants
-        self._groups = groups
+        self._states = states  # by the topic that holds it
         self._producer_ids = producer_ids
         self._clock = clock
         self._tasks = Supervisor(on_failure)
         self._directory = Directory(
-            log, groups=groups, config=self.config, tasks=self._tasks, attend=self._loaded
+            log,
+            states=states.values(),
+            config=self.config,
+            tasks=self._tasks,
+            attend=self._loaded,
         )
         self._alarm: Alarm[Entry | None] = Alarm(clock, self.tick)  # None: look for what has expired
         self._filling: asyncio.Task[None] | None = None
@@ -256,6 +270,31 @@ class TransactionCoordinator:
         await self._wait_durable(entry)
         return plan.identity
 
+    def abandon(self, transactional_id: str) -> None:
+        """Abort what is open of an id whose producer is gone, as if its time were up; never refused.
+
+        The markers are sequenced in this turn. Where the log refuses them, the coordinator tries again.
+        """
+        try:
+            entry = self._directory.find(transactional_id)
+        except TransactionRefused:
+            return  # whoever coordinates it now aborts it after its timeout
+        if entry is not None and entry.stored.state is TransactionState.ONGOING:
+            entry.deadline_ms = now_ms = self._clock.steady_ms()
+            self._attend(entry, now_ms)
+
+    def has_committed(self, transactional_id: str, identity: Identity) -> bool:
+        """Whether the newest transaction that ended is that of this identity, and committed.
+
+        Raises TransactionRefused for any other producer than the one whose turn it is.
+        """
+        entry = self._directory.find(transactional_id)
+        known = None if entry is None else entry.stored
+        if known is not None and known.ended == Ended(identity, commit=True):
+            return True
+        check_identity(known, identity)
+        return False
+
     def check_connection(self, transactional_id: str, connection: int, *, is_group: bool) -> None:
         """The connection fence, for clients whose EndTxn does not move the epoch.
 
@@ -415,8 +454,9 @@ class TransactionCoordinator:
     ) -> Appended | None:
         """Sequence a marker where the producer has a transaction open; None where it has none."""
         marked = partition.append_marker(*identity, commit=commit, coordinator_epoch=coordinator_epoch)
-        if partition.topic == OFFSETS_TOPIC:
-            self._groups.transaction_ended(partition.index, identity.producer_id, commit=commit)
+        state = self._states.get(partition.topic)
+        if state is not None:
+            state.transaction_ended(partition.index, identity.producer_id, commit=commit)
         return marked
 
     def _loaded(self, entry: Entry) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from tailrace.broker.groups.api import CommitRequest
 from tailrace.broker.groups.handle import GroupHandle
 from tailrace.broker.groups.topic import OFFSETS_TOPIC
 from tailrace.broker.partition import Appended, Partition
+from tailrace.broker.subscriptions.subscriptions import Subscriptions
+from tailrace.broker.transactions.acknowledging import Acknowledgement, commit
 from tailrace.broker.transactions.api import Identity, TransactionDescription
 from tailrace.broker.transactions.coordinator import TransactionCoordinator
 from tailrace.model import ErrorCode, TopicPartition
@@ -17,12 +19,18 @@ from tailrace.records import Batch
 class TransactionHandle:
     """The transactional id of one name, whether or not it is known yet."""
 
-    __slots__ = ("_connection", "_coordinator", "id")
+    __slots__ = ("_connection", "_coordinator", "_subscriptions", "id")
 
     def __init__(
-        self, coordinator: TransactionCoordinator, transactional_id: str, *, connection: int
+        self,
+        coordinator: TransactionCoordinator,
+        subscriptions: Subscriptions,
+        transactional_id: str,
+        *,
+        connection: int,
     ) -> None:
         self._coordinator = coordinator
+        self._subscriptions = subscriptions
         self._connection = connection
         self.id = transactional_id
 
@@ -70,6 +78,14 @@ class TransactionHandle:
     async def end(self, identity: Identity, *, commit: bool, client_version: int) -> Identity:
         """Commit or abort; returns the identity with which the producer goes on."""
         return await self._coordinator.end(self.id, identity, commit=commit, client_version=client_version)
+
+    async def commit(self, identity: Identity, acknowledgements: Sequence[Acknowledgement]) -> Identity:
+        """Commit, and acknowledge messages with it; returns the identity with which the producer goes on."""
+        return await commit(self._coordinator, self._subscriptions, self.id, identity, acknowledgements)
+
+    def abandon(self) -> None:
+        """Abort what is open: the producer is gone."""
+        self._coordinator.abandon(self.id)
 
     def check_connection(self, *, is_group: bool = False) -> None:
         """ProtocolError if a newer connection has been used for this id: the request came late.
