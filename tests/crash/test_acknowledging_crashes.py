@@ -57,7 +57,7 @@ class JournalledLog(MemoryLog):
         super().__init__(partition_id, config, clock=clock)
         self._place, self._journal = partition_id, journal
 
-    def append(self, batch: Batch, *, leader_epoch: Epoch) -> Offset:
+    def append(self, batch: Batch, *, leader_epoch: Epoch | None = None) -> Offset:
         base_offset = super().append(batch, leader_epoch=leader_epoch)
         self._journal.appends.append((self._place, bytes(batch.data)))
         return base_offset
@@ -70,7 +70,7 @@ class JournalledStorage(MemoryStorage):
         super().__init__(clock=clock)
         self._fake, self._journal = clock, journal
 
-    async def create(self, partition_id: PartitionId, config: LogConfig) -> JournalledLog:
+    async def create(self, partition_id: PartitionId, config: LogConfig) -> MemoryLog:
         self._journal.configs[partition_id] = config
         log = JournalledLog(partition_id, config, clock=self._fake, journal=self._journal)
         self._logs[partition_id] = log

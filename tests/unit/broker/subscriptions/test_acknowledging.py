@@ -13,7 +13,7 @@ from tailrace.broker.subscriptions.machine import State
 from tailrace.broker.subscriptions.stored import CURSORS_TOPIC
 from tailrace.broker.transactions import Identity
 from tailrace.broker.transactions.acknowledging import Acknowledgement, commit
-from tailrace.model import BrokerError, ErrorCode, TopicPartition
+from tailrace.model import BrokerError, ErrorCode, Offset, TopicPartition
 from tailrace.records import build_batch, read_batch
 
 from .rig import TOPIC, Inbox, Rig, killed_copy, play, play_lives
@@ -66,7 +66,7 @@ def states(subscription: Subscription, count: int) -> list[State]:
     return [machine.state_of(offset) for offset in range(count)]
 
 
-async def delivered(rig: Rig, count: int, **settings: str | int) -> tuple[Subscription, Inbox]:
+async def delivered(rig: Rig, count: int, **settings: str) -> tuple[Subscription, Inbox]:
     """A subscription whose messages are all with one member."""
     await rig.topic()
     await rig.topic(OUT)
@@ -116,7 +116,7 @@ def test_a_commit_makes_its_messages_done_and_shows_what_was_written() -> None:
 
 def test_what_is_pending_is_with_nobody_and_not_delivered() -> None:
     async def scenario(rig: Rig) -> None:
-        work, ann = await delivered(rig, 2, ack_timeout_ms=50)
+        work, ann = await delivered(rig, 2, ack_timeout_ms="50")
         pend(rig, await begin(rig), acks(ann, 0))
         assert states(work, 2) == [State.PENDING, State.IN_FLIGHT]
         assert ann.joined().held == 1
@@ -179,7 +179,7 @@ def test_the_next_message_of_a_key_waits_for_the_end_of_the_transaction() -> Non
 
 def test_a_message_that_another_session_has_costs_the_whole_transaction() -> None:
     async def scenario(rig: Rig) -> None:
-        work, ann = await delivered(rig, 2, ack_timeout_ms=50)
+        work, ann = await delivered(rig, 2, ack_timeout_ms="50")
         identity = await begin(rig)
         write(rig, identity)
         bob = rig.join(work, "bob")
@@ -193,7 +193,7 @@ def test_a_message_that_another_session_has_costs_the_whole_transaction() -> Non
         assert error.value.code == ErrorCode.TRANSACTION_ABORTABLE
         assert rig.broker.transactions.describe("worker").state.label == "CompleteAbort"
         assert rig.partition(topic=OUT).last_stable_offset == 2
-        assert rig.partition(topic=OUT).aborted(0, 2)
+        assert rig.partition(topic=OUT).aborted(Offset(0), Offset(2))
 
     play(scenario)
 
