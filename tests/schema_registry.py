@@ -16,7 +16,7 @@ class Registry:
 
     def __init__(self) -> None:
         self.schemas: list[dict[str, Any]] = []
-        self.subjects: dict[str, int] = {}
+        self.subjects: dict[str, list[int]] = {}
         self.asked: list[tuple[str, str | None]] = []
         registry = self
 
@@ -40,16 +40,19 @@ class Registry:
     def register(self, subject: str, schema: Any, **more: Any) -> int:
         text = schema if isinstance(schema, str) else json.dumps(schema)
         self.schemas.append({"schema": text, **more})
-        self.subjects[subject] = len(self.schemas)
+        self.subjects.setdefault(subject, []).append(len(self.schemas))
         return len(self.schemas)
 
     def answer(self, path: str) -> dict[str, Any] | None:
         parts = [unquote(part) for part in path.strip("/").split("/")]
         if parts[:2] == ["schemas", "ids"] and parts[2].isdigit() and 0 < int(parts[2]) <= len(self.schemas):
             return self.schemas[int(parts[2]) - 1]
-        if parts[0] == "subjects" and parts[2:] == ["versions", "latest"] and parts[1] in self.subjects:
-            number = self.subjects[parts[1]]
-            return {"subject": parts[1], "version": 1, "id": number, **self.schemas[number - 1]}
+        if parts[0] == "subjects" and parts[2] == "versions":
+            numbers = self.subjects.get(parts[1], [])
+            version = len(numbers) if parts[3] == "latest" else int(parts[3])
+            if 0 < version <= len(numbers):
+                number = numbers[version - 1]
+                return {"subject": parts[1], "version": version, "id": number, **self.schemas[number - 1]}
         return None
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from tests.document import ROOT, Caller, broken_links, examples, node_ports, node_screen
 
+from tailrace.testing.faults.image import copy_as_killed
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 
@@ -141,7 +143,7 @@ def test_the_calls_by_http_work_on_the_server(server: Path) -> None:
 def test_the_log_commands_work_on_a_servers_data(server: Path) -> None:
     arguments = [args for args in tailrace_arguments() if args[0] == "log"]
     assert [args[1] for args in arguments] == ["inspect", "verify"]
-    shutil.copytree(server / "tailrace-data", server / "copy" / "tailrace-data")
+    copy_as_killed(server / "tailrace-data", server / "copy" / "tailrace-data")
     assert run_python("-m", "tailrace", *arguments[0], cwd=server / "copy").strip() != ""
 
 

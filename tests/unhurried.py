@@ -3,7 +3,8 @@
 For tests with short timeouts whose both sides live in one loop. On a busy machine a process may be kept from
 running for longer than such a timeout; by a usual clock that is silence, and of two peers that talk all the
 time one takes the other for dead. Here only that time passes in which the loop waits because nobody has
-anything to do, and hardly more than it wanted to wait.
+anything to do, and hardly more than it wanted to wait. A broker in such a loop takes `LoopClock`: by the
+machine's time its leases would run out all the same.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import selectors
 import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
+
+from tailrace.runtime.clock import SystemClock
 
 T = TypeVar("T")
 
@@ -34,6 +37,19 @@ class _Selector(selectors.DefaultSelector):
         most_s = _TICK_S if found or timeout is None else max(timeout, _TICK_S)
         self.waited_s += min(passed_s, most_s)
         return found
+
+
+class LoopClock(SystemClock):
+    """The time of day at the start, and from then on what the running loop takes for time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.monotonic = asyncio.get_running_loop().time
+        self._started = self.monotonic()
+        self.now_ms = self.steady_ms  # type: ignore[method-assign]
+
+    def steady_ms(self) -> int:
+        return self._started_ms + int((self.monotonic() - self._started) * 1000)
 
 
 class UnhurriedLoop(asyncio.SelectorEventLoop):

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import tailrace
-from bench.server.process import HOST, Server, exchange, free_port
+from bench.server.process import HOST, Server, exchange
 from tailrace.model import ProtocolError
+from tailrace.testing.port import free_port
 from tailrace.wire.native import MessageType, read_frame, write_frame
 
 _LENGTH_BYTES = 4

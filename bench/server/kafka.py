@@ -15,7 +15,8 @@ from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.server.process import HOST, NotHere, Server, exchange, find_program, free_port, output_of
+from bench.server.process import HOST, NotHere, Server, exchange, find_program, output_of
+from tailrace.testing.port import free_port
 
 VERSION = "4.3.0"
 _SCALA = "2.13"

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tailrace.bench.wire.accounting import Usage, tree_usage
+from tailrace.testing.port import free_port
 
 HOST = "127.0.0.1"
 _READY_S = 60.0
@@ -133,14 +134,6 @@ class Server(ABC):
 def _signal_group(leader: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(leader, number)
-
-
-def free_port() -> int:
-    """A port of the loopback address that nobody uses at the moment."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def exchange(port: int, question: bytes, *, size: int = 4096) -> bytes:

@@ -9,7 +9,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bench.server.process import HOST, Server, exchange, find_program, free_port, output_of
+from bench.server.process import HOST, Server, exchange, find_program, output_of
+from tailrace.testing.port import free_port
 
 _PROTOCOL = b"AMQP\x00\x00\x09\x01"
 _SCRIPTS = Path("/usr/lib/rabbitmq/bin")

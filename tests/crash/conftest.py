@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import sys
 import tempfile
@@ -11,17 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.seed import seed_of_run
 
 _SHARED_MEMORY = Path("/dev/shm")
 
 
 @pytest.fixture
 def seed() -> int:
-    """What the test draws from. Another one in every run; TAILRACE_SEED=n in the environment replays one."""
-    chosen = os.environ.get("TAILRACE_SEED", "")
-    value = int(chosen) if chosen else random.SystemRandom().getrandbits(32)
-    print(f"this was TAILRACE_SEED={value}")  # pytest shows it when the test fails
-    return value
+    """What the test draws from."""
+    return seed_of_run()
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,13 @@ from tailrace.storage import OS, LogConfig
 from tailrace.storage.segment import DirectoryConfig, SegmentLog, SegmentStorage
 from tailrace.storage.segment.journal import read_header, read_rounds
 from tailrace.storage.segment.rebuild import RebuildReport, rebuild_directory
-from tailrace.testing.faults.image import ImageMaker, open_directly, read_contents, still_directory
+from tailrace.testing.faults.image import (
+    ImageMaker,
+    copy_as_killed,
+    open_directly,
+    read_contents,
+    still_directory,
+)
 
 PARTITION = PartitionId(UUID(int=7), 0)
 COMPACTED = LogConfig(
@@ -90,7 +96,7 @@ async def crash(
     await work(filled)
     await storage.wait_applied()  # so that nothing moves while it is copied
     records, end = await read_records(filled.log), filled.log.end_offset
-    shutil.copytree(path / "served", path / "lost")
+    copy_as_killed(path / "served", path / "lost")
     await storage.close()
     lose_checkpoint(path / "lost")
     return path / "lost", records, end
@@ -265,3 +271,44 @@ def test_loose_batches_that_an_earlier_recovery_had_lost_stay_lost(
     lose_checkpoint(fast_path / "lost")
     rebuild(fast_path / "lost", config)
     assert asyncio.run(read_contents(fast_path / "lost", config)) == kept[0]
+
+
+@pytest.mark.parametrize("checkpoint_at", [6, 10], ids=["batches before it replayed", "it replayed first"])
+@pytest.mark.parametrize("more", [0, 1], ids=["nothing after", "a batch after"])
+@pytest.mark.parametrize("offset", [8, 9, 10], ids=["begin of a segment", "within a segment", "end"])
+def test_a_segment_that_a_trim_had_removed_and_a_crash_brought_back_hides_nothing(
+    fast_path: Path, offset: int, more: int, checkpoint_at: int
+) -> None:
+    """The removals of a trim are durable in any order. The segments between it and the others stay away."""
+    config = replace(still_directory(), loose_inline_bytes_max=1000)
+    kept: list[object] = []
+
+    async def fill() -> None:
+        log_config = LogConfig(segment_bytes=1500, fsync=OS)
+        maker = await ImageMaker.begin(
+            fast_path / "served", config=config, rng=random.Random(5), log_config=log_config, partitions=1
+        )
+        for number in range(1, 11):
+            await maker.append(0, value_bytes=600)
+            if number == checkpoint_at:
+                await maker.apply()
+                await maker.checkpoint()
+        await maker.apply()
+        copy_as_killed(fast_path / "served", fast_path / "before")
+        await maker.trim(0, offset)
+        for _ in range(more):
+            await maker.append(0, value_bytes=600)
+        await maker.apply()
+        image = await maker.take(fast_path / "lost")
+        image.forget_rounds(image.path, before=image.rounds[0])
+        kept.append(image.contents[-1])
+
+    asyncio.run(fill())
+    lost = fast_path / "lost"
+    assert not [*lost.glob(f"*/{0:020d}.log"), *lost.glob(f"*/{6:020d}.log")]
+    for file in (fast_path / "before").glob(f"*/{0:020d}.*"):
+        shutil.copy(file, lost / file.relative_to(fast_path / "before"))
+    lose_checkpoint(lost)
+    report = rebuild(lost, config)
+    assert (report.partitions[0].start, report.partitions[0].end) == (offset, 10 + more)
+    assert asyncio.run(read_contents(lost, config)) == kept[0]

@@ -116,7 +116,7 @@ def test_members_that_never_acknowledge_do_not_keep_messages_from_others(broker:
         silent.subscribe_to_subscription(
             "silent", handler=lambda message: None, auto_ack=False, prefetch=2_000, extend=False
         )
-        wait_until(lambda: sum(held_by_members(client, "silent")) == 2_000, lambda: "nothing is held")
+        wait_until(lambda: sum(held_by_members(client, "silent")) > 0, lambda: "nothing is held")
         with Sampled(broker) as memory:
             worker = Worker(client, "silent")
             wait_until(lambda: len(worker.offsets) > _MESSAGES * 9 // 10, lambda: len(worker.offsets))
@@ -130,7 +130,9 @@ def test_members_that_never_acknowledge_do_not_keep_messages_from_others(broker:
 @pytest.mark.slow
 def test_a_member_that_does_not_read_costs_its_buffer_and_no_more(broker: BrokerProcess) -> None:
     with BrokerClient(port=broker.native_port) as client:
-        client.create_subscription("deaf", _TOPIC, max_deliveries=0, unacked_max=_MESSAGES // 2)
+        client.create_subscription(
+            "deaf", _TOPIC, max_deliveries=0, unacked_max=_MESSAGES // 2, ack_timeout_ms=600_000
+        )
         with Sampled(broker) as memory:
             members = [open_deaf_member(broker.native_port, "deaf", credit=_CREDIT) for _ in range(3)]
             wait_until(lambda: min(held_by_members(client, "deaf"), default=0) > 0, lambda: "none joined")

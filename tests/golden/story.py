@@ -178,7 +178,7 @@ class Story:
             consumer.poll(0.1)
             return len(consumer.assignment()) == len(offsets)
 
-        wait_until(assigned, within_s=30, what=f"{group} was given nothing")
+        wait_until(assigned, within_s=60, what=f"{group} was given nothing")
         wanted = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
         consumer.commit(offsets=wanted, asynchronous=False)
         return consumer

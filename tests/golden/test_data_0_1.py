@@ -150,7 +150,7 @@ def _check_drained(client: BrokerClient, name: str) -> None:
         described = client.describe_subscription(name)
         return described["lag"], described["unacknowledged"]
 
-    wait_until(lambda: left() == (0, 0), within_s=10, what=lambda: f"{name} has {left()} left")
+    wait_until(lambda: left() == (0, 0), within_s=60, what=lambda: f"{name} has {left()} left")
 
 
 def _drain(client: BrokerClient, name: str, count: int) -> list[dict[str, Any]]:
@@ -265,7 +265,7 @@ def test_delayed_messages_wait_until_they_are_due_and_come_once(
         with clock_at(late_ms), server_on(data_dir) as server:
             wait_until(
                 lambda: _served_ends(data_dir, "reminders") == after,
-                within_s=30,
+                within_s=60,
                 what=lambda: _served_ends(data_dir, "reminders"),
             )
             records = _records_behind(server, "reminders", before)

@@ -230,7 +230,7 @@ def settle_dead(story: Story, client: BrokerClient) -> None:
             elif message.offset == 0:
                 story.acknowledge(message)
     wait_until(
-        lambda: client.describe_subscription("handlers")["dead"] == 3, within_s=30, what="no dead letters"
+        lambda: client.describe_subscription("handlers")["dead"] == 3, within_s=60, what="no dead letters"
     )
     assert client.redrive("handlers", 1) == 1
     letter = get(f"{story.http}/topics/fragile-letters/records?partition=0&offset=0&limit=1")["records"][0]

@@ -19,9 +19,10 @@ from tests.interop.clients.port import Client
 from tests.interop.deadline import wait_until
 from tests.interop.raw import leads
 from tests.interop.server import ServerProcess
+from tests.seed import seed_of_run
 
 _GIVEN = os.environ.get("TAILRACE_INTEROP_BOOTSTRAP", "")
-_RUN = f"{random.SystemRandom().getrandbits(32):08x}"  # a broker that is used twice has names of the last run
+_RUN = f"{random.SystemRandom().getrandbits(32):08x}" if _GIVEN else "0"  # else it has names of earlier runs
 _NUMBERS = itertools.count()
 
 _unreachable: dict[str, str] = {}
@@ -126,7 +127,7 @@ def settle(bootstrap: str) -> Callable[[str, int], None]:
         if _GIVEN:
             wait_until(
                 lambda: all(leads(bootstrap, topic, index) for index in range(partitions)),
-                within_s=10,
+                within_s=60,
                 what=f"{topic} has no leaders",
             )
 
@@ -175,8 +176,4 @@ def fresh_name(fresh: Callable[[str], str]) -> str:
 
 @pytest.fixture
 def rng() -> random.Random:
-    """Another seed in every run; TAILRACE_SEED=n in the environment replays one."""
-    chosen = os.environ.get("TAILRACE_SEED", "")
-    seed = int(chosen) if chosen else random.SystemRandom().getrandbits(32)
-    print(f"this was TAILRACE_SEED={seed}")
-    return random.Random(seed)
+    return random.Random(seed_of_run())

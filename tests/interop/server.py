@@ -1,7 +1,7 @@
 """`tailrace up` as a process of its own, the way a user runs it: started, stopped, killed, started again.
 
-It is ready when it prints the line `ready`; its ports are read from <data-dir>/tailrace.ports.json. The first
-start takes any free port and every later one takes the same, as clients come back to the address they know.
+It is ready when it prints the line `ready`; every start takes the same port, as clients come back to
+the address they know.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+from tailrace.testing.port import free_port
+
 _READY_S = 120
 _STOP_S = 120
 
@@ -29,7 +31,7 @@ class ServerProcess:
     def __init__(self, data_dir: Path, *, descriptors_max: int = 0, **sections: Mapping[str, object]) -> None:
         """`sections` are those of the configuration file, such as broker={"max.connections": 50}."""
         self.data_dir = data_dir
-        self.port = 0
+        self.port = free_port()
         self._config = data_dir.with_name(f"{data_dir.name}.toml")
         self._sections = sections
         self._descriptors_max = descriptors_max
@@ -81,7 +83,7 @@ class ServerProcess:
             raise AssertionError(f"not ready within {_READY_S} s:\n{self.output()}")
         ports = json.loads((self.data_dir / "tailrace.ports.json").read_text())
         assert ports["pid"] == self.pid, "the file of ports is an older server's"
-        self.port = ports["kafka"]
+        assert ports["kafka"] == self.port
 
     def stop(self) -> int:
         """SIGTERM; the exit status."""
@@ -141,7 +143,7 @@ class ServerProcess:
             process.wait(_STOP_S)
             raise AssertionError(f"no end within {_STOP_S} s of {how.name}:\n{self.output()}") from None
         finally:
-            self._reader.join(5)
+            self._reader.join(_STOP_S)
             assert process.stdout is not None
             process.stdout.close()
         return status

@@ -20,6 +20,7 @@ from tests.interop.malformed import case
 from tests.interop.raw import api_versions, connect, fetch, read_frame, request
 from tests.interop.recorder import Recorder
 from tests.interop.server import ServerProcess
+from tests.seed import seed_of_run
 
 from tailrace.wire.kafka import APIS, FETCH, PRODUCE, encode, request_type, write_request
 
@@ -138,10 +139,7 @@ def check_neighbour(server: ServerProcess) -> None:
 
 def run_cases(server: ServerProcess, frames: Sequence[bytes], *, count: int) -> None:
     """Send so many, look after each part, and compare the memory after the first with that at the end."""
-    chosen = os.environ.get("TAILRACE_SEED", "")
-    seed = int(chosen) if chosen else random.SystemRandom().getrandbits(32)
-    print(f"this was TAILRACE_SEED={seed}")
-    rng = random.Random(seed)
+    rng = random.Random(seed_of_run())
     part = max(2000, count // 50)
     memory: list[int] = []
     answered = 0

@@ -14,18 +14,12 @@ from pathlib import Path
 import pytest
 
 import tailrace
+from tailrace.testing.port import free_port
 
 pytestmark = pytest.mark.heavy
 
 START_S = 180
 RUN_S = 240
-
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="module")

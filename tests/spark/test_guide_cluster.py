@@ -11,7 +11,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import venv
@@ -25,11 +24,13 @@ import pytest
 import tailrace
 from tailrace.server.configuration import check_file
 from tailrace.spark.pipelines.ship import NOT_SHIPPED
+from tailrace.testing.port import free_port
 
 GUIDE_PATH = Path(__file__).parents[2] / "docs" / "guide" / "spark-cluster.md"
 GUIDE = GUIDE_PATH.read_text(encoding="utf-8")
 RUN_S = 900
 ORDERS = 60
+COUNTS = "SELECT key, count(*) AS n FROM STREAM orders GROUP BY key"
 
 
 def part(heading: str) -> str:
@@ -82,15 +83,8 @@ def make_driver(place: Path) -> None:
     script.chmod(0o755)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 class Reader:
-    """Somebody who types what the guide says, in one directory."""
+    """Types what the guide says, in one directory."""
 
     def __init__(self, place: Path, bootstrap: str) -> None:
         self.place = place
@@ -177,6 +171,15 @@ def test_the_standalone_part_works_with_two_workers(reader: Reader, broker: tail
         copied = reader.type(sql)
         assert copied.returncode == 0, copied.stderr
         assert values(broker, "orders-copy") == values(broker, "orders")
+
+        counted = reader.type(
+            sql.replace("SELECT key, value FROM STREAM orders", COUNTS)
+            .replace("orders-copy", "orders-counts")
+            .replace("./checkpoint", "./counts")
+        )
+        assert counted.returncode == 0, counted.stderr
+        state = [each.name for each in (reader.place / "counts" / "state" / "0").iterdir()]
+        assert sorted(name for name in state if name.isdecimal()) == ["0", "1"], "a partition for each core"
     ran = [list((reader.place / f"work-{number}").glob("app-*/*/tailrace")) for number in (1, 2)]
     assert all(ran), "both workers had executors, with what was shipped"
 

@@ -160,7 +160,8 @@ def test_a_run_is_seen_and_stopped_from_elsewhere(
         fill(broker, "orders", 7)
         seen = wait_for_run(bootstrap, lambda run: rows_of(run) == 57)
         assert (seen.name, seen.state, seen.pid) == ("archive", "running", process.pid)
-        assert main(["pipeline", "stop", "archive", "--wait", "--timeout", "60", "-b", bootstrap]) == 0
+        waiting = ("--wait", "--timeout", str(DEADLINE_S))
+        assert main(["pipeline", "stop", "archive", *waiting, "-b", bootstrap]) == 0
         out, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, err
     assert "WARN" not in err

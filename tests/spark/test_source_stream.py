@@ -13,6 +13,7 @@ import pytest
 import tailrace
 from tailrace.client import admin
 from tailrace.spark.link import BrokerLink
+from tailrace.testing.port import free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -144,7 +145,8 @@ def test_a_running_query_outlives_its_broker_and_finds_new_partitions(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     found = Collector()
-    with tailrace.Broker(data_dir=tmp_path / "broker") as broker:
+    port = free_port()
+    with tailrace.Broker(data_dir=tmp_path / "broker", port=port) as broker:
         bootstrap = broker.bootstrap_servers
         broker.create_topic("orders")
         fill(broker, 5)
@@ -152,7 +154,7 @@ def test_a_running_query_outlives_its_broker_and_finds_new_partitions(
             spark, bootstrap, tmp_path / "cp", found, available_now=False, startingOffsets="earliest"
         )
         found.wait_rows(5, query)
-    with tailrace.Broker(data_dir=tmp_path / "broker", port=int(bootstrap.rpartition(":")[2])) as broker:
+    with tailrace.Broker(data_dir=tmp_path / "broker", port=port) as broker:
         fill(broker, 5)
         found.wait_rows(10, query)
         link = BrokerLink(bootstrap)

@@ -12,6 +12,7 @@ import textwrap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.poison import undecodable
@@ -31,6 +32,7 @@ from tailrace.model import (
     TopicPartition,
 )
 from tailrace.records import read_batch
+from tailrace.testing.port import free_port
 
 
 @pytest.fixture
@@ -308,12 +310,12 @@ def test_many_threads_may_use_it(broker: tailrace.Broker) -> None:
     assert len(values(broker, "t")) == 100
 
 
-def test_its_port_takes_connections_and_is_given_back(broker: tailrace.Broker) -> None:
-    host, _, port = broker.bootstrap_servers.rpartition(":")
-    socket.create_connection((host, int(port)), timeout=10).close()
-    broker.close()
+def test_its_port_takes_connections_and_is_given_back() -> None:
+    address = ("127.0.0.1", free_port())
+    with tailrace.Broker(kafka_port=address[1]):
+        socket.create_connection(address, timeout=60).close()
     with pytest.raises(OSError, match=r"refused"):
-        socket.create_connection((host, int(port)), timeout=10)
+        socket.create_connection(address, timeout=60)
 
 
 @pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "segment"])
@@ -328,7 +330,7 @@ def test_nothing_is_left_behind(tmp_path: Path, on_disk: bool, monkeypatch: pyte
         with tailrace.Broker(data_dir=data_dir) as broker:
             broker.produce("t", b"v")
             host, _, port = broker.bootstrap_servers.rpartition(":")
-            socket.create_connection((host, int(port)), timeout=10).close()
+            socket.create_connection((host, int(port)), timeout=60).close()
     gc.collect()  # files of the segment engine close when nobody can read from them any more
     assert (set(threading.enumerate()) - before[0], open_files() - before[1]) == (set(), set())
     assert os.listdir(tmp_path) == (["data"] if on_disk else [])
@@ -551,9 +553,7 @@ def test_what_cannot_be_decoded_is_told_with_its_place(broker: tailrace.Broker) 
 
 
 def test_the_kafka_port_has_one_name_and_an_older_one() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port: Any = free_port()
     for named in ({"kafka_port": port}, {"port": port}):
         with tailrace.Broker(**named) as broker:
             assert broker.bootstrap_servers == f"127.0.0.1:{port}"

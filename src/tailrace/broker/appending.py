@@ -6,6 +6,7 @@ This is how records arrive that no Kafka client has put into batches: by REST, a
 - A record goes where it says; else by its key, as Kafka's own producer chooses. Those that have neither go to
   one partition together, and the next gathering's to the next: few batches, and an even spread over time.
 - The batches of all partitions are built before the first is appended (`sequence`).
+- `append_together` stores all or nothing. `Gathering.append` may be refused between two batches.
 
 Only `Stored.wait_acknowledged` waits. A record that is sent twice is stored twice: these records have
 no producer id.
@@ -14,7 +15,7 @@ no producer id.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from tailrace.broker.partition import Partition
 from tailrace.broker.publishing import Publisher
 from tailrace.broker.sequence import Sequenced, append_batches, build_batches
 from tailrace.broker.topic import Topic
+from tailrace.broker.transactions.atomic import Write
 from tailrace.model import BrokerError, ErrorCode, TopicPartition
 from tailrace.records import NewRecord
 
@@ -78,16 +80,30 @@ class Gathering:
 
     def append(self) -> Stored:
         """Sequence everything; acknowledge it when `Stored.wait_acknowledged` has come back."""
-        if not self._places:
-            raise BrokerError("there is no record to store", code=ErrorCode.INVALID_REQUEST)
-        built = []
-        for index, records in self._groups.items():
-            partition = self._access.writable(TopicPartition(self._topic.name, index))
-            stamp_ms = self._now_ms if partition.settings.append_time else None
-            built.append((partition, stamp_ms, build_batches(records, partition.settings, stamp_ms=stamp_ms)))
+        built = [
+            (partition, stamp_ms, build_batches(records, partition.settings, stamp_ms=stamp_ms))
+            for partition, records, stamp_ms in self.plan_writes()
+        ]
         stored = Stored(self._places)
         for partition, stamp_ms, batches in built:
             stored.add(partition, append_batches(partition, batches, stamp_ms=stamp_ms))
+        return stored
+
+    def plan_writes(self) -> list[Write]:
+        """What goes into each partition; BrokerError if there is nothing, or where one cannot be written."""
+        if not self._places:
+            raise BrokerError("there is no record to store", code=ErrorCode.INVALID_REQUEST)
+        writes = []
+        for index, records in self._groups.items():
+            partition = self._access.writable(TopicPartition(self._topic.name, index))
+            writes.append(Write(partition, records, self._now_ms if partition.settings.append_time else None))
+        return writes
+
+    def stored(self, writes: Sequence[Write], sequenced: Iterator[Sequenced]) -> Stored:
+        """Where the gathering went: `sequenced` says it of its `writes`, in their order."""
+        stored = Stored(self._places)
+        for write in writes:
+            stored.add(write.partition, next(sequenced))
         return stored
 
     def _choose(self, key: bytes | None) -> int:
@@ -96,6 +112,21 @@ class Gathering:
         if self._turn is None:
             self._turn = self._publisher.choose(self._topic, None)
         return self._turn
+
+
+async def append_together(access: Access, gatherings: Sequence[Gathering]) -> list[Stored]:
+    """Store gatherings of several topics in one transaction; returns where each went, when that is durable.
+
+    All or nothing: a gathering that is refused costs all of them (`broker.transactions.atomic`).
+    """
+    planned: list[list[Write]] = []
+
+    def plan() -> list[Write]:
+        planned.extend(each.plan_writes() for each in gatherings)
+        return [write for writes in planned for write in writes]
+
+    sequenced = iter(await access.append_atomically(plan))
+    return [each.stored(writes, sequenced) for each, writes in zip(gatherings, planned, strict=True)]
 
 
 class Stored:

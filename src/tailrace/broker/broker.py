@@ -17,7 +17,7 @@ from tailrace.broker.cluster_view import ClusterView, Node
 from tailrace.broker.config import BrokerConfig, cleaner_backoff_ms
 from tailrace.broker.counters import Counters
 from tailrace.broker.cuts import Cuts
-from tailrace.broker.delayed import Delayed
+from tailrace.broker.delayed import DELAYED_TOPIC, Delayed
 from tailrace.broker.gate import Gate
 from tailrace.broker.group_settings import GroupSettings
 from tailrace.broker.groups import OFFSETS_TOPIC, GroupCoordinator
@@ -26,8 +26,11 @@ from tailrace.broker.ports import MetadataStore
 from tailrace.broker.producer_ids import ProducerIds
 from tailrace.broker.publishing import Publisher
 from tailrace.broker.subscriptions import CURSORS_TOPIC, Subscriptions
+from tailrace.broker.topic import Topic
 from tailrace.broker.topics import Topics
 from tailrace.broker.transactions import TRANSACTIONS_CONFIGS, TRANSACTIONS_TOPIC, TransactionCoordinator
+from tailrace.broker.transactions.atomic import AtomicAppender
+from tailrace.broker.transactions.pool import IdPool
 from tailrace.model import BrokerId, StorageError
 from tailrace.runtime import Clock, Supervisor
 from tailrace.storage.api import StorageEngine
@@ -64,6 +67,7 @@ class Broker:
             clock=clock,
             counters=self.counters,
             on_failure=self._fail,
+            on_served_again=self._read_again,
         )
         self.cluster = ClusterView(
             node_id=node_id, nodes=nodes, config=config, settings=self.topics.node_settings
@@ -96,6 +100,8 @@ class Broker:
             config=config.transactions,
             on_failure=self._fail,
         )
+        self.transaction_ids = IdPool(self.transactions, node_id=node_id, on_failure=self._fail)
+        self.atomic = AtomicAppender(self.transactions, self.transaction_ids)
         self.group_settings = GroupSettings(metadata, on_failure=self._fail)
         self.publisher = Publisher(clock=clock)
         self.delayed = Delayed(
@@ -125,8 +131,9 @@ class Broker:
         self.group_settings.load(image.settings)
         await self.groups.start(topics={topic.name for topic in self.topics})
         self.transactions.start()
+        self.transaction_ids.start()
         self.subscriptions.start()
-        await self.delayed.start()
+        self.delayed.start()
         self._tasks.start("storage", self._watch_storage())
         self._tasks.start("maintenance", self._maintain())
         self._tasks.start("compaction", self._compact())
@@ -138,6 +145,7 @@ class Broker:
             await asyncio.wait(self._deletions)  # each tells its own caller how it went
         await self.delayed.close()
         await self.subscriptions.close()
+        await self.transaction_ids.close()
         await self.transactions.close()
         await self.groups.close()
         await self.group_settings.close()
@@ -172,6 +180,17 @@ class Broker:
             raise
 
     # ---- inside
+
+    def _read_again(self, topic: Topic) -> None:
+        """A topic is served again: read the state of the broker's own that could not be read at the start."""
+        if topic.name == OFFSETS_TOPIC:
+            self.groups.read_again(topics={each.name for each in self.topics})
+        elif topic.name == TRANSACTIONS_TOPIC:
+            self.transactions.read_again()
+        elif topic.name == CURSORS_TOPIC:
+            self.subscriptions.read_again()
+        elif topic.name == DELAYED_TOPIC:
+            self.delayed.read_again()
 
     async def _delete_topic(self, name: str, topic_id: UUID | None) -> None:
         await self.topics.delete(name, topic_id=topic_id)

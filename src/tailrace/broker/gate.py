@@ -28,7 +28,7 @@ from tailrace.broker.groups.topic import OFFSETS_TOPIC
 from tailrace.broker.partition import Partition
 from tailrace.broker.placement import Assignment
 from tailrace.broker.publishing import NewMessage
-from tailrace.broker.sequence import NO_SEQUENCE
+from tailrace.broker.sequence import NO_SEQUENCE, Sequenced
 from tailrace.broker.subscriptions.definition import Start, SubscriptionConfig
 from tailrace.broker.subscriptions.subscription import Subscription
 from tailrace.broker.topic import (
@@ -41,7 +41,10 @@ from tailrace.broker.topic import (
     unknown_topic_id,
 )
 from tailrace.broker.transactions.api import Identity, TransactionDescription
+from tailrace.broker.transactions.atomic import Write
 from tailrace.broker.transactions.handle import TransactionHandle
+from tailrace.broker.transactions.limits import check_client_id, check_pooled_id
+from tailrace.broker.transactions.pool import Pooled
 from tailrace.broker.transactions.topic import TRANSACTIONS_TOPIC
 from tailrace.broker.waiters import Callback
 from tailrace.model import NO_PRODUCER, BrokerError, BrokerId, ErrorCode, TopicPartition
@@ -107,6 +110,7 @@ class Access:
     """The broker's objects, as one session may use them."""
 
     __slots__ = (
+        "_atomic",
         "_authorize",
         "_cluster",
         "_cuts",
@@ -119,6 +123,7 @@ class Access:
         "_readable",
         "_subscriptions",
         "_topics",
+        "_transaction_ids",
         "_transactions",
         "_version",
         "_writable",
@@ -135,6 +140,8 @@ class Access:
         self._topics = broker.topics
         self._groups = broker.groups
         self._transactions = broker.transactions
+        self._transaction_ids = broker.transaction_ids
+        self._atomic = broker.atomic
         self._group_settings = broker.group_settings
         self._subscriptions = broker.subscriptions
         self._delayed = broker.delayed
@@ -411,11 +418,43 @@ class Access:
     # ---- transactions
 
     def transaction(self, transactional_id: str, operation: Operation) -> TransactionHandle:
-        """The transactional id, whether or not it is known yet."""
+        """The transactional id, whether or not it is known yet; a reserved one may only be described."""
+        if operation is not Operation.DESCRIBE:
+            check_client_id(transactional_id)
         self._check(operation, Resource(ResourceKind.TRANSACTIONAL_ID, transactional_id))
         return TransactionHandle(
             self._transactions, self._subscriptions, transactional_id, connection=self.number
         )
+
+    async def take_transactional_id(self) -> Pooled:
+        """A transactional id of the node for a caller without its own; `give_back_transactional_id` follows.
+
+        It needs no right: the partitions that are written to do.
+        """
+        return await self._transaction_ids.take()
+
+    def give_back_transactional_id(self, pooled: Pooled) -> None:
+        """The caller is done with an id that it took; what is open is aborted."""
+        self._transaction_ids.give_back(pooled)
+
+    def pooled_transaction(self, transactional_id: str) -> TransactionHandle:
+        """A transactional id that `take_transactional_id` gave out; any other name is refused."""
+        check_pooled_id(transactional_id)
+        return TransactionHandle(
+            self._transactions, self._subscriptions, transactional_id, connection=self.number
+        )
+
+    async def append_atomically(self, plan: Callable[[], Sequence[Write]]) -> list[Sequenced]:
+        """Append to several partitions, all or nothing; returns when it is durable (`AtomicAppender`).
+
+        `plan` finds the partitions by `writable`, in the turn in which everything is sequenced.
+        """
+        return await self._atomic.append(plan)
+
+    async def abort_transaction(self, transactional_id: str) -> None:
+        """Abort what is open of any transactional id, as an administrator; INVALID_TXN_STATE."""
+        self._check(Operation.WRITE, Resource(ResourceKind.TRANSACTIONAL_ID, transactional_id))
+        await self._transactions.abort(transactional_id)
 
     def transactions(self, operation: Operation) -> list[TransactionDescription]:
         """The transactional ids of this node that this session may do this to."""

@@ -58,11 +58,16 @@ def sequence(
 
 
 def append_batches(
-    partition: Partition, batches: Sequence[bytearray], *, stamp_ms: int | None = None
+    partition: Partition,
+    batches: Sequence[bytearray],
+    *,
+    stamp_ms: int | None = None,
+    verified: bool = False,
 ) -> Sequenced:
-    """Append what `build_batches` built for this partition."""
+    """Append what `build_batches` built for this partition; `verified` is that of `Partition.append`."""
     first, *rest = [
-        partition.append(read_batch(data), append_time_ms=stamp_ms, keys_checked=True) for data in batches
+        partition.append(read_batch(data), append_time_ms=stamp_ms, keys_checked=True, verified=verified)
+        for data in batches
     ]
     return Sequenced(first.base_offset, rest[-1].end_offset if rest else first.end_offset)
 
@@ -75,6 +80,7 @@ def build_batches(
     producer_id: int = NO_PRODUCER,
     epoch: int = _NO_EPOCH,
     sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
 ) -> list[bytearray]:
     """The records as one batch, or as several where the topic does not take one of that size.
 
@@ -88,6 +94,7 @@ def build_batches(
         producer_id=producer_id,
         producer_epoch=epoch,
         base_sequence=sequence,
+        transactional=transactional,
     )
     if len(data) <= settings.message_bytes_max:
         return [data]
@@ -96,7 +103,13 @@ def build_batches(
     batches: list[bytearray] = []
     for part in _cut(records, bytes_max=settings.message_bytes_max):
         batches += build_batches(
-            part, settings, stamp_ms=stamp_ms, producer_id=producer_id, epoch=epoch, sequence=sequence
+            part,
+            settings,
+            stamp_ms=stamp_ms,
+            producer_id=producer_id,
+            epoch=epoch,
+            sequence=sequence,
+            transactional=transactional,
         )
         if producer_id != NO_PRODUCER:
             sequence = (sequence + len(part)) & SEQUENCE_MAX

@@ -80,7 +80,9 @@ class Topics:
         clock: Clock,
         counters: Counters,
         on_failure: Callable[[BaseException], None],
+        on_served_again: Callable[[Topic], None] = lambda _: None,
     ) -> None:
+        """`on_served_again` is called when a topic is no longer quarantined."""
         self._node_id = node_id
         self._nodes = nodes
         self._storage = storage
@@ -92,6 +94,7 @@ class Topics:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._on_failure = on_failure
+        self._on_served_again = on_served_again
         self._cluster_id = ""
         self._changing = asyncio.Lock()
         self._changes: set[asyncio.Task[Any]] = set()  # under way, or waiting for their turn
@@ -228,15 +231,10 @@ class Topics:
             return topic
 
     def _quarantine(self, topic: Topic, reason: str) -> None:
-        way_out = f"Set it right, or back to the default: tailrace topic alter {topic.name} --reset KEY"
-        if topic.internal:
-            way_out = (
-                "Stop the broker, run: tailrace storage rebuild-metadata DIR, and start it again: it reads "
-                "its own topics at the start only"
-            )
         topic.quarantine = (
             f"topic {topic.name} is quarantined, because of its stored settings: {reason}. Nothing of it is "
-            f"served or removed. {way_out}"
+            f"served or removed. Set it right, or back to the default: tailrace topic alter {topic.name} "
+            "--reset KEY"
         )
         logger.error("%s", topic.quarantine)
         for partition in topic.partitions:
@@ -411,11 +409,10 @@ class Topics:
             elif partition.is_held_here:
                 self._storage.configure(partition.id, settings.log)
         if topic.quarantine:
-            if topic.internal:
-                logger.warning("restart the broker, which reads its own topics at the start: %s", topic.name)
             logger.info("topic is served again: %s %s", topic.name, topic.id)
             topic.quarantine = ""
             self._changed()
+            self._on_served_again(topic)
 
     def _owner(self, source: ConfigSource) -> str:
         """Under which name the changed settings of this node, or of all nodes, are kept."""

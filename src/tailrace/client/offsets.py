@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.client.error import RETRIABLE, broker_error, check, error_code
 from tailrace.client.keys import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH
+from tailrace.client.offset_time import EARLIEST as EARLIEST
+from tailrace.client.offset_time import LATEST as LATEST
 from tailrace.model import BrokerError, TopicPartition
 from tailrace.wire.kafka.messages.list_offsets import (
     ListOffsetsPartition,
@@ -34,10 +36,6 @@ from tailrace.wire.kafka.messages.offset_fetch import (
 if TYPE_CHECKING:
     from tailrace.client.kafka import KafkaClient
 
-LATEST = -1
-"""The time that stands for the end of a partition."""
-EARLIEST = -2
-"""The time that stands for its start."""
 _CONSUMER = -1  # as replica id: not a broker
 
 

@@ -22,7 +22,10 @@ from pathlib import Path
 from tailrace.cluster.store import ABSENT, Entry, Rows
 from tailrace.model import StorageError
 from tailrace.records import crc32c
+from tailrace.runtime.private import make_private
 
+SIDECARS = ("-wal", "-shm")
+"""What SQLite adds to the name of the file for those beside it."""
 SCHEMA = 2
 SCHEMA_1 = 1
 _TABLES = """
@@ -51,7 +54,12 @@ def damaged(path: str | os.PathLike[str], reason: str) -> StorageError:
 
 
 def connect(path: str) -> sqlite3.Connection:
-    """A connection whose commits survive a power cut (WAL, synchronous=FULL: the log is synced)."""
+    """A connection whose commits survive a power cut (WAL, synchronous=FULL: the log is synced).
+
+    Only the owner of the file may read it from now on.
+    """
+    for file in (path, *(path + suffix for suffix in SIDECARS if os.path.exists(path + suffix))):
+        make_private(file)  # SQLite gives its other files the mode of this one
     database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     try:
         database.execute("PRAGMA journal_mode = WAL")

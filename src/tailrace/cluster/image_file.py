@@ -6,7 +6,7 @@
     ...}}}
 
 An entry is [version, value]. The file is replaced as a whole and the one before it is kept, so that there is
-always one to read; `rebuild` restores the store from it. Blocking calls.
+always one to read; `rebuild` restores the store from it. Only the owner may read them. Blocking calls.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tailrace.cluster.store import Entry, Rows
+from tailrace.runtime.private import make_private, open_private
 from tailrace.storage.checksummed import read_checksummed, write_checksummed
 
 IMAGE = "cluster.json"
@@ -71,11 +72,12 @@ def load_newest(directory: Path) -> tuple[str, Rows] | None:
 def save(directory: Path, data: bytes) -> None:
     """Replace the file; the one before it becomes the previous one, unless it cannot be read."""
     image, temporary = directory / IMAGE, directory / _TEMPORARY
-    with temporary.open("wb") as file:
+    with open(temporary, "wb", opener=open_private) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
     if load(directory, IMAGE) is not None:
+        make_private(image)  # an earlier version left it to the umask
         os.replace(image, directory / PREVIOUS)
     os.replace(temporary, image)
     with suppress(OSError):  # the names are durable soon anyway, and an older file is a good one too

@@ -18,10 +18,11 @@ import sqlite3
 from contextlib import closing, suppress
 
 from tailrace.cluster import database
+from tailrace.cluster.database import SIDECARS
 from tailrace.cluster.store import Rows
+from tailrace.runtime.private import make_private, open_private
 
 _BUILDING, READY = ".building", ".ready"
-SIDECARS = ("-wal", "-shm")
 _COPIES_MAX = 1000
 
 
@@ -54,6 +55,7 @@ def _build(path: str, rows: Rows) -> None:
     for suffix in ("", "-journal", *SIDECARS):
         with suppress(FileNotFoundError):
             os.remove(path + suffix)
+    make_private(path)
     with closing(sqlite3.connect(path, isolation_level=None)) as made:
         made.execute("PRAGMA synchronous = OFF")  # synced as a whole below
         made.execute("BEGIN")
@@ -92,7 +94,8 @@ def _copy(source: str, target: str) -> None:
         with suppress(FileNotFoundError):
             os.remove(target)  # of an interrupted run, when there was one
         return
-    shutil.copyfile(source, target + ".copying")
+    with open(source, "rb") as reader, open(target + ".copying", "wb", opener=open_private) as writer:
+        shutil.copyfileobj(reader, writer)
     _sync(target + ".copying")
     os.rename(target + ".copying", target)
 

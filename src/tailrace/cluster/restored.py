@@ -13,9 +13,10 @@ from pathlib import Path
 
 from tailrace.cluster import record
 from tailrace.cluster.copying import write_copy
+from tailrace.cluster.database import SIDECARS
 from tailrace.cluster.image_file import IMAGE, PREVIOUS
 from tailrace.cluster.reading import read_metadata_file
-from tailrace.cluster.replacement import READY, SIDECARS
+from tailrace.cluster.replacement import READY
 from tailrace.cluster.store import METADATA, Entry, Rows
 from tailrace.model import Epoch, StorageError
 

@@ -25,10 +25,13 @@ bytes are missing, the connection waits and its socket is not read. The rules of
 - Claims of an address whose arriving requests hold a quarter of what a listener may use come after those of
   all other addresses, for the pass too. The first step of a large request counts as a small one, unless its
   address has begun others that hold a quarter of what small requests have.
+- While the pass is with a request of such an address, one request of another address has a second one: it
+  grows without room up to QUICK_BYTES. Else a client that stops sending would hold up all others until it is
+  found to be slow.
 - While anything waits, a request that arrives more slowly than RATE_BYTES_PER_S is refused.
 
-So used bytes exceed the bound by one request at most, and a client that sends slowly is served as long as
-nobody else needs the memory.
+So used bytes exceed the bound by one request and QUICK_BYTES at most, and a client that sends slowly is
+served as long as no other request needs the memory.
 
 A request that waits for other clients (a long poll, a join) does not count once it is read: otherwise
 consumers that wait for records would hold up the producers that bring them.
@@ -52,6 +55,8 @@ REQUEST_BYTES_MAX: Final = 192 << 20
 SMALL_REQUEST_BYTES: Final = 64 << 10
 """A request up to this size may use the bytes that are for small requests only."""
 
+QUICK_BYTES: Final = 8 << 20
+"""How large a request may get with the second pass."""
 RATE_BYTES_PER_S: Final = 64 << 10
 """What a request must arrive with, in each span of GRACE_S, while others wait for its bytes."""
 GRACE_S: Final = 2.0
@@ -124,16 +129,17 @@ class Claim:
 class SharedBytes:
     """The bytes that several budgets may take, the budgets that wait for them, in turn, and what arrives."""
 
-    __slots__ = ("_timer", "arriving", "bytes_max", "held", "numbers", "passed", "turns", "used")
+    __slots__ = ("_timer", "arriving", "bytes_max", "held", "numbers", "passed", "quick", "turns", "used")
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
-        self.used = 0  # exceeds bytes_max by one request at most
+        self.used = 0  # exceeds bytes_max by one request and QUICK_BYTES at most
         self.turns: deque[RequestBudget] = deque()
         self.numbers = count(1)  # of claims, in the order of asking
         self.arriving: dict[Arrival, int] = {}  # requests of which a part is here, with what each holds
         self.held: dict[str, int] = {}  # the same by address
         self.passed: Arrival | None = None  # the one that has the pass
+        self.quick: Arrival | None = None  # the one that has the second pass
         self._timer: asyncio.TimerHandle | None = None
 
     def finished(self, arrival: Arrival) -> None:
@@ -144,7 +150,21 @@ class SharedBytes:
             self.passed = None
             waiting = [budget for budget in self.turns if budget.oldest_growth is not None]
             if waiting:
-                self.passed = min(waiting, key=_oldest_growth).grant_growth()
+                first = min(waiting, key=_oldest_growth)
+                self.passed = first.grant_growth(first.oldest_growth)
+        if self.quick is arrival:
+            self.quick = None
+        self.give_quick_pass()
+
+    def give_quick_pass(self) -> None:
+        """Give the second pass, if it is free, to the request that has waited longest and may have it."""
+        if self.quick is None and self.turns:
+            waiting = [
+                (claim.number, each) for each in self.turns if (claim := each.quick_growth) is not None
+            ]
+            if waiting:
+                _, first = min(waiting, key=lambda pair: pair[0])
+                self.quick = first.grant_growth(first.quick_growth)
 
     def hold(self, arrival: Arrival, size: int) -> None:
         """A request that arrives has taken so many more bytes; one that is complete does not count here."""
@@ -320,11 +340,29 @@ class RequestBudget:
             return True
         if shared.passed is None and arrival in shared.arriving:
             shared.passed = arrival
-        if shared.passed is not arrival:
+        if shared.passed is not arrival and not self._has_quick_pass(arrival, size):
             return False
         self._overdraw(size)
         shared.hold(arrival, size)
         return True
+
+    def _has_quick_pass(self, arrival: Arrival, size: int) -> bool:
+        """Whether a request has the second pass, or gets it, and may grow by `size` with it."""
+        shared = self._shared
+        if not self._is_quick(arrival, size):
+            if shared.quick is arrival:
+                shared.quick = None
+                shared.give_quick_pass()
+            return False
+        if shared.quick is None and arrival in shared.arriving and not self.is_heavy(arrival.address):
+            shared.quick = arrival
+        return shared.quick is arrival
+
+    def _is_quick(self, arrival: Arrival, size: int) -> bool:
+        passed = self._shared.passed
+        return (
+            passed is not None and self.is_heavy(passed.address) and arrival.held_bytes + size <= QUICK_BYTES
+        )
 
     def wait_growth(self, arrival: Arrival, size: int, granted: Callable[[], None]) -> Claim:
         """Queue for more bytes; `grow_nowait` has refused them, so another request has the pass."""
@@ -337,6 +375,14 @@ class RequestBudget:
         claim = _first(self._growing)
         return claim or next((each for each in self._heavy if each.arrival and each.granted), None)
 
+    @property
+    def quick_growth(self) -> Claim | None:
+        """The claim of a request that has begun which gets the second pass, if it is free."""
+        claim = _first(self._growing)
+        if claim is None or claim.arrival is None or not self._is_quick(claim.arrival, claim.bytes):
+            return None
+        return claim
+
     def is_heavy(self, address: str) -> bool:
         """Whether requests of this address hold so much that its claims come after others."""
         return self._shared.held.get(address, 0) * 4 > self.bytes_max
@@ -346,9 +392,8 @@ class RequestBudget:
         is_modest = self._shared.held.get(address, 0) * 4 <= self._reserve_bytes
         return self.take_more_nowait(size, held=0 if is_modest else self._small_bytes)
 
-    def grant_growth(self) -> Arrival | None:
-        """Grant the first claim of a request that has begun, whatever is there; returns that request."""
-        claim = self.oldest_growth
+    def grant_growth(self, claim: Claim | None) -> Arrival | None:
+        """Grant a claim of a request that has begun, whatever is there; returns that request."""
         assert claim is not None
         (self._growing if self._growing and self._growing[0] is claim else self._heavy).remove(claim)
         self._overdraw(claim.bytes)

@@ -14,6 +14,7 @@ from tailrace.kafka import KafkaConfig
 from tailrace.model import BrokerId, ConfigError
 from tailrace.model.address import Address, unix_address
 from tailrace.native import NativeConfig
+from tailrace.net.budget import QUICK_BYTES
 from tailrace.server.config import ServerConfig
 
 if TYPE_CHECKING:
@@ -43,10 +44,10 @@ def request_bytes_max(config: ServerConfig) -> int:
 def queue_bytes_max(config: ServerConfig) -> int:
     """The bytes that wait for their commit at most: more than the node reads, so that no append is refused.
 
-    What is read may exceed the budget by one request. A sixth on top is for what the node writes itself:
-    offsets, cursors, dead letters.
+    What is read may exceed the budget by one request and QUICK_BYTES (`net/budget.py`). A sixth on top is for
+    what the node writes itself: offsets, cursors, dead letters.
     """
-    most = request_bytes_max(config) + _number(config.broker, "socket.request.max.bytes")
+    most = request_bytes_max(config) + _number(config.broker, "socket.request.max.bytes") + QUICK_BYTES
     return most + most // 6
 
 

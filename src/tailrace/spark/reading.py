@@ -9,7 +9,7 @@ decoding find that the headers lied (a batch that fails its CRC), that fetch is 
 What is in the log is read; what is not is one of these:
 
     before the log's start   retention or a deletion took it: data loss
-    beyond the log's end     the log is shorter than it was, or the topic was made anew: data loss
+    beyond the log's end     the log is shorter than it was, or the topic was created again: data loss
     between records          compacted away, control markers, aborted transactions: nothing to tell
 
 The end of a log is given END_PATIENCE_S to come back before it counts as lost: a broker that has just become
@@ -30,10 +30,11 @@ from tailrace.client.kafka import KafkaClient
 from tailrace.client.offsets import EARLIEST, LATEST
 from tailrace.client.pool import Channel
 from tailrace.client.transfer import Fetched, fetch_from
-from tailrace.model import ErrorCode, TailraceError, TopicPartition
+from tailrace.model import ErrorCode, TopicPartition
 from tailrace.records import BatchError, Walk, pass_over, read_batch
 from tailrace.spark.codec import KAFKA_SCHEMA, BadSpan, Piece, decode_pieces
 from tailrace.spark.codec.schema import plan_schema
+from tailrace.spark.data_loss import DataLoss, lost
 from tailrace.spark.link import BrokerLink
 from tailrace.spark.offset_range import OffsetRange
 
@@ -42,12 +43,8 @@ PIECE_BYTES_MAX = 64 * 1024 * 1024
 END_PATIENCE_S = 5.0
 _FETCH_WAIT_MS = 500
 
-# Its own connections, so that a fetch that waits holds up nobody's questions.
+# Its own connections, so that a fetch that waits delays no other request.
 _RANGES = Channel("ranges")
-
-
-class DataLoss(TailraceError):
-    """Records that were to be read are no longer in the log."""
 
 
 def read_range(
@@ -275,7 +272,7 @@ class _Reading:
             cause = f"the log begins at {reply.log_start} now (retention, or a deletion)"
         elif position >= reply.log_end:
             resume = self.wanted.end
-            cause = f"the log ends at {reply.log_end} (was the topic made anew?)"
+            cause = f"the log ends at {reply.log_end} (was the topic created again?)"
         else:  # records came meanwhile
             return position
         if self.fail_on_data_loss:
@@ -285,14 +282,6 @@ class _Reading:
     def _nothing(self, next_offset: int) -> Piece:
         rows = pa.RecordBatch.from_pylist([], schema=self.schema)
         return Piece(rows=rows, bad=[], next_offset=next_offset)
-
-
-def lost(tp: TopicPartition, start: int, end: int, cause: str) -> str:
-    """What is said of offsets that are gone: which, why, and the ways out."""
-    return (
-        f"data loss: {tp} offsets {start} to {end - 1} cannot be read: {cause}."
-        " To go on without them set failOnDataLoss=false, or start over (a stream: with a new checkpoint)"
-    )
 
 
 def _end(span: BadSpan) -> int:

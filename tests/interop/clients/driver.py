@@ -42,6 +42,7 @@ from tests.interop.clients.port import (
 )
 
 REPOSITORY = Path(__file__).resolve().parents[3]
+_END_S = 60
 _ANSWER_S = 180  # more than any wait that a command itself names
 
 
@@ -250,7 +251,7 @@ class _Lines:
             self._process.stdin.write(json.dumps(command).encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            self._readers[1].join(2)
+            self._readers[1].join(_END_S)
             raise AssertionError(f"the driver ended:\n{self._last_words()}") from None
         try:
             line = self._answers.get(timeout=_ANSWER_S)
@@ -258,7 +259,7 @@ class _Lines:
             self.kill()
             raise AssertionError(f"no answer to {command['op']}:\n{self._last_words()}") from None
         if not line:
-            self._readers[1].join(2)
+            self._readers[1].join(_END_S)
             raise AssertionError(f"the driver ended in {command['op']}:\n{self._last_words()}")
         answer: dict[str, Any] = json.loads(line)
         return answer
@@ -271,15 +272,15 @@ class _Lines:
         if self._process.stdin is not None and not self._process.stdin.closed:
             try:
                 self._process.stdin.close()  # the end of its input ends a driver
-                self._process.wait(5)
+                self._process.wait(_END_S)
             except (BrokenPipeError, subprocess.TimeoutExpired):
                 self._process.kill()
         self._finish()
 
     def _finish(self) -> None:
-        self._process.wait(10)
+        self._process.wait(_END_S)
         for reader in self._readers:
-            reader.join(5)
+            reader.join(_END_S)
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None and not pipe.closed:
                 try:

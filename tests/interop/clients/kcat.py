@@ -40,6 +40,7 @@ from tests.interop.clients.port import (
 _KEY_END, _MESSAGE_END = b"<key|ends>", b"<message|ends>"
 _FORMAT = r"%t %p %o %T %K %S\n%h\n%k%s\n"
 _CODES = {"Message size too large": 10, "Static consumer fenced": 82}
+_END_S = 60
 _RUN_S = 120
 _LACKS = {
     Feature.PLACED: "it prints no offsets",
@@ -269,12 +270,12 @@ class KcatConsumer:
             process.send_signal(how)
         for process in self._processes:
             try:
-                process.wait(10)
+                process.wait(_END_S)
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait(10)
+                process.wait(_END_S)
         for thread in self._threads:
-            thread.join(5)
+            thread.join(_END_S)
         for process in self._processes:
             assert process.stdout is not None and process.stderr is not None
             process.stdout.close()

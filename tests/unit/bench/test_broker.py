@@ -45,7 +45,7 @@ def running() -> Iterator[tailrace.Broker]:
 
 @pytest.fixture(scope="module")
 def subject(running: tailrace.Broker) -> Subject:
-    return find_subject(running.bootstrap_servers, timeout_s=10)
+    return find_subject(running.bootstrap_servers, timeout_s=60)
 
 
 def topics_of(subject: Subject) -> list[str]:
@@ -68,7 +68,7 @@ def test_a_broker_is_found_and_described(running: tailrace.Broker, subject: Subj
 
 
 def test_the_first_broker_that_answers_is_taken(running: tailrace.Broker) -> None:
-    found = find_subject(f"{NOWHERE},{running.bootstrap_servers}", timeout_s=10)
+    found = find_subject(f"{NOWHERE},{running.bootstrap_servers}", timeout_s=60)
     assert str(found.address) == running.bootstrap_servers
 
 
@@ -207,7 +207,7 @@ def test_a_load_that_is_refused_ends_the_run_and_keeps_what_was_found(subject: S
 def test_a_broker_that_is_gone_ends_the_run_and_the_topic_is_named() -> None:
     broker = tailrace.Broker()
     with broker:
-        subject = find_subject(broker.bootstrap_servers, timeout_s=5)
+        subject = find_subject(broker.bootstrap_servers, timeout_s=60)
         seen: list[str] = []
 
         def stop_at_the_second(title: str) -> None:

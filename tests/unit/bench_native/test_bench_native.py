@@ -23,7 +23,7 @@ TINY = NativePlan(seconds=0.5)
 @pytest.fixture
 def subject(broker: tailrace.Broker) -> NativeSubject:
     node = Address("127.0.0.1", broker.native_port)
-    return look(node, bootstrap=broker.bootstrap_servers, timeout_s=10)
+    return look(node, bootstrap=broker.bootstrap_servers, timeout_s=60)
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_topic_that_cannot_be_deleted_is_named_and_its_subscriptions_are_gone(
     broker: tailrace.Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     node = Address("127.0.0.1", broker.native_port)
-    subject = look(node, bootstrap="127.0.0.1:1", timeout_s=10)
+    subject = look(node, bootstrap="127.0.0.1:1", timeout_s=60)
 
     found = run_native_bench(subject, TINY)
 

@@ -26,7 +26,7 @@ def test_a_child_that_ends_early_is_an_error_with_its_last_words() -> None:
 
 def test_a_child_that_is_told_something_after_its_end_is_still_put_away() -> None:
     with Child("bench.no_such_module", {}) as child:
-        child._process.wait(20)
+        child._process.wait(60)
         child.tell("go")
 
     assert child._process.returncode

@@ -20,14 +20,14 @@ RING = ring_of([REQUEST] * 8, payload_bytes=100)
 def peer(serve: Callable[[socket.socket], None]) -> Iterator[socket.socket]:
     """A connection whose other end a thread serves."""
     ours, theirs = socket.socketpair()
-    ours.settimeout(10)
+    ours.settimeout(60)
     thread = threading.Thread(target=serve, args=(theirs,))
     thread.start()
     try:
         yield ours
     finally:
         ours.close()
-        thread.join(10)
+        thread.join(60)
         theirs.close()
 
 

@@ -105,7 +105,7 @@ def test_a_broker_that_closes_new_connections_bounds_them_too() -> None:
         peer = threading.Thread(target=refuse)
         peer.start()
         opened, why = connections.open_idle("127.0.0.1", port, 500)
-        peer.join(10)
+        peer.join(60)
     for sock in (*opened, *answered):
         sock.close()
 
@@ -211,7 +211,7 @@ def test_a_frame_larger_than_the_socket_takes_leaves_in_pieces(
     peer = threading.Thread(target=answer)
     peer.start()
     push([line(ours, frame)])
-    peer.join(10)
+    peer.join(60)
 
     assert not peer.is_alive()
 

@@ -554,7 +554,7 @@ def test_the_loop_keeps_turning_while_a_large_batch_is_opened(compression: Compr
             assert fed.feed.position == 0
             assert fed.drain() == [], "the next batch does not come first"
             await rig.wait_until(lambda: fed.calls)
-        assert len(turns) > 10
+        assert len(turns) > 3  # else it had none, or the two before and after
         found = fed.feed.take_nowait()
         assert found is not None and len(found.value or b"") == LARGE_BYTES
         assert fed.drain() == [1] and fed.skipped == 0 and not fed.failures

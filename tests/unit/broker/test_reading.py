@@ -419,7 +419,7 @@ def test_the_loop_keeps_turning_while_a_large_batch_is_opened(play: Play) -> Non
             page = await read_page([cursor], limits())
         assert places(page.records) == [(0, 0), (0, 1)]
         assert page.bytes > 60 << 20
-        assert len(turns) > 10
+        assert len(turns) > 3  # else it had none, or the two before and after
 
     play(scenario)
 

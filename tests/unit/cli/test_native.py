@@ -20,6 +20,7 @@ from tailrace.cli.native import NativeNode, NodeType, StartType
 from tailrace.client.async_client import AsyncClient
 from tailrace.client.native.message import Delivered
 from tailrace.model.address import Address
+from tailrace.testing.port import free_port
 from tailrace.wire.native import Frame, MessageType, properties_of_record, read_properties
 
 # ---- addresses and starts
@@ -125,12 +126,6 @@ def test_every_verb_of_subscription_teaches_by_example() -> None:
 
 
 # ---- nobody there
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 @pytest.mark.parametrize(

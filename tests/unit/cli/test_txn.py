@@ -43,7 +43,7 @@ def producer(broker: tailrace.Broker, name: str) -> Iterator[MessageProducer]:
     ) as running:
         running.init_transactions()
         running.begin_transaction()
-        running.send(ProducerRecord(name, value=b"open", partition=1)).result(timeout=10)
+        running.send(ProducerRecord(name, value=b"open", partition=1)).result(timeout=60)
         yield running
 
 
@@ -184,7 +184,7 @@ def test_a_transaction_that_began_after_the_question_is_not_aborted(
         assert yes is False
         producer.commit_transaction()
         producer.begin_transaction()
-        producer.send(ProducerRecord(name, value=b"next", partition=1)).result(timeout=10)
+        producer.send(ProducerRecord(name, value=b"next", partition=1)).result(timeout=60)
 
     monkeypatch.setattr(txn_abort, "confirm", answer_late)
     code, shown = fail(capsys, "abort", name)

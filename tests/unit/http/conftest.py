@@ -25,6 +25,7 @@ from typing import Any, Protocol, TypeVar
 
 import httpx
 import pytest
+from tests.unhurried import LoopClock, UnhurriedLoop
 
 from tailrace.broker import Broker, Partition
 from tailrace.http import HttpConfig, HttpListener
@@ -56,9 +57,8 @@ class Serve(Protocol):
 @pytest.fixture
 def run(request: pytest.FixtureRequest) -> Iterator[Run]:
     """The loop of a test; on both kinds of loop with `both_loops`."""
-    factory = (
-        pytest.importorskip("uvloop").new_event_loop if getattr(request, "param", "") == "uvloop" else None
-    )
+    uv = getattr(request, "param", "") == "uvloop"
+    factory = pytest.importorskip("uvloop").new_event_loop if uv else UnhurriedLoop
     with asyncio.Runner(loop_factory=factory) as runner:
 
         def play(work: Coroutine[Any, Any, _T], *, deadline_s: float = DEADLINE_S) -> _T:
@@ -106,6 +106,8 @@ async def _served(
 ) -> AsyncIterator[tuple[Node, httpx.AsyncClient]]:
     config = ServerConfig(engine="memory", kafka_port=0, native_port=0, http_port=0, broker=broker)
     node = Node(config, owns_loop=False)
+    if isinstance(asyncio.get_running_loop(), UnhurriedLoop):
+        node._clock = LoopClock()
     with pytest.MonkeyPatch.context() as patch:
         if http is not None:
             patch.setattr("tailrace.server.node.http_config", lambda _: http)

@@ -87,7 +87,7 @@ def produce_with_kafka(address: str, topic: str, values: list[bytes]) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": address, "linger.ms": 0})
     for place, value in enumerate(values):
         producer.produce(topic, value, partition=place % 2)
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
 
 
 def consume_with_kafka(address: str, topic: str, count: int, *, group: str) -> None:
@@ -281,7 +281,7 @@ def produce_some(address: str, topic: str, count: int) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": address})
     for _ in range(count):
         producer.produce(topic, b"v", partition=0)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def test_skipped_messages_are_counted_by_reason(run: Run, node: Node, client: httpx.AsyncClient) -> None:
@@ -305,7 +305,7 @@ def test_skipped_messages_are_counted_by_reason(run: Run, node: Node, client: ht
 def test_errors_are_counted_by_name(run: Run, node: Node, client: httpx.AsyncClient) -> None:
     async def main() -> None:
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": node.kafka_address})
-        for future in admin.delete_topics(["nobody"], operation_timeout=10).values():
+        for future in admin.delete_topics(["nobody"], operation_timeout=60).values():
             with pytest.raises(confluent_kafka.KafkaException):
                 await asyncio.to_thread(future.result, 20)
         async with AsyncClient(port=node.native_port) as native:

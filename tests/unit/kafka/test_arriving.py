@@ -34,13 +34,14 @@ async def begin(rig: Rig, announced: int) -> Client:
 @both_loops
 def test_what_clients_announce_costs_nothing(uv: bool) -> None:
     async def scenario(rig: Rig) -> None:
-        for _ in range(8):
-            await begin(rig, 90 * MIB)
+        slow = [rig.connection_of(await begin(rig, 90 * MIB)) for _ in range(8)]
+        await rig.wait_until(lambda: all(each._splitter.has_rest or each.held_bytes for each in slow))
         budget = rig.listener.budget
-        await rig.wait_until(lambda: budget.used > 0 and len(rig.listener.connections) == 8)
+        assert 0 < budget.used <= 8 * 64 * KIB and not budget.exhausted
         honest = await rig.connect()
         assert (await honest.produce(batch(b"v" * 3 * MIB))).error_code == 0
         assert budget.used <= 8 * 64 * KIB
+        assert len(rig.listener.connections) == 9, "no frame had to be refused for it"
 
     play(scenario, uv=uv, budget=NodeBudget(24 * MIB).share("kafka"), values={"message.max.bytes": "8000000"})
 

@@ -258,6 +258,23 @@ def test_ids_that_are_empty_or_unknown_are_refused() -> None:
     play(scenario)
 
 
+def test_names_of_the_node_are_refused_and_no_retry_is_asked_for() -> None:
+    async def scenario(rig: Rig) -> None:
+        producer = await connect(rig)
+        producer.name = "__tailrace-1-0"
+        reserved = E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert await producer.init() == reserved
+        assert await producer.add(0) == {0: reserved}
+        assert await producer.end(commit=True) == reserved
+        assert (await producer.write(0)).error_code == reserved
+        described = await producer.client.ask(
+            65, DescribeTransactionsRequest(transactional_ids=[producer.name]), version=0
+        )
+        assert described.transaction_states[0].error_code == E.TRANSACTIONAL_ID_NOT_FOUND
+
+    play(scenario)
+
+
 def test_a_request_that_is_late_on_an_older_connection_is_dropped_with_it() -> None:
     async def scenario(rig: Rig) -> None:
         slow = await connect(rig)

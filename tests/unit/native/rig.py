@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from tests.unhurried import UnhurriedLoop
+from tests.unhurried import LoopClock, UnhurriedLoop
 
 from tailrace.broker import Broker, BrokerConfig, Node, Partition
 from tailrace.cluster import MemoryStore, SqliteStore, StoredMetadata
@@ -284,7 +284,7 @@ def play(
     """Run scenarios, each with a broker and a listener of its own; with a directory they share its data."""
 
     async def run_one(scenario: Scenario) -> None:
-        clock = SystemClock()
+        clock = LoopClock() if isinstance(asyncio.get_running_loop(), UnhurriedLoop) else SystemClock()
         if directory is None:
             storage: HeldStorage | SegmentStorage = HeldStorage(clock=clock)
             metadata = StoredMetadata(MemoryStore())

@@ -322,7 +322,7 @@ def test_two_that_hold_and_need_more_do_not_wait_for_each_other() -> None:
         await both[0]
         assert budget.used == 130 and not both[1].done(), "the first has the pass"
         first.release()
-        await asyncio.wait_for(both[1], 5)
+        await asyncio.wait_for(both[1], 60)
         assert budget.used == second.bytes == 80
 
     asyncio.run(main())
@@ -366,7 +366,7 @@ def test_a_request_that_grows_is_small_only_while_all_of_it_is() -> None:
         await asyncio.sleep(0)
         assert not growing.done() and budget.used == 116
         budget.give(100)
-        await asyncio.wait_for(growing, 5)
+        await asyncio.wait_for(growing, 60)
         assert budget.used == 17
 
     asyncio.run(main())
@@ -527,3 +527,56 @@ def test_a_pace_is_judged_by_the_last_span_and_not_by_the_waits_for_us() -> None
     pace.restart(200.0)
     pace.waited(50.0)
     assert not pace.is_slow(0, 250 + span / 2) and pace.is_slow(least - 1, 250 + span)
+
+
+CROWD, MODEST, OTHER = "192.0.2.66", "192.0.2.1", "192.0.2.2"
+STEP = 1 << 20
+
+
+def full_of_a_crowd() -> tuple[RequestBudget, Sender]:
+    """A budget that is full, and the one of its two senders that has the pass; both are of one address."""
+    budget = RequestBudget(30 * STEP)
+    first, second = Sender(budget, CROWD), Sender(budget, CROWD)
+    assert first.begin(10 * STEP) and second.begin(10 * STEP) and first.grow(STEP)
+    assert budget.take_nowait(5 * STEP)
+    return budget, first
+
+
+def test_a_request_grows_while_an_address_that_holds_much_has_the_pass() -> None:
+    def scenario() -> None:
+        budget, crowd = full_of_a_crowd()
+        modest = Sender(budget, MODEST)
+        assert modest.begin(2 * STEP) and crowd.grow(5 * STEP), "it has the pass, and now nothing is free"
+        assert not Sender(budget, CROWD).grow(STEP)
+        assert modest.grow(STEP) and modest.grow(5 * STEP)
+        assert not modest.grow(1), "up to 8 MiB, so that the bound is exceeded by a known amount"
+        assert budget.used == (10 + 10 + 1 + 5 + 2 + 5 + 6) * STEP
+
+    in_loop(scenario)
+
+
+@pytest.mark.parametrize("how", ["complete", "too large"])
+def test_one_request_at_a_time_has_the_second_pass(how: str) -> None:
+    def scenario() -> None:
+        budget, crowd = full_of_a_crowd()
+        first, second, order = Sender(budget, MODEST), Sender(budget, OTHER), list[str]()
+        assert first.begin(STEP) and second.begin(STEP) and crowd.grow(5 * STEP)
+        assert first.grow(2 * STEP) and not second.grow(2 * STEP)
+        second.wait(2 * STEP, order)
+        if how == "complete":
+            first.end()
+        else:
+            assert not first.grow(8 * STEP)
+        assert order == [OTHER]
+
+    in_loop(scenario)
+
+
+def test_while_a_modest_address_has_the_pass_there_is_no_second_one() -> None:
+    def scenario() -> None:
+        budget = RequestBudget(30 * STEP)
+        crowd = [Sender(budget, f"192.0.2.{n}") for n in range(6)]
+        assert all(each.begin(5 * STEP) for each in crowd)
+        assert crowd[0].grow(STEP) and not crowd[1].grow(STEP)
+
+    in_loop(scenario)

@@ -193,6 +193,18 @@ def test_what_is_abandoned_gives_its_budget_back() -> None:
     assert feed.splitter.abandon() == 0
 
 
+def test_a_large_frame_takes_of_the_budget_what_has_arrived_and_not_what_is_announced() -> None:
+    """Steps of 64 KiB, 256 KiB, 1 MiB, ...: at most four times what is here, and one step."""
+    step, size = 64 * 1024, 1_500_000
+    feed = Feed(budget=1 << 30, frame_bytes_max=1 << 30, read_bytes=40_000)
+    data = framed(b"x" * size)
+    while (frame := feed.splitter.next_frame(ARRIVAL)) is None:
+        held = feed.splitter.frame_held
+        assert feed.budget.used == held <= max(step, 4 * feed.splitter.frame_filled)
+        data = data[feed.receive(data) :]
+    assert len(frame) == size == feed.budget.used
+
+
 def test_a_rest_is_known_to_be_there() -> None:
     feed = Feed()
     assert not has_rest(feed.splitter)

@@ -19,6 +19,7 @@ from tailrace.server import checkup
 from tailrace.server.checkup import examine, judge_syncs, measure_syncs
 from tailrace.server.config import ServerConfig
 from tailrace.server.ports import Ports, write_ports
+from tailrace.testing.port import free_port
 
 
 class Usage(NamedTuple):
@@ -31,13 +32,6 @@ def by_check(config: ServerConfig, bootstrap: str | None = None) -> dict[str, Fi
 
 def config(data_dir: Path, **fields: object) -> ServerConfig:
     return ServerConfig(**{"data_dir": data_dir, "kafka_port": 0, "native_port": 0, **fields})  # type: ignore[arg-type]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def test_a_sound_machine_has_no_problem_and_nothing_is_left_behind(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from tailrace.model.session import INTERNAL
 from tailrace.records import build_batch, read_batch
 from tailrace.server.config import ServerConfig
 from tailrace.server.node import Node
+from tailrace.testing.faults.image import copy_as_killed
 
 RECORDS = 5
 SETTINGS = {"retention.ms": "-1"}
@@ -234,7 +235,7 @@ def test_leader_epochs_become_greater_than_those_in_the_logs(
                 await write(broker, "orders", 1)
                 if left == "journal":  # what a kill would leave now
                     shutil.rmtree(lost, ignore_errors=True)
-                    shutil.copytree(data, lost)
+                    copy_as_killed(data, lost)
                 topic = broker.topics.get("orders")
                 assert topic is not None
                 newest = topic.partitions[1].leader_epoch

@@ -22,7 +22,7 @@ def broker() -> Iterator[tailrace.Broker]:
 def exchange(port: int, data: bytes) -> bytes:
     """Everything that is answered until the end of the connection."""
     answer = b""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(data)
         while piece := connection.recv(65536):
             answer += piece

@@ -19,6 +19,7 @@ from tailrace.model import BrokerError, ErrorCode, TopicPartition
 from tailrace.records import BytesLike, Compression, read_batch
 from tailrace.spark.link import BrokerLink
 from tailrace.spark.producing import BatchProducer, ForeignWriter, LostProducer, RowTooLarge
+from tailrace.testing.port import free_port
 
 Batches = Mapping[TopicPartition, BytesLike]
 ORDERS = TopicPartition("orders", 0)
@@ -33,7 +34,7 @@ def broker(tmp_path: Path) -> Iterator[tailrace.Broker]:
 
 @pytest.fixture
 def link(broker: tailrace.Broker) -> Iterator[BrokerLink]:
-    link = BrokerLink(broker.bootstrap_servers, request_timeout_s=10.0)
+    link = BrokerLink(broker.bootstrap_servers, request_timeout_s=60.0)
     yield link
     link.close()
 
@@ -351,10 +352,10 @@ def test_what_is_not_flushed_before_the_end_is_given_up(
 
 
 def test_a_broker_that_restarts_is_waited_for(tmp_path: Path) -> None:
-    with tailrace.Broker(data_dir=tmp_path, fsync="os") as first:
+    port = free_port()
+    with tailrace.Broker(data_dir=tmp_path, port=port, fsync="os") as first:
         first.create_topic("orders", partitions=2)
-        port = int(first.bootstrap_servers.rpartition(":")[2])
-        link = BrokerLink(first.bootstrap_servers, request_timeout_s=10.0)
+        link = BrokerLink(first.bootstrap_servers, request_timeout_s=60.0)
         producer = BatchProducer(link, batch_bytes_max=1000)
         for number in range(100):
             producer.send("orders", number % 2, rows_of(b"%03d" % number * 30))

@@ -16,9 +16,11 @@ from tailrace.model import ConfigError, TopicPartition
 from tailrace.records import BatchError, build_batch
 from tailrace.spark import reading
 from tailrace.spark.codec import KAFKA_SCHEMA, Piece
+from tailrace.spark.data_loss import DataLoss
 from tailrace.spark.link import BrokerLink
 from tailrace.spark.offset_range import OffsetRange
-from tailrace.spark.reading import DataLoss, read_range
+from tailrace.spark.reading import read_range
+from tailrace.testing.port import free_port
 
 TP = TopicPartition("orders", 0)
 
@@ -233,8 +235,8 @@ def test_a_bad_batch_at_the_end_of_the_range_ends_with_it(
 
 
 def test_reading_goes_on_over_a_restart_of_the_broker(tmp_path: Path) -> None:
-    with tailrace.Broker(data_dir=tmp_path) as first:
-        port = int(first.bootstrap_servers.rpartition(":")[2])
+    port = free_port()
+    with tailrace.Broker(data_dir=tmp_path, port=port) as first:
         first.create_topic("orders")
         link = BrokerLink(first.bootstrap_servers)
         fill(link, 200)

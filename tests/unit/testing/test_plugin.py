@@ -52,7 +52,7 @@ def test_clients_connect_to_the_address(pytester: pytest.Pytester) -> None:
         def test_connect(tailrace_bootstrap_servers, tailrace_broker):
             assert tailrace_bootstrap_servers == tailrace_broker.bootstrap_servers
             host, _, port = tailrace_bootstrap_servers.rpartition(":")
-            socket.create_connection((host, int(port)), timeout=10).close()
+            socket.create_connection((host, int(port)), timeout=60).close()
     """
     run(pytester, code, *PLUGIN).assert_outcomes(passed=1)
 

@@ -87,14 +87,26 @@ class Delayed:
 
     # ---- life
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Begin to read the topic, if there is one; messages are moved once that is done."""
         partition = self._log.partition
         end = Offset(0)
         if partition is not None:
-            partition.check_led()  # without its log it must not pass for an empty topic
+            try:
+                partition.check_led()  # without its log it must not pass for an empty topic
+            except BrokerError as error:
+                self._fail(error)
+                self._loaded.set()
+                return
             end = partition.high_watermark  # from here on a message comes by `put`, and not out of the log
         self._task = self._tasks.start("delayed messages", self._run(end))
+
+    def read_again(self) -> None:
+        """The topic is served again: begin to read it, unless it was read before."""
+        if self._status is Status.FAILED and not self._mover.is_stopping:
+            self._status = Status.LOADING
+            self._loaded.clear()
+            self.start()
 
     async def wait_loaded(self) -> None:
         """Return when the reading ended, however it did."""
@@ -189,11 +201,14 @@ class Delayed:
                 await self._mover.take_over(await load_delayed(self._log, end=end))
             self._status = Status.READY
         except BrokerError as error:
-            self._status = Status.FAILED
-            _logger.critical("%s cannot be read, no delayed message is moved: %s", DELAYED_TOPIC, error)
+            self._fail(error)
         finally:
             self._loaded.set()
         return self._status is Status.READY
+
+    def _fail(self, error: BrokerError) -> None:
+        self._status = Status.FAILED
+        _logger.critical("%s cannot be read, no delayed message is moved: %s", DELAYED_TOPIC, error)
 
     def _check_ready(self) -> None:
         if self._status is Status.FAILED:

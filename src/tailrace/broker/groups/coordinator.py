@@ -92,6 +92,10 @@ class GroupCoordinator:
         """This node leads a partition of the offsets topic from now on; twice is harmless."""
         self._directory.lead(partition)
 
+    def read_again(self, *, topics: Collection[str] | None = None) -> None:
+        """The offsets topic is served again: read the partitions that could not be read."""
+        self._directory.read_again(topics)
+
     def resign(self, partition: int) -> None:
         """Another node leads a partition now: whoever waits here is sent there."""
         self._directory.resign(partition)

@@ -173,6 +173,14 @@ class Directory:
             home = self._open(partition)
             self._tasks.start(f"load {OFFSETS_TOPIC}-{partition}", self._load(home, topics))
 
+    def read_again(self, topics: Collection[str] | None = None) -> None:
+        """Begin to read the partitions that could not be read before; `topics` as for `start`."""
+        for home in self.homes:
+            if home.status is HomeStatus.FAILED:
+                self.resign(home.partition)
+                home.writer.close()
+                self.lead(home.partition, topics)
+
     def resign(self, partition: int) -> None:
         """Another node leads a partition now: whoever waits here is sent there."""
         home = self._homes.pop(partition, None)

@@ -150,7 +150,7 @@ class Home:
             )
         if self.status is HomeStatus.FAILED:
             raise BrokerError(
-                f"{OFFSETS_TOPIC}-{self.partition} could not be read at the start; the log of this node says "
-                "why. Mend that, and restart the broker: it reads its groups at the start only",
+                f"{OFFSETS_TOPIC}-{self.partition} could not be read; the log of this node says why. Groups "
+                "are served again once its settings are mended, or once a damaged partition is restored",
                 code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
             )

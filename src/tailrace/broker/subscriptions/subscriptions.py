@@ -94,6 +94,9 @@ class Subscriptions:
         )
         self._ended_meanwhile: list[tuple[int, int, bool]] = []  # transactions, while cursors are being read
         self._loaded = asyncio.Event()
+        self._reading = asyncio.Lock()
+        self._reading_again: asyncio.Task[None] | None = None
+        self._read: set[int] = set()  # partitions whose subscriptions are known
         self._failed: set[int] = set()  # partitions that could not be read
         self._first_epoch = 0  # above those of what was deleted, for which somebody may still work
         self._closed = False
@@ -130,8 +133,15 @@ class Subscriptions:
         self._topics.waiters.add(self._topics_changed)
         self._tasks.start(f"load {CURSORS_TOPIC}", self._load())
 
+    def read_again(self) -> None:
+        """The topic of cursors is served again: read the partitions that could not be read."""
+        self._reading_again = self._tasks.start(f"load {CURSORS_TOPIC} again", self._load())
+
     async def wait_loaded(self) -> None:
+        """Return when no partition is being read."""
         await self._loaded.wait()
+        if self._reading_again is not None:
+            await asyncio.wait({self._reading_again})
 
     async def close(self) -> None:
         """Deliver nothing more, and make the cursors durable as they are."""
@@ -173,7 +183,7 @@ class Subscriptions:
 
         While the partition is being read that waits: the marker may be behind what is read.
         """
-        if self._loaded.is_set():
+        if partition in self._read or (self._loaded.is_set() and partition not in self._failed):
             self._acks.ended(partition, producer_id, commit=commit)
         else:
             self._ended_meanwhile.append((partition, producer_id, commit))
@@ -275,24 +285,29 @@ class Subscriptions:
     # ---- loading
 
     async def _load(self) -> None:
-        for partition in range(self._log.partitions):
-            if not self._log.leads(partition):
-                continue
-            try:
-                loaded = await load_cursors(self._log, partition)
-            except (BrokerError, StorageError) as error:
-                self._failed.add(partition)
-                logger.error("subscriptions cannot be served: %s-%d %s", CURSORS_TOPIC, partition, error)
-                continue
-            self._clear_away(loaded, partition)
-            for stored in loaded.definitions.values():
-                self._restore(stored, loaded)
-        self._loaded.set()
-        for ended_in, producer_id, commit in self._ended_meanwhile:
-            self._acks.ended(ended_in, producer_id, commit=commit)
-        self._ended_meanwhile.clear()
+        async with self._reading:
+            for partition in range(self._log.partitions):
+                if self._log.leads(partition) and partition not in self._read:
+                    await self._load_partition(partition)
+            self._loaded.set()
         for topic in {each.config.topic for each in self if self._topic_of(each) is None}:
             await self.topic_deleted(topic)  # while this was read
+
+    async def _load_partition(self, partition: int) -> None:
+        try:
+            loaded = await load_cursors(self._log, partition)
+        except (BrokerError, StorageError) as error:
+            self._failed.add(partition)
+            logger.error("subscriptions cannot be served: %s-%d %s", CURSORS_TOPIC, partition, error)
+            return
+        self._failed.discard(partition)
+        self._read.add(partition)
+        self._clear_away(loaded, partition)
+        for stored in loaded.definitions.values():
+            self._restore(stored, loaded)
+        ended, self._ended_meanwhile = self._ended_meanwhile, []
+        for home, producer_id, commit in ended:
+            self.transaction_ended(home, producer_id, commit=commit)
 
     def _clear_away(self, loaded: LoadedCursors, partition: int) -> None:
         """Forget what a crash has left: subscriptions whose topic is gone, cursors without either."""

@@ -9,6 +9,8 @@
                   `loading.py` reads it
 `hanging.py`      finds transactions that no coordinator will end
 `acknowledging.py`  commits that acknowledge messages of subscriptions
+`pool.py`         transactional ids of the node, for callers without one
+`atomic.py`       appends to several partitions in one turn, all or nothing
 `handle.py`       one transactional id, as the gate hands it out
 `limits.py`       settings and bounds; `ports.py` what is needed of the rest of the broker
 """

@@ -108,6 +108,10 @@ class TransactionCoordinator:
         self._directory.start()
         self._plan_expiry()
 
+    def read_again(self) -> None:
+        """The topic is served again: read the partitions that could not be read."""
+        self._directory.read_again()
+
     async def wait_loaded(self) -> None:
         """Return when no partition is being read."""
         await self._directory.wait_loaded()
@@ -162,8 +166,21 @@ class TransactionCoordinator:
                 f"the transaction that the last producer of {transactional_id!r} left open is being aborted",
                 situation=Situation.NOT_COMPLETE,
             )
-        await self._wait_durable(entry)
+        await self.wait_durable(entry)
         return plan.identity
+
+    def idle_identity(self, transactional_id: str) -> Identity | None:
+        """The identity with which the next transaction may begin at once; None while one is not complete.
+
+        None also for an id that is not known here, or whose epochs are exhausted: ask `init` then.
+        """
+        try:
+            entry = self._directory.find(transactional_id)
+        except TransactionRefused:
+            return None
+        if entry is None or entry.stored.partitions or entry.stored.epoch >= EPOCH_MAX:
+            return None
+        return entry.stored.identity
 
     async def add(
         self,
@@ -175,7 +192,7 @@ class TransactionCoordinator:
     ) -> None:
         """Partitions take part in the transaction; it begins if none is open."""
         entry = self.add_nowait(transactional_id, identity, partitions, client_version=client_version)
-        await self._wait_durable(entry)
+        await self.wait_durable(entry)
 
     def add_nowait(
         self,
@@ -256,6 +273,16 @@ class TransactionCoordinator:
         """Commit or abort; returns the identity with which the producer goes on."""
         if identity.epoch >= EPOCH_MAX:
             await self._producer_ids.fill()
+        entry, following = self.end_nowait(
+            transactional_id, identity, commit=commit, client_version=client_version
+        )
+        await self.wait_durable(entry)
+        return following
+
+    def end_nowait(
+        self, transactional_id: str, identity: Identity, *, commit: bool, client_version: int = 0
+    ) -> tuple[Entry, Identity]:
+        """The same, sequenced and not yet durable (`wait_durable`)."""
         entry = self._directory.find(transactional_id)
         plan = plan_end(
             None if entry is None else entry.stored,
@@ -267,8 +294,7 @@ class TransactionCoordinator:
         )
         assert entry is not None
         self._perform(entry, plan)  # from Prepare on it is decided, whether or not all of it is written now
-        await self._wait_durable(entry)
-        return plan.identity
+        return entry, plan.identity
 
     def abandon(self, transactional_id: str) -> None:
         """Abort what is open of an id whose producer is gone, as if its time were up; never refused.
@@ -350,7 +376,7 @@ class TransactionCoordinator:
                 situation=Situation.WRONG_STATE,
             )
         self._perform(entry, plan)
-        await self._wait_durable(entry)
+        await self.wait_durable(entry)
 
     async def write_marker(
         self, partition: Partition, identity: Identity, *, commit: bool, coordinator_epoch: int
@@ -477,7 +503,7 @@ class TransactionCoordinator:
             elif entry.deadline_ms <= now_ms:
                 plan = plan_timeout(entry.stored, now_ms=now_ms, new_id=self._new_id)
                 if plan is not None:
-                    _logger.info("transaction timed out: transactional_id=%s", entry.transactional_id)
+                    _logger.info("transaction not ended in time: transactional_id=%s", entry.transactional_id)
                     self._perform(entry, plan)
         except TransactionRefused:
             entry.deadline_ms = max(entry.deadline_ms, now_ms + self.config.retry_ms)
@@ -512,7 +538,7 @@ class TransactionCoordinator:
 
     # ---- waiting
 
-    async def _wait_durable(self, entry: Entry) -> None:
+    async def wait_durable(self, entry: Entry) -> None:
         """Return when everything that is sequenced of this transactional id is durable."""
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:

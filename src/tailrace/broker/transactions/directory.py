@@ -111,6 +111,13 @@ class Directory:
             home = self._homes[partition] = Home(partition)
             self._tasks.start(f"load {TRANSACTIONS_TOPIC}-{partition}", self._load(home))
 
+    def read_again(self) -> None:
+        """Begin to read the partitions that could not be read before."""
+        for home in self.homes:
+            if home.status is HomeStatus.FAILED:
+                self.resign(home.partition)
+                self.lead(home.partition)
+
     def resign(self, partition: int) -> None:
         """Another node leads a partition now: everything that is known of it is dropped."""
         home = self._homes.pop(partition, None)

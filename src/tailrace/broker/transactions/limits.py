@@ -8,6 +8,9 @@ from tailrace.model import BrokerError, ErrorCode
 
 _DAY_MS = 24 * 3600 * 1000
 
+RESERVED_PREFIX = "__tailrace-"
+"""Transactional ids that begin so belong to the node (`pool`)."""
+
 ID_BYTES_MAX = 32_000
 """Names end up in records whose strings have 16-bit lengths."""
 
@@ -22,6 +25,9 @@ class TransactionConfig:
     retry_ms: int = 500  # after which markers are tried again that a log refused
     commit_timeout_ms: int = 5_000  # how long an answer waits for durability
     ids_max: int = 100_000  # transactional ids, per node
+    pooled_ids_max: int = 1_000  # of them those that the node keeps for callers without one
+    pool_wait_ms: int = 5_000  # how long such a caller waits for one
+    pooled_timeout_ms: int = 60_000  # of a transaction of theirs; timeout_ms_max if that is less
 
 
 def check_transactional_id(transactional_id: str) -> None:
@@ -30,6 +36,25 @@ def check_transactional_id(transactional_id: str) -> None:
     if not 0 < size <= ID_BYTES_MAX:
         raise BrokerError(
             f"a transactional id has 1 to {ID_BYTES_MAX} bytes, not {size}", code=ErrorCode.INVALID_REQUEST
+        )
+
+
+def check_client_id(transactional_id: str) -> None:
+    """TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a name that only the node itself may use."""
+    if transactional_id.startswith(RESERVED_PREFIX):
+        raise BrokerError(
+            f"transactional id {transactional_id!r} is reserved: names that begin with {RESERVED_PREFIX} "
+            "belong to the broker. Choose another transactional.id",
+            code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        )
+
+
+def check_pooled_id(transactional_id: str) -> None:
+    """TRANSACTIONAL_ID_AUTHORIZATION_FAILED unless the node gives out such names."""
+    if not transactional_id.startswith(RESERVED_PREFIX):
+        raise BrokerError(
+            f"transactional id {transactional_id!r} is not one that the broker gave out",
+            code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         )
 
 

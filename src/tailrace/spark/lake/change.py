@@ -68,4 +68,4 @@ class Snapshot:
 
 
 class Conflict(TailraceError):
-    """Somebody else moved the table on: plan again from a new snapshot."""
+    """Another writer moved the table on: plan again from a new snapshot."""

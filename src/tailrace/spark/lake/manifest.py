@@ -39,7 +39,7 @@ _RACES_MAX = 100
 
 
 def no_step(_: str) -> None:
-    """Nobody wants to know how far a commit is."""
+    """For commits without an observer of steps."""
 
 
 class ManifestTable:

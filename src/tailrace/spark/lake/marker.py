@@ -2,7 +2,7 @@
 
     {"v":1,"format":"parquet"}
 
-A folder that has files and no marker belongs to somebody else, and is never written into.
+A folder that has files and no marker is of another program, and is never written into.
 """
 
 from __future__ import annotations

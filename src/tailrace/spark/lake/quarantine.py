@@ -1,4 +1,4 @@
-"""Bytes that could not be read as records, kept for whoever wants to know what they were.
+"""Bytes that could not be read as records, kept so that they can be looked into.
 
     _tailrace/quarantine/topic=orders/p00003-<first>-<last>.bin     the bytes as they were fetched
     _tailrace/quarantine/topic=orders/p00003-<first>-<last>.json    {"topic","partition",...,"reason"}

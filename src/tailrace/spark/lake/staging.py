@@ -4,8 +4,8 @@
     _tailrace/staging/<run>/<uuid>.staged    a file, whole once its writer returned
 
 Workers on any machine write here; only the process that plans the run holds the lock. `clear_dead` removes
-the folders that nobody holds. It may do so only after every commit was rolled forward, since a committed file
-that was not moved yet lies in such a folder too: that is the order in which the tables' `recover` goes.
+the folders whose lock is free. It may do so only after every commit was rolled forward, since a committed
+file that was not moved yet lies in such a folder too: that is the order in which the tables' `recover` goes.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def staged_name(staging: str) -> str:
 
 
 def clear_dead(root: Path) -> int:
-    """Remove the staging folders that nobody holds, and say how many. Only under the lake's lock."""
+    """Remove the staging folders whose lock is free, and return how many. Only under the lake's lock."""
     folder = root / STAGING
     if not folder.is_dir():
         return 0

@@ -122,7 +122,7 @@ def _moved(ends: dict[TopicPartition, int], advances: Sequence[Advance]) -> dict
         if end is not None and advance.start != end:
             raise Conflict(
                 f"{advance.tp}: the table ends at offset {end}, this change begins at {advance.start}."
-                " Somebody else archives the same topic: plan again from a new snapshot"
+                " Another archive writes the same topic: plan again from a new snapshot"
             )
         if not 0 <= advance.start <= advance.end:
             raise ValueError(f"{advance.tp} cannot go from {advance.start} to {advance.end}")

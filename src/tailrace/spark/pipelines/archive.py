@@ -12,7 +12,7 @@ and the driver sees one small row per task.
 
 What may go away is tried again: a worker that died, or a range that retention overtook while it was read, a
 few times; a broker that restarts a few times with `once`, else for as long as the run lasts. A topic that is
-made anew is none of these: its records are not those that the lake has, and none of them gets in.
+created again is none of these: its records are not those that the lake has, and none of them gets in.
 
 What was deleted before it was archived is missing for good. The lake keeps each such range, every run names
 all of them, and with `fail_on_data_loss` it fails before it passes over a new one. So that retention can
@@ -175,7 +175,7 @@ def _check_least(key: str, value: float, least: float) -> None:
 
 
 def _no_step(_name: str) -> None:
-    """For runs that nobody kills."""
+    """For runs without an observer of steps."""
 
 
 @dataclass(slots=True)
@@ -218,7 +218,6 @@ class _Archive:
         self.known_bad: set[BadRange] = set()
         self.missing: tuple[MissingRange, ...] = ()
         self.group = GroupProgress(config.group or f"{ARCHIVE_GROUP}-{table.root.name}")
-        self.starts: dict[TopicPartition, int] = {}
         self.committed_at = float("-inf")
         self.told_at = float("-inf")
         self.failures: Counter[str] = Counter()  # by kind, since the last commit
@@ -234,10 +233,10 @@ class _Archive:
             logger.warning(
                 "archive of %s: missing from the lake: %s", self._topics(), tell_missing(self.missing)
             )
-        self._begin(reach)
+        if self.config.starting != "earliest":
+            self._begin(reach, starting=self.config.starting)
         self._publish()
-        lies = {**self.starts, **self.ends}
-        self._tell(lag=sum(max(0, each.end - lies[tp]) for tp, each in reach.items()))
+        self._tell(lag=sum(max(0, each.end - self.ends.get(tp, each.start)) for tp, each in reach.items()))
         goal = {tp: each.end for tp, each in reach.items()} if self.config.once else None
         done = False
         while not done and not self.stop.is_set():
@@ -275,7 +274,7 @@ class _Archive:
         if not is_patient and count >= _TRIES_MAX[kind]:
             raise error
         if kind == "conflict":
-            note = f"somebody else writes this lake, planning again: {error}"
+            note = f"another archive writes this lake, planning again: {error}"
             wait_s = random.uniform(0, _RETRY_FIRST_S)  # so that two archives do not stay in step
         else:
             note = f"trying again: {error}"
@@ -289,11 +288,10 @@ class _Archive:
 
     def _plan(self, goal: Mapping[TopicPartition, int] | None) -> BatchPlan:
         reach = read_reach(self.link, self.config.topic, read_committed=self.config.read_committed)
-        # A partition that came while we run began empty: all of it is new, whatever `starting` says.
-        for tp in reach.keys() - self.ends.keys() - self.starts.keys():
-            self.starts[tp] = reach[tp].start
         self._compare(reach)
-        return plan_batch(self.ends, reach, starts=self.starts, goal=goal, rows_max=self.config.batch_rows)
+        # A partition that came during the run was empty then: all of it is new, whatever `starting` says.
+        self._begin(reach, starting="earliest")
+        return plan_batch(self.ends, reach, goal=goal, rows_max=self.config.batch_rows)
 
     def _apply(self, plan: BatchPlan) -> None:
         """Write a batch and commit it: the table has all of it afterwards, or nothing."""
@@ -365,30 +363,34 @@ class _Archive:
         check_not_anew(self.began_ids, topic_ids_of(reach))
         self.new_ids = new_topic_ids(reach, topic_ids=self.topic_ids)
 
-    def _begin(self, reach: Mapping[TopicPartition, Reach]) -> None:
-        """Where partitions begin that the lake lacks; a beginning other than the first record is kept there.
+    def _begin(self, reach: Mapping[TopicPartition, Reach], *, starting: str) -> None:
+        """Commit where the partitions begin that the lake does not have yet.
 
-        Else a run that is killed before its first batch would begin elsewhere when it is run again.
+        What is deleted from then on is named as missing, also if this run finds nothing to archive or is
+        killed before its first batch, and the next run begins at the same offset whatever it is told.
         """
         lacking = sorted(reach.keys() - self.ends.keys())
-        self.starts = read_starts(self.link, reach, lacking, starting=self.config.starting)
-        if self.config.starting == "earliest" or not lacking:
+        if not lacking:
             return
+        starts = read_starts(self.link, reach, lacking, starting=starting)
         advances = [
-            Advance(topic=tp.topic, partition=tp.partition, start=at, end=at)
-            for tp, at in self.starts.items()
+            Advance(topic=tp.topic, partition=tp.partition, start=at, end=at) for tp, at in starts.items()
         ]
+        # An offset above 0 is that of one log, not of every topic of that name.
+        of_one_log = {tp.topic for tp, at in starts.items() if at > 0}
+        ids = {topic: topic_id for topic, topic_id in self.new_ids.items() if topic in of_one_log}
+        committed_at = self.committed_at
         try:
-            self._commit(Change(operation="begin", advances=advances, topics=self.new_ids))
-        except Conflict:  # somebody else began at the same moment: their beginning counts
+            self._commit(Change(operation="begin", advances=advances, topics=ids))
+        except Conflict:  # another archive began at the same moment: its beginning counts
             self._look()
-            self._begin(reach)
-        self.committed_at = float("-inf")
+            self._begin(reach, starting=starting)
+        self.committed_at = committed_at  # the first batch need not wait for the interval
 
     # ---- words
 
     def _tell_waiting(self, lag: int) -> None:
-        """Now and then while there is nothing to do: the rate sinks, and somebody may watch."""
+        """Now and then while there is nothing to do: an observer sees the rate sink."""
         if time.monotonic() >= self.told_at + _TELL_EVERY_S:
             self._tell(lag=lag, note="" if lag else "waiting for records")
 
@@ -414,7 +416,7 @@ class _Archive:
 
     def _offsets(self) -> dict[str, dict[int, int]]:
         offsets: dict[str, dict[int, int]] = {name: {} for name in self.config.topic}
-        for tp, end in sorted({**self.starts, **self.ends}.items()):
+        for tp, end in sorted(self.ends.items()):
             if tp.topic in offsets:
                 offsets[tp.topic][tp.partition] = end
         return offsets

@@ -4,7 +4,7 @@
     the topic            start ........................ high
     a batch                    [from, to)                     shares `rows_max` among the partitions
 
-- A run begins where the lake ends; `starts` says where for partitions that the lake does not have.
+- A run begins where the lake ends.
 - Retention may have overtaken the lake: then [end, start) is gone. The batch advances over it and says so
   with a range of its own, so that a hole is never silent.
 - A lake that is ahead of its topic, or has partitions that the topic does not, belongs to another topic of
@@ -63,16 +63,16 @@ def plan_batch(
     ends: Mapping[TopicPartition, int],
     reach: Mapping[TopicPartition, Reach],
     *,
-    starts: Mapping[TopicPartition, int],
     goal: Mapping[TopicPartition, int] | None,
     rows_max: int,
 ) -> BatchPlan:
     """The next batch; without advances there is nothing to do. `goal` bounds it, partition by partition.
 
-    That these are the topics of which the lake has records was checked before (`check_same_topics`).
+    The lake has every partition: a run commits where a new one begins before it plans. That these are the
+    topics of which the lake has records was checked before (`check_same_topics`).
     """
     wanted = reach if goal is None else {tp: reach[tp] for tp in goal if tp in reach}
-    lies = {tp: ends[tp] if tp in ends else starts[tp] for tp in wanted}
+    lies = {tp: ends[tp] for tp in wanted}
     begin = {tp: max(at, wanted[tp].start) for tp, at in lies.items()}
     latest = {tp: each.end if goal is None else min(each.end, goal[tp]) for tp, each in wanted.items()}
     until = plan_admission(begin, latest, offsets_max=rows_max)
@@ -114,8 +114,8 @@ def check_same_topics(
             raise OtherTopic(f"the lake has records of another topic that was named {tp.topic}. {_FIX}")
     topics = {tp.topic for tp in reach}
     for tp, end in sorted(ends.items()):
-        if tp.topic not in topics:
-            continue  # the lake may hold more topics than this run is about
+        if tp.topic not in topics or end == 0:
+            continue  # of a topic that this run is not about, or a partition that the lake has nothing of
         if tp not in reach:
             raise OtherTopic(f"the lake has records of {tp}, and the topic has no such partition. {_FIX}")
         if end > reach[tp].high:
@@ -133,14 +133,14 @@ def check_not_anew(began: Mapping[str, str], now: Mapping[str, str]) -> None:
     for topic, topic_id in sorted(now.items()):
         if began.get(topic, topic_id) != topic_id:
             raise OtherTopic(
-                f"topic {topic} was deleted and made anew during this run, and nothing of the new one is in"
-                " the lake. Run it again: a lake that has nothing of the old one takes the new one"
+                f"topic {topic} was deleted and created again during this run, and nothing of the new one is"
+                " in the lake. Run it again: a lake that has nothing of the old one takes the new one"
             )
 
 
 _FIX = (
-    "It was deleted and made anew, or this is another cluster: archive it into another lake (--to), or move"
-    " this one away first"
+    "It was deleted and created again, or this is another cluster: archive it into another lake (--to), or"
+    " move this one away first"
 )
 
 

@@ -1,4 +1,4 @@
-"""Why a run on Spark failed, in the words of whoever knew: not the forty lines of JVM around them.
+"""Why a run on Spark failed, in the words of the part that failed, without the JVM's forty lines.
 
 What fails in a Python worker comes to the driver as text: the worker's traceback inside the message of a JVM
 exception, perhaps several times, perhaps inside that of a streaming query. The last line of that traceback is

@@ -1,6 +1,6 @@
 """How far a pipeline has come: what it tells after every batch, and how fast it is.
 
-A pipeline keeps one `Pace` for a run, adds the rows of each batch to it, and hands a `Progress` to whoever
+A pipeline keeps one `Pace` for a run, adds the rows of each batch to it, and hands a `Progress` to whatever
 observes the run: the live line, the heartbeat, a test. Observers are called in the pipeline's own thread and
 must be quick. A rate is measured over the last seconds, not since the start: a person wants to know how fast
 it is now, and an ETA made of an old rate is wrong for as long as the run was different before.
@@ -26,11 +26,11 @@ _ETA_S_MAX = 365 * 24 * 3600.0  # beyond a year a number says no more than "very
 class Progress:
     """One look at a run."""
 
-    pipeline: str  # archive, replay, ...: what runs, not what somebody named it
+    pipeline: str  # archive, replay, ...: what runs, not its name
     batch: int  # how many batches are done
     rows: int  # in this run so far
     rows_per_s: float
-    lag: int | None  # records that wait to be read; None where nobody knows
+    lag: int | None  # records that wait to be read; None where it is not known
     offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)  # topic, partition: next offset
     bytes: int = 0  # written in this run so far
     watermark: str | None = None  # of event time, where a query has one
@@ -44,7 +44,7 @@ Observer = Callable[[Progress], None]
 
 
 def ignore(_progress: Progress) -> None:
-    """The observer of a run that nobody watches."""
+    """The observer of a run without one."""
 
 
 def progress_fields(progress: Progress) -> dict[str, object]:

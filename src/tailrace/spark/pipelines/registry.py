@@ -1,6 +1,6 @@
 """The pipelines there are: what each is for, and where it lives.
 
-A pipeline is a typed config and a function, both in one module that is imported when somebody runs it: what
+A pipeline is a typed config and a function, both in one module that is imported when it runs: what
 imports pyspark and pyarrow takes seconds, and `--help` must not.
 """
 

@@ -46,7 +46,7 @@ Ended = Callable[["Outcome"], None]
 
 
 def watch_nothing(_run: Run, _progress: Progress) -> None:
-    """For runs that nobody watches."""
+    """For runs without an observer."""
 
 
 def end_silently(_outcome: Outcome) -> None:

@@ -8,7 +8,7 @@ Rules:
 - Spark speaks on its JVM's stderr, and most of it is noise. We read that stream, keep its last lines for the
   error of a start that fails, and pass it on only where `show_log` asks for it. Errors of a query come as
   exceptions, so nothing is lost by that. The JVM's stdout stays ours.
-- Ctrl-C belongs to whoever runs the pipeline. pyspark starts the JVM deaf to SIGINT, but sets a handler in
+- Ctrl-C belongs to the caller. pyspark starts the JVM deaf to SIGINT, but sets a handler in
   this process that cancels every job; the one that was here before is put back.
 - A session that was there already is used and left alone.
 - Which Python Spark runs is decided by interpreter.py, where Spark lies by spark_home.py. The environment is
@@ -64,7 +64,7 @@ _LAST_WORDS_S = 2.0
 
 
 def _ignore(_text: str) -> None:
-    """For whoever does not want to be told."""
+    """For callers without a screen."""
 
 
 @contextmanager
@@ -369,7 +369,7 @@ def _first_line(text: str) -> str:
     return text.strip().partition("\n")[0]
 
 
-# ---- somebody else's
+# ---- a Spark Connect server
 
 
 def _connect(settings: SparkSettings, *, name: str, version: str, tell: Tell) -> Iterator[SparkSession]:

@@ -210,7 +210,7 @@ def plan_output_mode(config: SqlConfig) -> str:
 
 
 class _Run:
-    """One run of a query, in a session of its own: its views are nobody else's."""
+    """One run of a query, in a session of its own: no other run sees its views."""
 
     def __init__(
         self,

@@ -123,7 +123,7 @@ def has_session_window(query: str) -> bool:
 
 
 def near_hint(name: str, topics: Collection[str], *, ask: str = ": did you mean") -> str:
-    """What somebody may have meant by a name."""
+    """Topics whose names are near one that is not there."""
     near = difflib.get_close_matches(name, topics, n=3)
     if near:
         return f"{ask} {', '.join(quoted(each) for each in near)}?"

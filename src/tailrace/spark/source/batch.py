@@ -16,8 +16,8 @@ from pyspark.sql.types import StructType
 from tailrace.client.kafka import KafkaClient
 from tailrace.client.offsets import LATEST
 from tailrace.model import TopicPartition
+from tailrace.spark.data_loss import DataLoss, lost
 from tailrace.spark.offset_range import OffsetRange
-from tailrace.spark.reading import DataLoss, lost
 from tailrace.spark.source import lookup
 from tailrace.spark.source.columns import arrow_schema
 from tailrace.spark.source.offset import StreamOffset

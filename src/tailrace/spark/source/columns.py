@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 from tailrace.model import ConfigError
-from tailrace.spark.codec import TIMESTAMP_TYPE
+from tailrace.spark.codec.schema import TIMESTAMP_TYPE
 from tailrace.spark.source.task import check_columns
 
 _ARROW: dict[type[DataType], pa.DataType] = {

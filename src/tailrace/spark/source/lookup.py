@@ -151,7 +151,7 @@ async def wait_growth(
 ) -> None:
     """Suspends until some partition has records after its position, or until the time is up.
 
-    Whatever goes wrong is left to whoever asks the broker next: it has the better error.
+    An error is left to the caller's next request, which has the better message.
     """
     try:
         async with asyncio.timeout(timeout_s):

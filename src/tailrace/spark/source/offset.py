@@ -11,7 +11,7 @@ batch is done asks for its initial offset again, and "latest" has moved on by th
 partitions began, and where reading went on after a loss, so that a replayed batch is the same batch.
 
 The initial offset has no "from". Spark compares offsets as text, so the keys are always in the same order.
-The id of a topic tells one that was deleted and made anew, even if it has grown as long as the old one.
+The id of a topic tells one that was deleted and created again, even if it has grown as long as the old one.
 Spark before 4.2 asks for the end of a batch without telling where it begins: where a process does not know
 that either, having just started, it keeps the log's starts for partitions that turn out to be new.
 

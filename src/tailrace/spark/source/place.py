@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tailrace.client.offsets import EARLIEST, LATEST
+from tailrace.client.offset_time import EARLIEST, LATEST
 from tailrace.model import ConfigError, TopicPartition
 from tailrace.spark.options import Options
 

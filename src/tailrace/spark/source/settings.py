@@ -123,7 +123,7 @@ class SourceSettings:
     trigger_offsets_max: int | None
     trigger_bytes_max: int | None
     trigger_delay_ms_max: int
-    fetch_bytes: int | None  # as much as suits reading, if nobody says
+    fetch_bytes: int | None  # None: a size that suits reading
     publish_group: str | None
     waits_for_topics: bool
     """Whether a stream may begin before its topics exist."""

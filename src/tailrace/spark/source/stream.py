@@ -16,7 +16,7 @@ A checkpoint of Spark's own Kafka source is taken over: batches that it names ar
 the next one is kept as ours, even if it is empty, so that the ids of the topics are known from then on.
 
 An idle query asks dozens of times a second, so latestOffset waits for records for up to IDLE_WAIT_S.
-Constructors run many times and ask nobody anything; a reader is pickled, so it holds plain values.
+Constructors run many times and send no request; a reader is pickled, so it holds plain values.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from pyspark.sql.types import StructType
 from tailrace.client.kafka import KafkaClient
 from tailrace.client.offsets import EARLIEST, LATEST
 from tailrace.model import ConfigError, TopicPartition
+from tailrace.spark.data_loss import DataLoss, lost
 from tailrace.spark.link import BrokerLink
 from tailrace.spark.offset_range import OffsetRange
-from tailrace.spark.reading import DataLoss, lost
 from tailrace.spark.source import lookup
 from tailrace.spark.source.columns import arrow_schema
 from tailrace.spark.source.group import GroupProgress
@@ -234,7 +234,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return replace(begun, positions=kept)
 
     def _without_lost(self, ranges: Sequence[OffsetRange], ended: StreamOffset) -> Sequence[OffsetRange]:
-        """The ranges of a batch without topics that were made anew since it was planned; DataLoss if wanted.
+        """The ranges of a batch without topics that were created again meanwhile; DataLoss if wanted.
 
         A batch that was cut short is given again when its query restarts, before anything else is asked for,
         and its offsets may by then be those of other records.

@@ -23,7 +23,6 @@ from tailrace.model import ConfigError
 from tailrace.spark.admission import plan_ranges, split_range
 from tailrace.spark.codec.schema import plan_schema
 from tailrace.spark.offset_range import OffsetRange
-from tailrace.spark.reading import read_range
 from tailrace.spark.source.settings import SourceSettings
 from tailrace.spark.source.value_option import DATA, DATA_ERROR
 
@@ -79,6 +78,8 @@ def _read_rows(
     ranges: Sequence[OffsetRange], settings: SourceSettings, schema: pa.Schema
 ) -> Iterator[tuple[OffsetRange, pa.RecordBatch]]:
     """The columns of records, with the range that each batch is of."""
+    from tailrace.spark.reading import read_range  # workers alone decode records
+
     read_as = binary_schema(schema)
     link = settings.link.link()
     for wanted in ranges:

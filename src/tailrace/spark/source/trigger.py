@@ -17,7 +17,7 @@ from tailrace.model import TopicPartition
 from tailrace.spark.admission import plan_admission
 from tailrace.spark.source.offset import StreamOffset
 
-MADE_ANEW = "the topic was deleted and made anew"
+MADE_ANEW = "the topic was deleted and created again"
 """Why nothing of it can be read on."""
 
 
@@ -49,7 +49,7 @@ def plan_losses(begun: StreamOffset, view: LogView) -> dict[TopicPartition, str]
         elif tp.topic in anew:
             losses[tp] = MADE_ANEW
         elif latest < offset:
-            losses[tp] = f"the log ends at {latest}, before {offset} (was the topic made anew?)"
+            losses[tp] = f"the log ends at {latest}, before {offset} (was the topic created again?)"
     return losses
 
 

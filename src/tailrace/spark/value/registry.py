@@ -2,6 +2,7 @@
 
     GET /subjects/<subject>/versions/latest      the newest schema of a topic's values
     GET /schemas/ids/<id>                        the schema with which a value was written
+    GET /subjects/<subject>/versions/<version>   a schema that another one refers to (reference.py)
 
 Values written with a registry have five bytes in front (Confluent's wire format):
 
@@ -20,6 +21,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from tailrace.model import ConfigError, TailraceError
+from tailrace.spark.value.reference import Source, Version, read_references, write_out
 
 TIMEOUT_S = 10.0
 REPLY_BYTES_MAX = 4 << 20
@@ -40,7 +42,7 @@ class UnknownSchema(RegistryError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """A schema as a registry has it."""
+    """A schema as a registry has it, with all that it refers to."""
 
     kind: str  # AVRO, JSON or PROTOBUF
     text: str
@@ -74,24 +76,39 @@ def fetch_latest(address: str, topic: str) -> Registered:
         raise ConfigError(
             f"{error}. Register one, or name another subject: {without_password(base)}{_SUBJECTS}NAME"
         ) from error
-    return _read(reply, f"subject {name}")
+    return _read(base, reply, f"subject {name}")
 
 
 @lru_cache(maxsize=1024)
 def fetch_schema(address: str, schema_id: int) -> Registered:
     """The schema of an id; UnknownSchema if there is none."""
-    return _read(_get(address.partition(_SUBJECTS)[0], f"/schemas/ids/{schema_id}"), f"id {schema_id}")
+    base = address.partition(_SUBJECTS)[0]
+    return _read(base, _get(base, f"/schemas/ids/{schema_id}"), f"id {schema_id}")
 
 
-def _read(reply: Any, what: str) -> Registered:
+def _read(base: str, reply: Any, what: str) -> Registered:
+    source = _source_of(reply, what)
+    kind = str(reply.get("schemaType") or "AVRO").upper()
+    if not source.references:
+        return Registered(kind=kind, text=source.text)
+    text = write_out(kind, source, fetch=lambda version: _fetch_version(base, version), what=what)
+    return Registered(kind=kind, text=text)
+
+
+def _fetch_version(base: str, version: Version) -> Source:
+    """A schema that another one refers to; the registry keeps it for as long as that one is there."""
+    what = f"subject {version.subject}, version {version.version}"
+    try:
+        reply = _get(base, f"{_SUBJECTS}{quote(version.subject, safe='')}/versions/{version.version}")
+    except UnknownSchema as error:
+        raise ConfigError(f"a schema refers to {what}, and {error}") from error
+    return _source_of(reply, what)
+
+
+def _source_of(reply: Any, what: str) -> Source:
     if not isinstance(reply, dict) or not isinstance(reply.get("schema"), str):
         raise RegistryError(f"the schema registry's answer for {what} has no schema")
-    if reply.get("references"):
-        raise ConfigError(
-            f"the schema of {what} refers to other schemas of the registry, which is not supported."
-            " Register it as one, or declare it with a file"
-        )
-    return Registered(kind=str(reply.get("schemaType") or "AVRO").upper(), text=reply["schema"])
+    return Source(text=reply["schema"], references=read_references(reply.get("references") or [], what=what))
 
 
 def _get(base: str, path: str) -> Any:

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tailrace.runtime.private import open_private
+
 PIECE_BYTES = 1 << 20
 READ_ONLY = 0o444
 
@@ -38,10 +40,16 @@ class Pace:
 def copy_file(
     source: Path, target: Path, *, size: int, pace: Pace, advance: Advance, mode: int = READ_ONLY
 ) -> str:
-    """Copy the first `size` bytes durably, under a name that is complete or absent; returns their SHA-256."""
+    """Copy the first `size` bytes durably, under a name that is complete or absent; returns their SHA-256.
+
+    What others may not read they may not read in the copy, whatever `mode` says.
+    """
     fresh = target.with_name(target.name + ".tmp")
     digest = hashlib.sha256()
-    with open(source, "rb", buffering=0) as reader, open(fresh, "wb", buffering=0) as writer:
+    with (
+        open(source, "rb", buffering=0) as reader,
+        open(fresh, "wb", buffering=0, opener=open_private) as writer,
+    ):
         left = size
         while left:
             piece = reader.read(min(left, PIECE_BYTES))
@@ -52,7 +60,7 @@ def copy_file(
             left -= len(piece)
             advance(len(piece))
             pace.spend(len(piece))
-        os.fchmod(writer.fileno(), mode)
+        os.fchmod(writer.fileno(), mode & (os.fstat(reader.fileno()).st_mode | 0o700))
         os.fsync(writer.fileno())
     os.replace(fresh, target)
     return digest.hexdigest()

@@ -66,7 +66,7 @@ def restore(
             if found != each.sha256:
                 raise BackupError(
                     f"{generation.data / each.path} has changed since it was checked. Restore another "
-                    "backup: no broker starts with what is in {data_dir} now"
+                    f"backup: no broker starts with what is in {data_dir} now"
                 )
         finish(data_dir)
         for directory, _, _ in os.walk(data_dir):

@@ -182,6 +182,7 @@ class Surveyor:
             plan = _plan_before(known, start, first)
         for entry in entries:
             _replay(plan, entry)
+        plan.shape.end = max(plan.shape.end, plan.shape.start)  # a trim removed the files that told the end
         plan.shape.prune()
         if first is not None:
             await self._check_solid(plan)
@@ -237,6 +238,8 @@ class Surveyor:
         loose = [entry for entry in known.entries if isinstance(entry, Append) and entry.flags & LOOSE]
         if not isinstance(first, Append | Truncate) or not loose:
             return entries
+        if any(isinstance(entry, Trim) and entry.offset >= first.segment for entry in entries):
+            return entries  # the segments before are gone by the trim, in whichever order a crash left that
         place = first.segment, first.position
         before = max((base for base in known.bases if (base, 0) < place), default=None)
         if before is None or (not first.position and await self._leads_to(known, before, first.segment)):

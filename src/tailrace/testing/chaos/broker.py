@@ -9,18 +9,20 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
+from tailrace.testing.port import free_port
+
 _READY_S = 30.0
 _STOP_S = 120.0
 _WORDS_BYTES = 6000
 
 
 class BrokerProcess:
-    """A broker that may die. Its first life takes free ports, and every later one the same."""
+    """A broker that may die. Every life of it has the same ports."""
 
     def __init__(self, directory: Path) -> None:
         self.data_dir = directory / "data"
-        self.kafka_port = 0
-        self.native_port = 0
+        self.kafka_port = free_port()
+        self.native_port = free_port()
         self.lives = 0
         self._log = directory / "broker.log"
         self._process: subprocess.Popen[str] | None = None
@@ -56,7 +58,7 @@ class BrokerProcess:
             raise AssertionError(f"the broker did not start:\n{self.last_words()}")
         ports = json.loads((self.data_dir / "tailrace.ports.json").read_text())
         assert ports["pid"] == self.pid, "the file of ports is of an earlier life"
-        self.kafka_port, self.native_port = ports["kafka"], ports["native"]
+        assert (ports["kafka"], ports["native"]) == (self.kafka_port, self.native_port)
 
     @property
     def pid(self) -> int:

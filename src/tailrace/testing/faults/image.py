@@ -6,6 +6,7 @@ waits for its own round, so that each state that a torn journal may leave is kno
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 from collections.abc import Sequence
@@ -164,12 +165,23 @@ class ImageMaker:
 
     async def take(self, path: Path) -> Image:
         """Copy what is there now, as if the process ended here."""
-        shutil.copytree(self._storage.directory.path, path)
+        copy_as_killed(Path(self._storage.directory.path), path)
         await self._storage.close()
         rounds = find_rounds(path)
         image = Image(path=path, config=self._config, rounds=rounds, contents=self._contents)
         assert len(self._contents) == len(rounds) + 1, "a round for every change since the checkpoint"
         return image
+
+
+def copy_as_killed(source: Path, target: Path) -> Path:
+    """Copies a directory that is in use, and returns the copy. A file that goes meanwhile is not in it."""
+
+    def copy_if_there(file: str, place: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copy2(file, place)
+
+    shutil.copytree(source, target, copy_function=copy_if_there)
+    return target
 
 
 def find_rounds(path: Path) -> list[RoundPlace]:

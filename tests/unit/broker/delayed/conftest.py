@@ -65,7 +65,7 @@ class Stage:
         self.publisher = Publisher(clock=self.clock)
         self.new_delayed()
         self.delayed._mover.is_stopping = not self.has_task  # it reads the topic, and that is all
-        await self.delayed.start()
+        self.delayed.start()
         await self.delayed.wait_loaded()
         self.delayed._mover.is_stopping = False
 

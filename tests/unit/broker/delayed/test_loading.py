@@ -137,7 +137,7 @@ def test_a_message_put_while_the_topic_is_read_is_there_once(play: Play) -> None
         old = await stage.put(b"old", delay_ms=10)
         await stage.delayed.close()
         again = stage.new_delayed()
-        await again.start()
+        again.start()
         due_ms = stage.clock.now_ms() + 20
         new = await again.put("t", 0, NewMessage(b"k", b"new", ()), due_ms)
         await again.wait_loaded()

@@ -7,7 +7,6 @@ may end the broker, orderly or not, and go on with what the disk has.
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -34,6 +33,7 @@ from tailrace.storage import LogConfig, Slice, Waiter
 from tailrace.storage.memory import MemoryLog, MemoryStorage
 from tailrace.storage.segment import DirectoryConfig, SegmentStorage
 from tailrace.testing import FakeClock
+from tailrace.testing.faults.image import copy_as_killed
 
 TOPIC = "orders"
 DEADLINE_S = 120.0
@@ -322,8 +322,7 @@ async def opened(path: Path, clock: FakeClock, *, config: DirectoryConfig = SMAL
 def killed_copy(rig: Rig, path: Path) -> Path:
     """The directory as a kill at this moment would leave it."""
     assert rig.path is not None
-    shutil.copytree(rig.path, path)
-    return path
+    return copy_as_killed(rig.path, path)
 
 
 def _broker(storage: HeldStorage | SegmentStorage, metadata: StoredMetadata, clock: FakeClock) -> Broker:

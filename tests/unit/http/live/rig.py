@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from tests import unhurried
+from tests.unhurried import LoopClock
 from tests.unit.http.conftest import partition_of
 from tests.unit.http.rig import metrics_of
 from websockets.asyncio.client import ClientConnection, connect
@@ -190,11 +192,18 @@ class Rig:
     async def ask(
         self, path: str, *, method: str = "GET", receive_bytes: int = 0, **headers: str
     ) -> EventReader:
+        """A connection that has asked; with `receive_bytes` the kernel keeps little of what is not read."""
+        others = frozenset(self.listener.connections)
         sock = socket.socket()
         sock.setblocking(False)
         if receive_bytes:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self.listener.port))
+        if receive_bytes:
+            await self.wait_until(lambda: len(self.listener.connections) > len(others))
+            for each in frozenset(self.listener.connections) - others:
+                taken = each.transport.get_extra_info("socket")
+                taken.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, receive_bytes)
         reader, writer = await asyncio.open_connection(
             sock=sock, limit=1 << 24 if not receive_bytes else 4096
         )
@@ -221,6 +230,7 @@ async def served(
     config: HttpConfig | None, native: NativeConfig | None, budget: RequestBudget | None
 ) -> AsyncIterator[Rig]:
     node = Node(ServerConfig(engine="memory", kafka_port=0, native_port=0, http_port=None), owns_loop=False)
+    node._clock = LoopClock()
     await node.start()
     native_listener = NativeListener(node.broker.gate, addresses=[Address("127.0.0.1", 0)], config=native)
     await native_listener.start()
@@ -273,4 +283,4 @@ def play(
         async with asyncio.timeout(DEADLINE_S), served(config, native, budget) as rig:
             await scenario(rig)
 
-    asyncio.run(main())
+    unhurried.run(main())

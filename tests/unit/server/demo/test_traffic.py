@@ -17,7 +17,7 @@ def numbers(broker: tailrace.Broker) -> list[str]:
 async def run_until(broker: tailrace.Broker, *, orders: int) -> None:
     demo = asyncio.create_task(Demo(broker.bootstrap_servers).run())
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(numbers(broker)) < orders:  # noqa: ASYNC110 - the demo tells nobody what it wrote
                 await asyncio.sleep(0.05)
     finally:

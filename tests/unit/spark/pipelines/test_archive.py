@@ -32,6 +32,7 @@ from tailrace.spark.pipelines.archive import ArchiveConfig, Archived, archive
 from tailrace.spark.pipelines.archive_plan import OtherTopic
 from tailrace.spark.pipelines.progress import Progress
 from tailrace.spark.pipelines.spread import SparkFailed, TaskFailed
+from tailrace.testing.port import free_port
 
 
 @pytest.fixture
@@ -244,7 +245,7 @@ def test_records_of_a_topic_made_anew_while_it_is_read_do_not_get_into_the_lake(
         broker.create_topic("orders", 1)
         filler.fill("orders", 0, some_records(10, at_ms=NOON_MS + DAY_MS))
 
-    with pytest.raises(OtherTopic, match=r"topic orders was deleted and made anew during this run"):
+    with pytest.raises(OtherTopic, match=r"topic orders was deleted and created again during this run"):
         run(config, LocalSpark(interfere=make_anew))
     assert lake_rows(Path(config.to)) == []
     assert run(config).rows == 10
@@ -263,7 +264,7 @@ def test_a_topic_made_anew_is_not_begun_where_the_old_one_was(
         broker.create_topic("orders", 1)
         filler.fill("orders", 0, some_records(30))
 
-    with pytest.raises(OtherTopic, match=r"made anew during this run.* Run it again"):
+    with pytest.raises(OtherTopic, match=r"created again during this run.* Run it again"):
         archive(config, spark=as_session(LocalSpark()), observe=make_anew)
     assert run(config).rows == 30
 
@@ -425,7 +426,7 @@ def test_two_archives_of_one_topic_add_every_record_once(
     spark.interfere = lambda _task: void(run(config, other)) if not other.jobs else None
     seen: list[Progress] = []
     done = archive(replace(config, batch_rows=40), spark=as_session(spark), observe=seen.append)
-    assert "somebody else writes this lake" in seen[1].note
+    assert "another archive writes this lake" in seen[1].note
     assert (done.rows, done.offsets) == (0, {"orders": {0: 60}})
     assert lake_rows(Path(config.to)) == topic_rows(broker, ["orders"])
 
@@ -524,9 +525,9 @@ def test_small_batches_wait_for_the_interval_and_full_ones_do_not(
 
 
 def test_a_run_survives_a_broker_that_restarts(tmp_path: Path) -> None:
-    running = tailrace.Broker(data_dir=tmp_path / "broker")
+    port = free_port()
+    running = tailrace.Broker(data_dir=tmp_path / "broker", port=port)
     running.start()
-    port = int(running.bootstrap_servers.rpartition(":")[2])
     config = ArchiveConfig(
         bootstrap=running.bootstrap_servers, topic=("orders",), to=str(tmp_path / "lake"), interval_s=0.0
     )

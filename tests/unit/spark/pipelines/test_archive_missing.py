@@ -14,7 +14,7 @@ from tests.spark.kill_archive import LocalSpark, as_session
 from tests.unit.spark.pipelines.archive_rig import Filler, lake_rows, some_records
 
 import tailrace
-from tailrace.client.admin import delete_records
+from tailrace.client.admin import alter_configs, delete_records, delete_topic
 from tailrace.client.error import DataMissing
 from tailrace.client.kafka import KafkaClient
 from tailrace.model import ConfigError, TopicPartition
@@ -97,6 +97,34 @@ def test_every_later_run_names_what_the_lake_misses(
     assert run(config).missing == (gone(10, 17), gone(30, 31))
 
 
+@pytest.mark.parametrize("format", ["parquet", "delta", "iceberg"])
+@pytest.mark.parametrize("before", [0, 7], ids=["a new topic", "a topic whose first records are gone"])
+def test_records_lost_before_the_first_batch_are_named(
+    before: int, format: str, broker: tailrace.Broker, filler: Filler, config: ArchiveConfig
+) -> None:
+    config = replace(config, format=format)
+    broker.create_topic("orders", 1)
+    filler.fill("orders", 0, some_records(before))
+    delete_before(config, before)
+    first = run(config)
+    assert (first.rows, first.missing, first.offsets) == (0, (), {"orders": {0: before}})
+    filler.fill("orders", 0, some_records(5))
+    delete_before(config, before + 3)
+    second = run(config)
+    assert (second.rows, second.missing) == (2, (gone(before, before + 2),))
+
+
+def test_an_empty_topic_that_was_made_anew_is_archived_into_the_same_lake(
+    broker: tailrace.Broker, filler: Filler, config: ArchiveConfig
+) -> None:
+    broker.create_topic("orders", 2)
+    run(config)
+    link_to(config.bootstrap).run(lambda client: delete_topic(client, "orders"))
+    broker.create_topic("orders", 1)
+    filler.fill("orders", 0, some_records(5))
+    assert run(config).rows == 5
+
+
 def test_a_run_is_about_its_own_topics(
     broker: tailrace.Broker, filler: Filler, config: ArchiveConfig
 ) -> None:
@@ -177,11 +205,11 @@ def test_a_group_that_retention_would_not_see_is_refused(
 @pytest.mark.parametrize("wait", ["1h", "0"])
 @pytest.mark.parametrize("engine", ["memory", "segment"])
 def test_retention_waits_for_a_run_that_is_slower(engine: str, wait: str, tmp_path: Path) -> None:
-    """Retention of a second, looked at 20 times a second; the archive begins when everything is past it."""
+    """One record is archived; retention, which looks 20 times a second, begins when the others are there."""
     configs = {"retention.check.interval.ms": 50}
     data_dir = tmp_path / "data" if engine == "segment" else None
     with tailrace.Broker(data_dir=data_dir, configs=configs) as broker:
-        settings = {"retention.ms": "1000", "segment.ms": "100", "retention.archive.wait": wait}
+        settings = {"segment.ms": "100", "retention.archive.wait": wait}
         broker.create_topic("orders", 1, configs=settings)
         config = ArchiveConfig(
             bootstrap=broker.bootstrap_servers, topic=("orders",), to=str(tmp_path / "lake"), once=True
@@ -190,10 +218,12 @@ def test_retention_waits_for_a_run_that_is_slower(engine: str, wait: str, tmp_pa
         run(config)
         for _ in range(49):
             broker.produce("orders", b"v")
+        changes = {"retention.ms": "1"}
+        link_to(config.bootstrap).run(lambda client: alter_configs(client, "orders", changes=changes))
         if wait == "0":
             wait_start(config, 50)
         else:
-            time.sleep(2.0)  # so long nothing may happen
+            time.sleep(1.0)  # so long nothing may happen
             assert start_of(config) <= 1
         done = run(config)
         assert (done.rows, done.missing) == ((49, ()) if wait != "0" else (0, (gone(1, 49),)))

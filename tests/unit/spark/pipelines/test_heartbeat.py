@@ -24,6 +24,7 @@ from tailrace.spark.pipelines.run_topic import (
     request_stop,
     write_entries,
 )
+from tailrace.testing.port import free_port
 from tailrace.wire.json.run_record import TOPIC, RunRecord, new_run
 
 DEADLINE_S = 60
@@ -140,9 +141,8 @@ def test_without_a_broker_nothing_is_told_and_nothing_waits(caplog: pytest.LogCa
 
 
 def test_a_broker_that_comes_later_is_told_and_one_that_restarts_is_told_again(tmp_path: Path) -> None:
-    with tailrace.Broker(data_dir=tmp_path) as broker:
-        address = broker.bootstrap_servers
-    port = int(address.rpartition(":")[2])
+    port = free_port()
+    address = f"127.0.0.1:{port}"
     heard = threading.Event()
     beating = heartbeat(address, on_stop=lambda _by: heard.set())
     beating.start()

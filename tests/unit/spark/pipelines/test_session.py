@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -15,6 +17,9 @@ from tailrace.model import ConfigError
 from tailrace.spark.pipelines import session
 from tailrace.spark.pipelines.session import check_spark, find_java, open_session, read_java_version
 from tailrace.spark.pipelines.spark_settings import SparkSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 MakeJava = Callable[..., Path]
 
@@ -149,6 +154,32 @@ def test_no_task_runs_twice_at_once(master: str, tmp_path: Path) -> None:
 )
 def test_a_local_master_tells_its_cores(master: str, cores: int) -> None:
     assert session._cores(master) == cores
+
+
+@pytest.mark.parametrize(("master", "partitions"), [("local", "2"), ("local[3]", "3")])
+def test_shuffles_of_a_local_spark_have_as_many_partitions_as_it_has_cores(
+    master: str, partitions: str, tmp_path: Path
+) -> None:
+    assert session._defaults(master, name="x", place=tmp_path)[session.SHUFFLE_PARTITIONS] == partitions
+
+
+@pytest.mark.parametrize(
+    ("master", "cores", "conf", "partitions"),
+    [
+        ("spark://head:7077", 12, {}, "12"),
+        ("spark://head:7077", 1, {}, "2"),
+        ("spark://head:7077", 12, {session.SHUFFLE_PARTITIONS: "7"}, None),
+        ("local[2]", 12, {}, None),  # it was told at its start
+    ],
+)
+def test_shuffles_of_a_cluster_have_as_many_partitions_as_it_has_cores(
+    master: str, cores: int, conf: dict[str, str], partitions: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: dict[str, str] = {}
+    running = SimpleNamespace(conf=SimpleNamespace(set=told.__setitem__))
+    monkeypatch.setattr(session, "check_workers", lambda _session, **_: cores)
+    session._settle(cast("SparkSession", running), SparkSettings(master=master, conf=conf), tell=print)
+    assert told.get(session.SHUFFLE_PARTITIONS) == partitions
 
 
 def test_what_a_process_said_last_explains_why_it_ended() -> None:

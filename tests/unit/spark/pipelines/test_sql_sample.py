@@ -22,13 +22,13 @@ def test_a_sample_has_committed_records_alone() -> None:
                 producer.init_transactions()
                 for value, commit in ((b"committed", True), (b"aborted", False)):
                     producer.begin_transaction()
-                    producer.send(ProducerRecord("orders", value)).result(timeout=30)
+                    producer.send(ProducerRecord("orders", value)).result(timeout=60)
                     if commit:
                         producer.commit_transaction()
                     else:
                         producer.abort_transaction()
                 producer.begin_transaction()
-                producer.send(ProducerRecord("orders", b"open")).result(timeout=30)
+                producer.send(ProducerRecord("orders", b"open")).result(timeout=60)
                 assert list(sample_values(link_to(broker.bootstrap_servers), "orders")) == [b"committed"]
                 producer.abort_transaction()
         finally:

@@ -13,8 +13,8 @@ import pytest
 import tailrace
 from tailrace.client import admin
 from tailrace.model import BrokerError, ConfigError, TopicPartition
+from tailrace.spark.data_loss import DataLoss
 from tailrace.spark.link import close_links, link_to
-from tailrace.spark.reading import DataLoss
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'tailrace[spark]'")
 
@@ -397,7 +397,7 @@ def test_a_batch_that_is_given_again_is_not_read_from_a_topic_made_anew(broker: 
     end = reader.latestOffset(start, ReadAllAvailable())
     recreate(broker)
     fill(broker, 9)
-    with pytest.raises(DataLoss, match=r"orders-0 offsets 0 to 4 .*deleted and made anew"):
+    with pytest.raises(DataLoss, match=r"orders-0 offsets 0 to 4 .*deleted and created again"):
         stream(broker).partitions(start, end)
     going_on = stream(broker, failOnDataLoss="false")
     assert spans(going_on.partitions(start, end)) == []
@@ -548,7 +548,9 @@ def test_a_topic_made_anew_while_an_older_spark_was_down_is_a_loss(
     fill(broker, count)
     restarted = stream(broker)
     end = through_json(restarted.latestOffset())
-    with pytest.raises(DataLoss, match=r"orders-0 offsets 5 .*deleted and made anew.*failOnDataLoss=false"):
+    with pytest.raises(
+        DataLoss, match=r"orders-0 offsets 5 .*deleted and created again.*failOnDataLoss=false"
+    ):
         restarted.partitions(stopped_at, end)
     going_on = stream(broker, failOnDataLoss="false")
     assert spans(going_on.partitions(stopped_at, end)) == [f"orders-0 [0, {count})"]

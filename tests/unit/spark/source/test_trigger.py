@@ -25,7 +25,7 @@ def test_a_log_that_grew_or_stayed_has_lost_nothing() -> None:
     [
         (view({A: 9, B: 20}), [A], "the log ends at 9, before 10"),
         (view({B: 20}), [A], "does not exist any more"),
-        (view({A: 50, B: 50}, topic_id="two"), [A, B], "deleted and made anew"),
+        (view({A: 50, B: 50}, topic_id="two"), [A, B], "deleted and created again"),
     ],
 )
 def test_a_log_that_is_not_what_it_was_is_a_loss(

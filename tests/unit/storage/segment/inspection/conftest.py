@@ -16,6 +16,7 @@ from tailrace.model import Epoch, Offset, PartitionId
 from tailrace.records import build_batch, read_batch
 from tailrace.storage import COMMIT, Fsync, LogConfig
 from tailrace.storage.segment import DirectoryConfig, SegmentLog, SegmentStorage
+from tailrace.testing.faults.image import copy_as_killed
 
 TOPIC = UUID("6f1c23456789abcdef0123456789abcd")
 # Nothing happens by itself: applying and checkpointing are done when a test says so.
@@ -69,7 +70,7 @@ class Workshop:
             storage = await SegmentStorage.open(path, config=ROOMY)
             await story(storage)
             await self.hold_applier(storage)
-            shutil.copytree(path, crashed)
+            copy_as_killed(path, crashed)
             storage.directory.apply_lock.release()
             self._holding = False
             await storage.close()
