@@ -20,6 +20,7 @@ from tailrace.broker.subscriptions.subscription import Subscription
 from tailrace.broker.subscriptions.subscriptions import Subscriptions
 from tailrace.broker.transactions.coordinator import TransactionCoordinator
 from tailrace.broker.transactions.machine import BUMPING_VERSION
+from tailrace.broker.transactions.refusal import Situation, TransactionRefused
 from tailrace.broker.transactions.state import Identity
 from tailrace.model import BrokerError, ErrorCode
 
@@ -53,10 +54,36 @@ async def commit(
             homes = {subscriptions.home_of(each.subscription.config.name) for each in acknowledgements}
             coordinator.add_nowait(transactional_id, identity, homes, client_version=BUMPING_VERSION)
             subscriptions.pend(locked, producer_id=identity.producer_id, producer_epoch=identity.epoch)
-        except BrokerError:
+        except BrokerError as error:
             coordinator.abandon(transactional_id)
-            raise
+            raise aborted(str(error)) from error
     return await coordinator.end(transactional_id, identity, commit=True, client_version=BUMPING_VERSION)
+
+
+async def commit_again(
+    coordinator: TransactionCoordinator, transactional_id: str, identity: Identity
+) -> None:
+    """Return if the transaction of this identity has committed, and that is durable.
+
+    TRANSACTION_ABORTABLE if it is aborted. One that is open is aborted now: its session is gone, or finds its
+    producer fenced. TransactionRefused with FENCED or OTHER_ID where another producer has had the
+    transactional id since: what became of the transaction is not known any more.
+    """
+    try:
+        has_committed = coordinator.has_committed(transactional_id, identity)
+    except TransactionRefused as refused:
+        if refused.situation is not Situation.TIMED_OUT:
+            raise
+        has_committed = False
+    if not has_committed:
+        coordinator.abandon(transactional_id)
+        raise aborted("the connection on which it was begun was lost before it could commit")
+    await coordinator.end(transactional_id, identity, commit=True, client_version=BUMPING_VERSION)
+
+
+def aborted(reason: str) -> BrokerError:
+    """The error for a transaction that cannot commit, and is aborted."""
+    return BrokerError(f"the transaction was aborted: {reason}", code=ErrorCode.TRANSACTION_ABORTABLE)
 
 
 def _find_locked(each: Acknowledgement) -> LockedMessages:
@@ -66,9 +93,9 @@ def _find_locked(each: Acknowledgement) -> LockedMessages:
         first, end = min(each.ranges, default=(0, 0))
         named = f"{each.topic or config.topic}-{each.partition}, offsets {first} to {end - 1} among others"
         raise BrokerError(
-            "the transaction was aborted: this session has no lock on a message that it acknowledges in "
-            f"subscription {config.name} ({named}). The lock ran out, a seek moved the cursor, or another "
-            "connection had the message. It is delivered again unless it is done",
+            f"this session has no lock on a message that it acknowledges in subscription {config.name} "
+            f"({named}). The lock ran out, a seek moved the cursor, or another connection had the message. "
+            "It is delivered again unless it is done",
             code=ErrorCode.TRANSACTION_ABORTABLE,
         )
     return locked

@@ -233,6 +233,7 @@ class TransactionCoordinator:
         batch: Batch,
         *,
         client_version: int = 0,
+        append_time_ms: int | None = None,
         keys_checked: bool = False,
     ) -> Appended:
         """Sequence a transactional batch, in a partition that takes part in its transaction.
@@ -245,7 +246,9 @@ class TransactionCoordinator:
             identity = Identity(batch.producer_id, batch.producer_epoch)
             if self._is_new(transactional_id, identity, partition, batch):
                 self.verify(transactional_id, identity, partition.name, client_version=client_version)
-        return partition.append(batch, keys_checked=keys_checked, verified=True)
+        return partition.append(
+            batch, append_time_ms=append_time_ms, keys_checked=keys_checked, verified=True
+        )
 
     def _is_new(self, transactional_id: str, identity: Identity, partition: Partition, batch: Batch) -> bool:
         """Whether a batch is not in the partition yet: one that is repeated begins no transaction."""

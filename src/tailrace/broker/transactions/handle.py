@@ -9,7 +9,7 @@ from tailrace.broker.groups.handle import GroupHandle
 from tailrace.broker.groups.topic import OFFSETS_TOPIC
 from tailrace.broker.partition import Appended, Partition
 from tailrace.broker.subscriptions.subscriptions import Subscriptions
-from tailrace.broker.transactions.acknowledging import Acknowledgement, commit
+from tailrace.broker.transactions.acknowledging import Acknowledgement, commit, commit_again
 from tailrace.broker.transactions.api import Identity, TransactionDescription
 from tailrace.broker.transactions.coordinator import TransactionCoordinator
 from tailrace.model import ErrorCode, TopicPartition
@@ -68,11 +68,22 @@ class TransactionHandle:
         )
 
     def append(
-        self, partition: Partition, batch: Batch, *, client_version: int, keys_checked: bool = False
+        self,
+        partition: Partition,
+        batch: Batch,
+        *,
+        client_version: int,
+        append_time_ms: int | None = None,
+        keys_checked: bool = False,
     ) -> Appended:
         """Sequence a transactional batch, verified."""
         return self._coordinator.append(
-            self.id, partition, batch, client_version=client_version, keys_checked=keys_checked
+            self.id,
+            partition,
+            batch,
+            client_version=client_version,
+            append_time_ms=append_time_ms,
+            keys_checked=keys_checked,
         )
 
     async def end(self, identity: Identity, *, commit: bool, client_version: int) -> Identity:
@@ -82,6 +93,10 @@ class TransactionHandle:
     async def commit(self, identity: Identity, acknowledgements: Sequence[Acknowledgement]) -> Identity:
         """Commit, and acknowledge messages with it; returns the identity with which the producer goes on."""
         return await commit(self._coordinator, self._subscriptions, self.id, identity, acknowledgements)
+
+    async def commit_again(self, identity: Identity) -> None:
+        """Say once more that a transaction is to commit, of which the answer was lost (`acknowledging`)."""
+        await commit_again(self._coordinator, self.id, identity)
 
     def abandon(self) -> None:
         """Abort what is open: the producer is gone."""
