@@ -26,7 +26,9 @@ from tailrace.client import MessageConsumer, TopicPartition
 GUIDE_PATH = ROOT / "docs" / "guide" / "exactly-once.md"
 GUIDE = GUIDE_PATH.read_text(encoding="utf-8")
 COMMANDS = [line for block in blocks(GUIDE) if block.language == "sh" for line in block.text.splitlines()]
-INSTALL, UP, *CREATE, PRODUCE, START, KILL, _START_AGAIN, COUNT, END, PARCELS, COUNT_PARCELS = COMMANDS
+INSTALL, UP, *CREATE, PRODUCE, START, KILL, _START_AGAIN, COUNT, END, PARCELS, COUNT_PARCELS, *REMIND = (
+    COMMANDS
+)
 INVOICES = TopicPartition("invoices", 0)
 ALL_COUNTED = "read_committed: 300 records, 300 different"
 _PAUSE_S = 0.05
@@ -51,9 +53,10 @@ def wait_until(true: Callable[[], bool], what: Callable[[], object]) -> None:
 class Shell:
     """The reader's second terminal: lines are typed one after the other, and their output is kept."""
 
-    def __init__(self, directory: Path, *, port: int) -> None:
+    def __init__(self, directory: Path, *, port: int, native_port: int) -> None:
         self._directory = directory
         self._port = port
+        self._native_port = native_port
         self._screen = directory / "screen"
         self._typed = 0
         with self._screen.open("wb") as output:
@@ -73,8 +76,9 @@ class Shell:
             )
 
     def save(self, name: str, program: str) -> None:
-        """The one change: our broker has another port."""
+        """The one change: our broker has other ports."""
         patched = program.replace("localhost:9092", f"127.0.0.1:{self._port}")
+        patched = patched.replace('"localhost", 9999', f'"127.0.0.1", {self._native_port}')
         assert patched != program, "nothing in it connects"
         (self._directory / name).write_text(patched, encoding="utf-8")
 
@@ -127,7 +131,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 @pytest.fixture
 def shell(tmp_path: Path, server: ServerProcess) -> Iterator[Shell]:
     """A terminal with the guide's programs, and with orders in their topic."""
-    with closing(Shell(tmp_path, port=server.port)) as opened:
+    with closing(Shell(tmp_path, port=server.port, native_port=server.native_port)) as opened:
         for name, program in saved_programs().items():
             opened.save(name, program)
         for line in [*CREATE, PRODUCE]:
@@ -177,6 +181,12 @@ def test_a_worker_that_is_killed_loses_nothing_and_doubles_nothing(
     assert shown is not None
     assert shell.type(COUNT_PARCELS) == shown.text
 
+    remind, count_reminders = REMIND
+    assert "committed up to order 300\n" in shell.type(remind)
+    (shown,) = [each.shown for each in examples(GUIDE) if count_reminders in each.text]
+    assert shown is not None
+    assert shell.type(count_reminders) == shown.text
+
 
 @pytest.mark.slow
 def test_a_worker_whose_transaction_timed_out_processes_its_records_again(
@@ -220,6 +230,7 @@ def test_every_program_and_command_of_the_guide_is_known_to_this_test() -> None:
         ".venv/bin/tailrace topic create orders --partitions 1",
         ".venv/bin/tailrace topic create invoices --partitions 1",
         ".venv/bin/tailrace topic create parcels --partitions 1",
+        ".venv/bin/tailrace topic create reminders --partitions 1",
         "seq 1 300 | .venv/bin/tailrace produce orders",
         ".venv/bin/python worker.py & worker=$!",
         "kill -9 $worker",
@@ -228,9 +239,11 @@ def test_every_program_and_command_of_the_guide_is_known_to_this_test() -> None:
         "kill $worker",
         ".venv/bin/python parcels.py",
         ".venv/bin/python count.py parcels",
+        ".venv/bin/python reminders.py",
+        ".venv/bin/python count.py reminders",
     ]
-    assert list(saved_programs()) == ["worker.py", "count.py", "parcels.py"]
-    assert len([block for block in blocks(GUIDE) if block.language == "python"]) == 3
+    assert list(saved_programs()) == ["worker.py", "count.py", "parcels.py", "reminders.py"]
+    assert len([block for block in blocks(GUIDE) if block.language == "python"]) == 4
 
 
 def test_links_lead_somewhere() -> None:

@@ -32,6 +32,7 @@ class ServerProcess:
         """`sections` are those of the configuration file, such as broker={"max.connections": 50}."""
         self.data_dir = data_dir
         self.port = free_port()
+        self.native_port = 0  # another one after every start
         self._config = data_dir.with_name(f"{data_dir.name}.toml")
         self._sections = sections
         self._descriptors_max = descriptors_max
@@ -84,6 +85,7 @@ class ServerProcess:
         ports = json.loads((self.data_dir / "tailrace.ports.json").read_text())
         assert ports["pid"] == self.pid, "the file of ports is an older server's"
         assert ports["kafka"] == self.port
+        self.native_port = ports["native"]
 
     def stop(self) -> int:
         """SIGTERM; the exit status."""
