@@ -573,8 +573,8 @@ class SubscriptionMachine(RuleBasedStateMachine):
             return
         self.transactions.remove(ended)
         with self._step("abort"):
-            ready = self.machine.abort(ended.offsets, epoch=ended.epoch)
-        assert ready == expected
+            ready, dead = self.machine.abort(ended.offsets, epoch=ended.epoch)
+        assert (ready, dead) == (expected, [])
         for offset in ready:
             truth.forget(offset)
             truth.ready.add(offset)

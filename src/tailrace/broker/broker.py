@@ -102,6 +102,7 @@ class Broker:
         )
         self.transaction_ids = IdPool(self.transactions, node_id=node_id, on_failure=self._fail)
         self.atomic = AtomicAppender(self.transactions, self.transaction_ids)
+        self.subscriptions.bury_with(self.atomic)
         self.group_settings = GroupSettings(metadata, on_failure=self._fail)
         self.publisher = Publisher(clock=clock)
         self.delayed = Delayed(

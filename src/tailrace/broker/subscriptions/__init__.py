@@ -23,7 +23,7 @@ At work:
 `subscription`          a turn: times, new messages, members
 `start`, `move`         where the cursor goes when somebody moves it, and what that means for messages
 `redelivery`            what was not settled: delivered again, or written off
-`burial`                writes dead letters, many as one batch; what is written may be passed
+`burial`                writes dead letters, many in one transaction; what is written may be passed
 `dead_letter`           what nobody could deal with, with the reason
 `latency`               how long messages take, of some of them
 `description`           what a subscription says of itself

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.broker.internal import StateWriter
@@ -21,7 +21,6 @@ from tailrace.broker.subscriptions.stored import AcksKey, StoredAcks
 from tailrace.broker.subscriptions.subscribed_partition import SubscribedPartition
 from tailrace.model import ErrorCode
 from tailrace.model.ranges import Ranges
-from tailrace.records import NewRecord
 from tailrace.runtime import Clock
 
 if TYPE_CHECKING:
@@ -74,6 +73,27 @@ class TransactionalAcks:
         for home_partition, found in homes.items():
             self._pend(home_partition, list(found.values()), producer_id, producer_epoch)
 
+    def pass_buried(
+        self,
+        subscription: str,
+        dead: Mapping[SubscribedPartition, Sequence[int]],
+        *,
+        producer_id: int,
+        producer_epoch: int,
+    ) -> list[tuple[SubscribedPartition, AcksKey]]:
+        """Have a start pass these dead messages, whose letters are in the same transaction; what was stored.
+
+        While the broker runs, its machines pass them when the letters are durable. BrokerError as for `pend`.
+        """
+        stored = [
+            (partition, *self._acks_of(partition, offsets, producer_id, producer_epoch))
+            for partition, offsets in dead.items()
+        ]
+        self._sequence(self._partition_of(subscription), stored, producer_id, producer_epoch)
+        for partition, key, acks in stored:
+            partition.undecided_acks[key] = acks
+        return [(partition, key) for partition, key, _ in stored]
+
     def restore(
         self, subscription: Subscription, partition: SubscribedPartition, key: AcksKey, acks: StoredAcks
     ) -> None:
@@ -99,21 +119,35 @@ class TransactionalAcks:
     def _pend(
         self, home: int, found: Sequence[LockedMessages], producer_id: int, producer_epoch: int
     ) -> None:
+        stored = [
+            (each.partition, *self._acks_of(each.partition, each.offsets, producer_id, producer_epoch))
+            for each in found
+        ]
+        self._sequence(home, stored, producer_id, producer_epoch)
+        for (subscription, partition, offsets), (_, key, acks) in zip(found, stored, strict=True):
+            self._note(home, _Undecided(subscription, partition, key), acks)
+            subscription.pend(partition, offsets)
+
+    @staticmethod
+    def _acks_of(
+        partition: SubscribedPartition, offsets: Iterable[int], producer_id: int, producer_epoch: int
+    ) -> tuple[AcksKey, StoredAcks]:
+        ranges = tuple(Ranges((offset, offset + 1) for offset in offsets))
+        key = AcksKey(partition.records.key, producer_id, producer_epoch)
+        return key, StoredAcks(epoch=partition.machine.epoch, ranges=ranges)
+
+    def _sequence(
+        self,
+        home: int,
+        stored: Iterable[tuple[SubscribedPartition, AcksKey, StoredAcks]],
+        producer_id: int,
+        producer_epoch: int,
+    ) -> None:
         now_ms = self._clock.now_ms()
-        pending: list[tuple[LockedMessages, AcksKey, StoredAcks]] = []
-        records: list[NewRecord] = []
-        for each in found:
-            key = AcksKey(each.partition.records.key, producer_id, producer_epoch)
-            ranges = tuple(Ranges((offset, offset + 1) for offset in each.offsets))
-            acks = StoredAcks(epoch=each.partition.machine.epoch, ranges=ranges)
-            pending.append((each, key, acks))
-            records.append(acks_record(key, acks, time_ms=now_ms))
+        records = [acks_record(key, acks, time_ms=now_ms) for _, key, acks in stored]
         self._writer_of(home).sequence_transactional(
             records, _nobody_waits, producer_id=producer_id, producer_epoch=producer_epoch
         )
-        for (subscription, partition, offsets), key, acks in pending:
-            self._note(home, _Undecided(subscription, partition, key), acks)
-            subscription.pend(partition, offsets)
 
     def _note(self, home: int, undecided: _Undecided, acks: StoredAcks) -> None:
         undecided.partition.undecided_acks[undecided.key] = acks

@@ -9,7 +9,7 @@
                  give_back           ready
                  pend                pending
     pending      commit              done
-                 abort               ready
+                 abort               ready, or dead if it was
     waiting      take_due            ready
                  ack, lost           done
     ready        deliver             in flight
@@ -26,7 +26,8 @@
 - What an earlier life of the broker may have delivered is available again, and nobody knows who had it. An
   acknowledgement of it that was on its way when that life ended counts all the same.
 - A pending message is acknowledged by a transaction that is not decided. It has no lock, no member and no
-  timer, and only the end of its transaction changes it, or a seek.
+  timer, and only the end of its transaction changes it, or a seek. After a start a dead message is pending
+  while the transaction that has its dead letter is not decided.
 - An event that names another epoch changes nothing.
 - While a subscription has no members, what is ready is parked: kept as ranges, which cost less than a place
   for each message. A parked message is ready all the same; `unpark` comes before any message is delivered,
@@ -83,7 +84,7 @@ TRANSITIONS: Final[Mapping[State, Mapping[str, frozenset[State]]]] = {
     },
     State.PENDING: {
         "commit": frozenset({State.DONE}),
-        "abort": frozenset({State.READY}),
+        "abort": frozenset({State.READY, State.DEAD}),
     },
     State.WAITING: {
         "take_due": frozenset({State.READY}),
@@ -144,7 +145,7 @@ class Expired(NamedTuple):
 
 
 class Released(NamedTuple):
-    """What a member who left gives back."""
+    """What a member who left gives back, or a transaction that was aborted."""
 
     ready: list[int]
     dead: list[int]
@@ -447,16 +448,30 @@ class PartitionMachine:
                 committed.append(Settled(offset, None))
         return committed
 
-    def abort(self, offsets: Iterable[int], *, epoch: int) -> list[int]:
-        """The transaction that acknowledges these was aborted, and no delivery has failed; what is ready."""
-        ready: list[int] = []
+    def abort(self, offsets: Iterable[int], *, epoch: int) -> Released:
+        """The transaction that acknowledges these was aborted, and no delivery has failed; what they are now.
+
+        The caller has the dead ones buried.
+        """
+        released = Released([], [])
         if epoch != self.epoch:
-            return ready
+            return released
         for offset in offsets:
-            if self._where.get(offset) == _PENDING:
+            if self._where.get(offset) != _PENDING:
+                continue
+            if self.rules.is_dead(self.failures.get(offset, 0)):
+                self._where[offset] = _DEAD
+                released.dead.append(offset)
+            else:
                 self._where[offset] = _READY
-                ready.append(offset)
-        return ready
+                released.ready.append(offset)
+        return released
+
+    def count_dead(self, offsets: Iterable[int]) -> int:
+        """How many of these have failed for the last time."""
+        if not self.failures:
+            return 0
+        return sum(self.rules.is_dead(self.failures.get(offset, 0)) for offset in offsets)
 
     # ---- without members
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from tailrace.broker.subscriptions.acknowledging import LockedMessages
 from tailrace.broker.subscriptions.at_most_once import SendWhenDurable
 from tailrace.broker.subscriptions.cursor_writer import CursorWriter
-from tailrace.broker.subscriptions.dead_letter import DeadLetters
+from tailrace.broker.subscriptions.dead_letter import DeadLetters, find_letters
 from tailrace.broker.subscriptions.definition import Guarantee, Mode, Start, SubscriptionConfig
 from tailrace.broker.subscriptions.delivery import Delivery, Notice, Recipient
 from tailrace.broker.subscriptions.dispatch import make_dispatch
@@ -120,6 +120,7 @@ class Subscription:
             dead_letters=dead_letters,
             on_record=self._put_again,
             on_done=self._settled,
+            on_stored=self._acks_stored,
             on_caught_up=self.wake,
         )
 
@@ -369,19 +370,24 @@ class Subscription:
 
     def pending_committed(self, partition: SubscribedPartition, key: AcksKey, acks: StoredAcks) -> None:
         """The transaction has committed: its messages are done, unless a seek came between."""
+        dead = partition.machine.count_dead(acks.offsets)
         settled = partition.machine.commit(acks.offsets, epoch=acks.epoch)
         self._settle_all(partition, settled)
-        self._stopwatch.settled(partition.source, acks.ranges)
-        self.counters.acknowledged += len(settled)
+        if not dead:
+            self._stopwatch.settled(partition.source, acks.ranges)
+            self.counters.acknowledged += len(settled)
         assert self.writer is not None
         self.writer.acks_committed([key])
         self.wake()
 
     def pending_aborted(self, partition: SubscribedPartition, acks: StoredAcks) -> None:
         """The transaction was aborted: its messages are delivered again, and no delivery has failed."""
-        for offset in partition.machine.abort(acks.offsets, epoch=acks.epoch):
+        ready, dead = partition.machine.abort(acks.offsets, epoch=acks.epoch)
+        for offset in ready:
             if self._members:  # else the next one to come has it delivered
                 self._redelivery.deliver_again(partition, offset)
+        for offset in dead:
+            self._redelivery.bury(partition, offset, "given up before the broker was started again")
         self.wake()
 
     # ---- moving the cursor
@@ -422,16 +428,16 @@ class Subscription:
         if letters is None:
             return 0
         limit = max(self.redriven_to, letters.partition.start_offset)
-        end = letters.partition.last_stable_offset
-        target = end if count is None else min(limit + count, end)
-        if target <= limit:
+        target, redriven = await find_letters(letters.partition, limit, count)
+        self._check_open()
+        if not redriven or target <= self.redriven_to:
             return 0
         letters.feed.limit = target
         assert self.writer is not None
         self.writer.need_snapshots()
         self.wake()
         await self.writer.wait()
-        return target - limit
+        return redriven
 
     # ---- a turn
 
@@ -657,6 +663,11 @@ class Subscription:
         self._settle_all(partition, [Settled(offset, None)])
         self._store_soon()
         self.wake()
+
+    def _acks_stored(self, keys: Iterable[AcksKey]) -> None:
+        """Records of transactions say what the machines know by now."""
+        assert self.writer is not None
+        self.writer.acks_committed(keys)
 
     def _store_soon(self) -> None:
         """Something is to be made durable that nobody waits for."""

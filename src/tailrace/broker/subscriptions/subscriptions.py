@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tailrace.broker.feed import Feed
 from tailrace.broker.internal import ErrorMap, InternalLog, StateWriter, partition_for
@@ -45,6 +45,9 @@ from tailrace.model import BrokerError, ErrorCode, StorageError, TopicPartition
 from tailrace.model.ranges import Ranges
 from tailrace.records import NewRecord
 from tailrace.runtime import Clock, Supervisor
+
+if TYPE_CHECKING:
+    from tailrace.broker.transactions.atomic import AtomicAppender
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +85,6 @@ class Subscriptions:
         self._durable = storage_is_durable
         self._on_failure = on_failure
         self._tasks = Supervisor(on_failure)
-        self._dead_letters = DeadLetters(topics)
         self.latencies = Latencies()
         self.memory = MessageMemory()
         self._subscriptions: dict[str, Subscription] = {}
@@ -92,6 +94,7 @@ class Subscriptions:
         self._acks = TransactionalAcks(
             partition_of=self._partition_of, writer_of=self._writer_of, clock=clock
         )
+        self._dead_letters = DeadLetters(topics, acks=self._acks, home_of=self.home_of)
         self._ended_meanwhile: list[tuple[int, int, bool]] = []  # transactions, while cursors are being read
         self._loaded = asyncio.Event()
         self._reading = asyncio.Lock()
@@ -136,6 +139,10 @@ class Subscriptions:
     def read_again(self) -> None:
         """The topic of cursors is served again: read the partitions that could not be read."""
         self._reading_again = self._tasks.start(f"load {CURSORS_TOPIC} again", self._load())
+
+    def bury_with(self, appender: AtomicAppender) -> None:
+        """Have dead letters written by this one; before `start`."""
+        self._dead_letters.appender = appender
 
     async def wait_loaded(self) -> None:
         """Return when no partition is being read."""

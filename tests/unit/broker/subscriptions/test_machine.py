@@ -546,7 +546,7 @@ def test_a_pending_message_has_no_lock_no_timer_and_no_member() -> None:
 
 def test_a_commit_makes_it_done_and_an_abort_ready_without_a_failure() -> None:
     made = pending_one(failures={0: 1})
-    assert made.abort([0], epoch=0) == [0]
+    assert made.abort([0], epoch=0) == Released([0], [])
     assert made.state_of(0) is State.READY and made.failures == {0: 1}
     assert made.deliver(0, member=BOB, now_ms=0) == 2
     made.pend([0])
@@ -560,7 +560,8 @@ def test_a_transaction_from_before_a_seek_does_not_decide_for_a_later_one(commit
     made.seek(0)
     made.deliver(0, member=BOB, now_ms=0)
     made.pend([0])
-    assert (made.commit([0], epoch=0) if commit else made.abort([0], epoch=0)) == []
+    nothing = [] if commit else Released([], [])
+    assert (made.commit([0], epoch=0) if commit else made.abort([0], epoch=0)) == nothing
     assert made.state_of(0) is State.PENDING
     assert made.commit([0], epoch=1) == [Settled(0, None)]
 
@@ -571,3 +572,12 @@ def test_what_was_pending_in_an_earlier_life_is_pending_unless_it_is_done() -> N
     assert [made.state_of(offset) for offset in (1, 2, 3)] == [State.DONE, State.AVAILABLE, State.PENDING]
     made.expect_earlier(end=9, count_max=5)
     assert made.ack([(0, 4)], epoch=0) == [Settled(2, None)]
+
+
+def test_a_message_whose_letter_was_undecided_in_an_earlier_life_is_dead_again_after_an_abort() -> None:
+    made = machine(failures={0: 3})
+    made.restore_pending([0])
+    assert made.state_of(0) is State.PENDING and made.expire(0) == [] and made.count_dead([0, 1]) == 1
+    assert made.abort([0], epoch=0) == Released([], [0])
+    assert made.is_dead(0)
+    assert made.buried(0)
