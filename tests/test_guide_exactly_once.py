@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,8 +27,9 @@ from tailrace.client import MessageConsumer, TopicPartition
 GUIDE_PATH = ROOT / "docs" / "guide" / "exactly-once.md"
 GUIDE = GUIDE_PATH.read_text(encoding="utf-8")
 COMMANDS = [line for block in blocks(GUIDE) if block.language == "sh" for line in block.text.splitlines()]
-INSTALL, UP, *CREATE, PRODUCE, START, KILL, _START_AGAIN, COUNT, END = COMMANDS[:-4]
-PARCELS, COUNT_PARCELS, REMIND, COUNT_REMINDERS = COMMANDS[-4:]
+INSTALL, UP, *CREATE, PRODUCE, START, KILL, _START_AGAIN, COUNT, END = COMMANDS[:-9]
+PARCELS, COUNT_PARCELS, REMIND, COUNT_REMINDERS = COMMANDS[-9:-5]
+CREATE_LABELS, START_JOB, KILL_JOB, RUN_JOB, COUNT_LABELS = COMMANDS[-5:]
 INVOICES = TopicPartition("invoices", 0)
 ALL_COUNTED = "read_committed: 300 records, 300 different"
 _PAUSE_S = 0.05
@@ -130,7 +132,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 @pytest.fixture
 def shell(tmp_path: Path, server: ServerProcess) -> Iterator[Shell]:
     """A terminal with the guide's programs, and with orders in their topic."""
-    with closing(Shell(tmp_path, port=server.port, native_port=server.native_port)) as opened:
+    with closing(Shell(tmp_path, port=server.port, native_port=server.ports["native"])) as opened:
         for name, program in saved_programs().items():
             opened.save(name, program)
         for line in [*CREATE, PRODUCE]:
@@ -221,6 +223,20 @@ def test_a_worker_goes_on_when_its_broker_was_killed(server: ServerProcess, shel
     assert counted(shell)[0] == ALL_COUNTED
 
 
+@pytest.mark.slow
+def test_a_job_of_spark_that_is_killed_writes_every_row_once(shell: Shell, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'tailrace[spark]'")
+    if shutil.which("java") is None:
+        pytest.skip("Spark needs Java, which is not here. On Debian: apt-get install openjdk-17-jre-headless")
+    commits = tmp_path / "labels-checkpoint" / "commits"
+    shell.type(CREATE_LABELS)
+    shell.type(START_JOB)
+    wait_until(lambda: (commits / "0").exists(), lambda: shell.text)
+    shell.type(KILL_JOB)
+    shell.type(RUN_JOB)
+    assert shell.type(COUNT_LABELS).splitlines()[0] == ALL_COUNTED
+
+
 def test_every_program_and_command_of_the_guide_is_known_to_this_test() -> None:
     assert COMMANDS == [
         "make install",
@@ -239,9 +255,14 @@ def test_every_program_and_command_of_the_guide_is_known_to_this_test() -> None:
         ".venv/bin/python count.py parcels",
         ".venv/bin/python reminders.py",
         ".venv/bin/python count.py reminders",
+        ".venv/bin/tailrace topic create labels --partitions 1",
+        ".venv/bin/python labels.py & job=$!",
+        "kill -9 $job",
+        ".venv/bin/python labels.py",
+        ".venv/bin/python count.py labels",
     ]
-    assert list(saved_programs()) == ["worker.py", "count.py", "parcels.py", "reminders.py"]
-    assert len([block for block in blocks(GUIDE) if block.language == "python"]) == 4
+    assert list(saved_programs()) == ["worker.py", "count.py", "parcels.py", "reminders.py", "labels.py"]
+    assert len([block for block in blocks(GUIDE) if block.language == "python"]) == 5
 
 
 def test_links_lead_somewhere() -> None:

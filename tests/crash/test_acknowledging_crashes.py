@@ -112,7 +112,7 @@ async def work_off(rig: Rig) -> None:
             base_sequence=0,
             transactional=True,
         )
-        transactions.append(WORKER, rig.partition(topic=OUT), read_batch(data), client_version=2)
+        transactions.verifier.append(WORKER, rig.partition(topic=OUT), read_batch(data), client_version=2)
         named = [(record.offset, record.offset + 1)]
         given = Acknowledgement(subscription, [member], "", 0, epoch, named)
         identity = await commit(transactions, subscriptions, WORKER, identity, [given])

@@ -38,7 +38,7 @@ def write(rig: Rig, identity: Identity, value: bytes = b"v", *, name: str = "wor
         transactional=True,
     )
     place = rig.partition(topic=OUT)
-    rig.broker.transactions.append(name, place, read_batch(data), client_version=2)
+    rig.broker.transactions.verifier.append(name, place, read_batch(data), client_version=2)
 
 
 def acks(inbox: Inbox, *offsets: int, epoch: int = 0, partition: int = 0) -> Acknowledgement:
