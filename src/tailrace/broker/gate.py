@@ -43,7 +43,7 @@ from tailrace.broker.topic import (
 from tailrace.broker.transactions.api import Identity, TransactionDescription
 from tailrace.broker.transactions.atomic import Write
 from tailrace.broker.transactions.handle import TransactionHandle
-from tailrace.broker.transactions.limits import check_client_id, check_pooled_id
+from tailrace.broker.transactions.limits import RESERVED_PREFIX, check_client_id, check_pooled_id
 from tailrace.broker.transactions.pool import Pooled
 from tailrace.broker.transactions.topic import TRANSACTIONS_TOPIC
 from tailrace.broker.waiters import Callback
@@ -455,6 +455,12 @@ class Access:
         return TransactionHandle(
             self._transactions, self._subscriptions, transactional_id, connection=self.number
         )
+
+    def begun_transaction(self, transactional_id: str) -> TransactionHandle:
+        """The transactional id of a transaction that this client began, on a connection that was lost."""
+        if transactional_id.startswith(RESERVED_PREFIX):
+            return self.pooled_transaction(transactional_id)
+        return self.transaction(transactional_id, Operation.WRITE)
 
     async def append_atomically(self, plan: Callable[[], Sequence[Write]]) -> list[Sequenced]:
         """Append to several partitions, all or nothing; returns when it is durable (`AtomicAppender`).

@@ -16,9 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tailrace.broker.transactions.acknowledging import aborted
-from tailrace.broker.transactions.api import Identity
-from tailrace.broker.transactions.limits import RESERVED_PREFIX
-from tailrace.broker.transactions.machine import BUMPING_VERSION
+from tailrace.broker.transactions.api import BUMPING_VERSION, Identity
 from tailrace.broker.transactions.pool import Pooled
 from tailrace.model import BrokerError, ErrorCode
 from tailrace.model.operation import Operation
@@ -189,12 +187,7 @@ class Transacting:
 
     async def commit_again(self, transactional_id: str, identity: Identity) -> None:
         """What became of a transaction of an earlier connection (`TransactionHandle.commit_again`)."""
-        access = self._protocol.access
-        if transactional_id.startswith(RESERVED_PREFIX):
-            handle = access.pooled_transaction(transactional_id)
-        else:
-            handle = access.transaction(transactional_id, Operation.WRITE)
-        await handle.commit_again(identity)
+        await self._protocol.access.begun_transaction(transactional_id).commit_again(identity)
 
     def close(self) -> None:
         """The client is gone: what is open, and not being committed or aborted, is aborted."""
