@@ -6,7 +6,6 @@ import gc
 import os
 import signal
 import tempfile
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,7 +25,7 @@ settings.register_profile(
 settings.register_profile("full", settings.get_profile("tailrace"), derandomize=False, max_examples=1000)
 settings.load_profile("tailrace")
 
-pytest_plugins = ["tests.loop_errors", "tests.time_limit"]
+pytest_plugins = ["tests.groups", "tests.loop_errors", "tests.summary", "tests.time_limit"]
 
 _HERE = Path(__file__).parent
 
@@ -38,16 +37,11 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("SPARK_CONF_DIR", str(_HERE / "spark" / "conf"))
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist looks for the groups in the same hook
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Group the tests for a run in several processes: a file stays together, and so does the shared Spark."""
+@pytest.hookimpl(tryfirst=True)  # tests/groups.py asks which are slow
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        shares_spark = "spark" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("spark" if shares_spark else str(item.path)))
         if _HERE / "spark" in item.path.parents:
             item.add_marker(pytest.mark.slow)
-    if hasattr(config, "workerinput"):
-        _put_slow_groups_first(items)
 
 
 @pytest.fixture
@@ -65,15 +59,3 @@ def pytest_collection_finish() -> None:
 
 def pytest_sessionfinish() -> None:
     gc.unfreeze()
-
-
-def _put_slow_groups_first(items: list[pytest.Item]) -> None:
-    """A long group that starts last keeps one process busy while the others have nothing left to do."""
-    slow = Counter(_group(item) for item in items if item.get_closest_marker("slow") is not None)
-    items.sort(key=lambda item: -slow[_group(item)])
-
-
-def _group(item: pytest.Item) -> str:
-    marker = item.get_closest_marker("xdist_group")
-    assert marker is not None
-    return str(marker.args[0])

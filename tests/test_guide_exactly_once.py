@@ -30,7 +30,8 @@ GUIDE = GUIDE_PATH.read_text(encoding="utf-8")
 _LINES = [line for block in blocks(GUIDE) if block.language == "sh" for line in block.text.splitlines()]
 COMMANDS = [line for line in _LINES if not line.startswith("curl ")]
 REQUESTS = [line for line in _LINES if line.startswith("curl ")]
-INSTALL, UP, *CREATE, PRODUCE, START, KILL, _START_AGAIN, COUNT, END, PARCELS, COUNT_PARCELS = COMMANDS
+INSTALL, UP, *CREATE, PRODUCE, START, KILL, _START_AGAIN, COUNT, END, PARCELS, COUNT_PARCELS = COMMANDS[:-5]
+CREATE_LABELS, START_JOB, KILL_JOB, RUN_JOB, COUNT_LABELS = COMMANDS[-5:]
 INVOICES = TopicPartition("invoices", 0)
 ALL_COUNTED = "read_committed: 300 records, 300 different"
 _PAUSE_S = 0.05
@@ -229,6 +230,20 @@ def test_requests_by_http_are_transactions(tmp_path: Path) -> None:
     assert opened == {"transactions": [], "hanging": []}
 
 
+@pytest.mark.slow
+def test_a_job_of_spark_that_is_killed_writes_every_row_once(shell: Shell, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'tailrace[spark]'")
+    if shutil.which("java") is None:
+        pytest.skip("Spark needs Java, which is not here. On Debian: apt-get install openjdk-17-jre-headless")
+    commits = tmp_path / "labels-checkpoint" / "commits"
+    shell.type(CREATE_LABELS)
+    shell.type(START_JOB)
+    wait_until(lambda: (commits / "0").exists(), lambda: shell.text)
+    shell.type(KILL_JOB)
+    shell.type(RUN_JOB)
+    assert shell.type(COUNT_LABELS).splitlines()[0] == ALL_COUNTED
+
+
 def test_every_program_and_command_of_the_guide_is_known_to_this_test() -> None:
     assert COMMANDS == [
         "make install",
@@ -244,9 +259,14 @@ def test_every_program_and_command_of_the_guide_is_known_to_this_test() -> None:
         "kill $worker",
         ".venv/bin/python parcels.py",
         ".venv/bin/python count.py parcels",
+        ".venv/bin/tailrace topic create labels --partitions 1",
+        ".venv/bin/python labels.py & job=$!",
+        "kill -9 $job",
+        ".venv/bin/python labels.py",
+        ".venv/bin/python count.py labels",
     ]
-    assert list(saved_programs()) == ["worker.py", "count.py", "parcels.py"]
-    assert len([block for block in blocks(GUIDE) if block.language == "python"]) == 3
+    assert list(saved_programs()) == ["worker.py", "count.py", "parcels.py", "labels.py"]
+    assert len([block for block in blocks(GUIDE) if block.language == "python"]) == 4
 
 
 def test_links_lead_somewhere() -> None:

@@ -1,7 +1,8 @@
 """A time limit for every test: past it the test fails and shows where every thread and every task was.
 
 Setup, call and teardown of a test may each take two minutes, five in a slow test, forty in a heavy one, or
-the seconds of `@pytest.mark.time_limit(seconds)`. SIGALRM interrupts the main thread. Code that catches the
+the seconds of `@pytest.mark.time_limit(seconds)`, which may be more than five minutes in a heavy test only: a
+default run stays short. SIGALRM interrupts the main thread. Code that catches the
 exception gets it again every ten seconds, and its test fails nevertheless. A test that never returns to the
 interpreter ends with its process; pytest-xdist then names the test and continues in another process.
 
@@ -49,6 +50,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[_stderr].close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    long = [item.nodeid for item in items if _is_long(item)]
+    if long:
+        raise pytest.UsageError(f"over {SLOW_S:g} s and not marked heavy: {', '.join(long)}")
+
+
+def _is_long(item: pytest.Item) -> bool:
+    own = item.get_closest_marker("time_limit")
+    return own is not None and own.args[0] > SLOW_S and item.get_closest_marker("heavy") is None
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -111,10 +123,15 @@ def deadline(
     Deadlines nest: when the inner one ends, the outer one has the time left that it would have without it.
     """
     stacks = ""
+    is_describing = False  # which takes longer on a busy machine than the next alarm
 
     def expire(signum: int, frame: FrameType | None) -> None:
-        nonlocal stacks
+        nonlocal stacks, is_describing
+        if is_describing:
+            return
+        is_describing = True
         stacks = stacks or describe_stacks(frame)
+        is_describing = False
         raise kind(f"{message or f'still running after {seconds:g} s'}\n{stacks}")
 
     began_s = time.monotonic()

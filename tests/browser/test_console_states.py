@@ -14,7 +14,7 @@ from tests.browser.console_node import PHONE, WIDE, ConsoleNode, keep_picture
 
 from tailrace.http.config import HttpConfig
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
+pytestmark = pytest.mark.slow
 
 _ROWS_MAX = 90  # that exist at once, however many there are
 

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.conftest import OpenTab
 from tests.browser.console_node import ConsoleNode
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
+pytestmark = pytest.mark.slow
 
 _WATCH_SOCKETS = """
   window.sockets = [];

@@ -154,7 +154,8 @@ def test_a_full_disk_is_opened_and_read_and_refuses_at_once(small_disk: Path) ->
     async def scenario() -> None:
         storage, producer = await begin(small_disk / "data", config)
         await storage.close()
-        ballast = fill(small_disk, leave_bytes=config.free_bytes_min // 2)
+        # The start may remove a journal file that was made ahead, half of what must be free.
+        ballast = fill(small_disk, leave_bytes=config.free_bytes_min // 4)
         storage = await reopen(small_disk / "data", config, producer)
         with pytest.raises(NoSpace):
             await producer.append()

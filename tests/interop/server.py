@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -28,8 +28,20 @@ _STOP_S = 120
 class ServerProcess:
     """One data directory and the server that runs on it, if one does."""
 
-    def __init__(self, data_dir: Path, *, descriptors_max: int = 0, **sections: Mapping[str, object]) -> None:
-        """`sections` are those of the configuration file, such as broker={"max.connections": 50}."""
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        descriptors_max: int = 0,
+        listeners: Sequence[Mapping[str, object]] = (),
+        **sections: Mapping[str, object],
+    ) -> None:
+        """`sections` are those of the configuration file, such as broker={"max.connections": 50}.
+
+        `listeners` take the place of those that it would have.
+        """
+        self._listeners = listeners
+        self.ports: Mapping[str, int] = {}
         self.data_dir = data_dir
         self.port = free_port()
         self._config = data_dir.with_name(f"{data_dir.name}.toml")
@@ -56,14 +68,15 @@ class ServerProcess:
         """Start it, and wait until it serves."""
         assert self._process is None, "it is running already"
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        self._config.write_text(_toml(self._sections))
+        self._config.write_text(_toml(self._sections, self._listeners))
+        places = ("--kafka-port", str(self.port), "--native-port", "0", "--http-port", "0")
         self._ready = False
         self._said_something.clear()
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "tailrace", "up"),
                 *("--data-dir", str(self.data_dir)),
-                *("--kafka-port", str(self.port), "--native-port", "0", "--http-port", "0"),
+                *(() if self._listeners else places),
                 *("--config", str(self._config)),
             ],
             stdin=subprocess.DEVNULL,
@@ -83,7 +96,9 @@ class ServerProcess:
             raise AssertionError(f"not ready within {_READY_S} s:\n{self.output()}")
         ports = json.loads((self.data_dir / "tailrace.ports.json").read_text())
         assert ports["pid"] == self.pid, "the file of ports is an older server's"
-        assert ports["kafka"] == self.port
+        assert self._listeners or ports["kafka"] == self.port
+        self.port = ports["kafka"]
+        self.ports = ports
 
     def stop(self) -> int:
         """SIGTERM; the exit status."""
@@ -158,8 +173,11 @@ class ServerProcess:
         self._said_something.set()
 
 
-def _toml(sections: Mapping[str, Mapping[str, object]]) -> str:
+def _toml(sections: Mapping[str, Mapping[str, object]], listeners: Sequence[Mapping[str, object]]) -> str:
     lines: list[str] = []
+    for listener in listeners:
+        lines.append("[[listeners]]")
+        lines += [f"{name} = {json.dumps(value)}" for name, value in listener.items()]
     for section, settings in sections.items():
         lines.append(f"[{section}]")
         lines += [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in settings.items()]

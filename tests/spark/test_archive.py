@@ -198,7 +198,8 @@ def test_a_driver_killed_at_a_step_of_its_commit_is_mended_by_the_next_run(
     filler.fill("orders", 0, some_records(300))
     filler.fill("orders", 1, some_records(100))
     settings = {"bootstrap": config.bootstrap, "topic": ["orders"], "to": config.to, "once": True}
-    job = {"pipeline": "archive", "config": settings, "step": step, "master": "local[1]"}
+    # Its first commit says where it begins, and adds nothing.
+    job = {"pipeline": "archive", "config": settings, "step": step, "nth": 2, "master": "local[1]"}
     killed = subprocess.run(
         [sys.executable, "-m", "tests.spark.kill_archive", msgspec.json.encode(job).decode()],
         cwd=ROOT,

@@ -127,7 +127,6 @@ def test_rows_name_their_topics(spark: SparkSession, broker: tailrace.Broker) ->
     [
         (["id as value"], {"topic": "t"}, "column 'value' is bigint and may be binary or string"),
         (["'v' as value"], {}, "Set the option topic, or add a column 'topic'"),
-        (["'v' as value"], {"topic": "t", "delivery": "exactly-once"}, "needs transactions"),
         (["'v' as value", "7 as partition"], {"topic": "t"}, "says 7, and topic t has partition 0 only"),
         (["'v' as value", "cast(null as string) as topic"], {}, "rows have null in column 'topic'"),
         (["'v' as value"], {"topic": "no spaces"}, "A name is 1 to 249 of"),

@@ -18,7 +18,7 @@ from tailrace.broker.config import BrokerConfig, cleaner_backoff_ms
 from tailrace.broker.counters import Counters
 from tailrace.broker.cuts import Cuts
 from tailrace.broker.delayed import DELAYED_TOPIC, Delayed
-from tailrace.broker.gate import Gate
+from tailrace.broker.gate import Gate, allow_users
 from tailrace.broker.group_settings import GroupSettings
 from tailrace.broker.groups import OFFSETS_TOPIC, GroupCoordinator
 from tailrace.broker.internal.topic import InternalTopic
@@ -33,6 +33,7 @@ from tailrace.broker.transactions.atomic import AtomicAppender
 from tailrace.broker.transactions.pool import IdPool
 from tailrace.model import BrokerId, StorageError
 from tailrace.runtime import Clock, Supervisor
+from tailrace.security import Users, UserStore
 from tailrace.storage.api import StorageEngine
 
 logger = logging.getLogger(__name__)
@@ -53,7 +54,9 @@ class Broker:
         metadata: MetadataStore,
         config: BrokerConfig,
         clock: Clock,
+        user_store: UserStore | None = None,
     ) -> None:
+        """Without `user_store` users go with the process."""
         self.config = config
         self.clock = clock
         self.storage = storage
@@ -95,6 +98,7 @@ class Broker:
         )
         self.transaction_ids = IdPool(self.transactions, node_id=node_id, on_failure=self._fail)
         self.atomic = AtomicAppender(self.transactions, self.transaction_ids)
+        self.users = Users(user_store, on_failure=self._fail)
         self.group_settings = GroupSettings(metadata, on_failure=self._fail)
         self.publisher = Publisher(clock=clock)
         self.subscriptions = Subscriptions(
@@ -117,7 +121,8 @@ class Broker:
         self._tasks = Supervisor(self._fail)
         self._deletions: set[asyncio.Task[None]] = set()  # of topics, under way
         self._failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        self.gate = Gate(self)
+        self.gate = Gate(self, authorize=allow_users(self.users))
+        self.users.watch(lambda _: self.gate.rights_changed())
 
     def __repr__(self) -> str:
         cluster = self.cluster
@@ -127,6 +132,7 @@ class Broker:
         """Serve what the metadata knows, in a new epoch."""
         image = await self._metadata.begin(self.cluster.node_id, check=self.topics.check_image)
         self.cluster.cluster_id = image.cluster_id
+        await self.users.load()
         await self.topics.load(image)
         self.group_settings.load(image.settings)
         await self.groups.start(topics={topic.name for topic in self.topics})
@@ -141,6 +147,7 @@ class Broker:
     async def close(self) -> None:
         """Stop what runs by itself; what is stored stays."""
         await self.cuts.close()
+        await self.users.close()
         if self._deletions:
             await asyncio.wait(self._deletions)  # each tells its own caller how it went
         await self.delayed.close()

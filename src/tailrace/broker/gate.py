@@ -54,6 +54,7 @@ from tailrace.model.session import Session
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
+    from tailrace.security import Users
 
 Authorize = Callable[[Session, Operation, Resource], bool]
 """Whether a session may do something to a resource. Answers at once, without I/O."""
@@ -72,6 +73,15 @@ _REFUSALS = {
 def allow_everything(session: Session, operation: Operation, resource: Resource) -> bool:  # noqa: ARG001
     """The rule of a broker without access control."""
     return True
+
+
+def allow_users(users: Users) -> Authorize:
+    """The rule of a broker without access control: everybody, but for users that were disabled or deleted."""
+
+    def allows(session: Session, operation: Operation, resource: Resource) -> bool:  # noqa: ARG001
+        return not session.mechanism or users.may_log_in(session.principal.name)
+
+    return allows
 
 
 class Gate:
@@ -126,6 +136,7 @@ class Access:
         "_topics",
         "_transaction_ids",
         "_transactions",
+        "_users",
         "_version",
         "_writable",
         "_writable_topics",
@@ -148,6 +159,7 @@ class Access:
         self._delayed = broker.delayed
         self._cluster = broker.cluster
         self._cuts = broker.cuts
+        self._users = broker.users
         self._delete_topic = broker.delete_topic
         self._next_producer_id = broker.next_producer_id
         self._version = broker.topics.version
@@ -548,6 +560,11 @@ class Access:
         """The cuts of the data directory, which hold every record of every topic."""
         self._check(operation, CLUSTER)
         return self._cuts
+
+    def users(self, operation: Operation) -> Users:
+        """Those who may log in: DESCRIBE to see them, ALTER to change them (KIP-554)."""
+        self._check(operation, CLUSTER)
+        return self._users
 
     @property
     def cluster_id(self) -> str:

@@ -17,9 +17,9 @@ import rich_click as click
 from tailrace.cli.alias import BOOTSTRAP_ALIASES, AliasedOption
 from tailrace.cli.bench_output import page_option, show_verdicts, steps, write_page_file
 from tailrace.cli.bench_spark import bench_spark
-from tailrace.cli.connection import Cluster, connection_option, exit_code_of
+from tailrace.cli.connection import Cluster, anonymous_connection_option, exit_code_of
 from tailrace.cli.exit import CommandFailed, ExitCode
-from tailrace.cli.native import NativeNode, native_exit_code_of, node_option
+from tailrace.cli.native import NativeNode, anonymous_node_option, native_exit_code_of
 from tailrace.cli.output import Column, Output, Row, examples, output_option
 from tailrace.model import BrokerError, escape
 
@@ -117,7 +117,7 @@ def _parse_only(_context: click.Context, _parameter: click.Parameter, value: str
     help="Size of a record in one, unbatched, many and delivery.",
 )
 @page_option
-@connection_option
+@anonymous_connection_option
 @output_option
 @click.pass_context
 def command(
@@ -262,7 +262,7 @@ def _show_broker(report: BrokerReport, output: Output, hints: Sequence[str]) -> 
     help="The Kafka listener of the same broker: the topic is deleted there.",
 )
 @page_option
-@node_option
+@anonymous_node_option
 @output_option
 def bench_native(
     quick: bool,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import rich_click as click
 
 from tailrace.cli.bench_output import page_option, show_verdicts, steps, write_page_file
-from tailrace.cli.connection import Cluster, connection_option, exit_code_of
+from tailrace.cli.connection import Cluster, anonymous_connection_option, exit_code_of
 from tailrace.cli.exit import CommandFailed, ExitCode
 from tailrace.cli.output import Column, Output, examples, output_option
 from tailrace.model import BrokerError, escape
@@ -72,7 +72,7 @@ _LOADS = {
     help="Where Parquet files are written; nothing is left in it.",
 )
 @page_option
-@connection_option
+@anonymous_connection_option
 @output_option
 def bench_spark(
     quick: bool,

@@ -63,15 +63,18 @@ def show(config_file: Path | None, changed: bool, output: Output) -> None:
 @output_option
 def explain_key(key: str, config_file: Path | None, output: Output) -> None:
     """Tell meaning, default, value and source of one setting."""
-    from tailrace.server.explanation import explain, find_setting
+    from tailrace.server.explanation import explain, explain_listener_key, find_setting
     from tailrace.server.setting import settings
     from tailrace.server.source import suggest
 
+    columns = [Column(name, show=_word) for name in _EXPLAINED]
+    if found := explain_listener_key(key, _read(config_file)):
+        output.record(found, columns=columns)
+        return
     setting = find_setting(key)
     if setting is None:
         problem = f"{key} is not a setting{suggest(key, settings())}"
         raise CommandFailed(problem, exit_code=ExitCode.NOT_FOUND)
-    columns = [Column(name, show=_word) for name in _EXPLAINED]
     output.record(explain(setting, _read(config_file)), columns=columns)
 
 

@@ -17,6 +17,7 @@ import rich_click as click
 
 from tailrace.cli.alias import BOOTSTRAP_ALIASES, AliasedOption
 from tailrace.cli.exit import CommandFailed, ExitCode
+from tailrace.cli.login import login_option
 from tailrace.model import BrokerError, ErrorCode
 
 if TYPE_CHECKING:  # the client is imported when a command runs, not when it shows its help
@@ -62,10 +63,14 @@ class Cluster:
             raise CommandFailed(str(error), exit_code=exit_code_of(error)) from error
 
     async def _connected(self, work: Callable[[KafkaClient], Coroutine[Any, Any, T]]) -> T:
+        from tailrace.client.credentials import from_environment
         from tailrace.client.kafka import KafkaClient
 
         async with KafkaClient(
-            self.bootstrap, client_id="tailrace-cli", request_timeout_s=self.timeout_s
+            self.bootstrap,
+            client_id="tailrace-cli",
+            request_timeout_s=self.timeout_s,
+            credentials=from_environment(),
         ) as client:
             return await work(client)
 
@@ -82,7 +87,12 @@ def exit_code_of(error: BrokerError) -> ExitCode:
 
 
 def connection_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--bootstrap` and `--timeout`; it receives a `Cluster` as its parameter `cluster`."""
+    """Give a command `--bootstrap`, `--timeout` and the login; it receives a `Cluster` as `cluster`."""
+    return login_option(anonymous_connection_option(command))
+
+
+def anonymous_connection_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The same without a login, for commands whose clients cannot log in."""
 
     @functools.wraps(command)
     def connected(*args: Any, bootstrap: str, timeout: float, **options: Any) -> Any:

@@ -15,6 +15,7 @@ import rich_click as click
 
 from tailrace.cli.connection import Cluster, bootstrap_option
 from tailrace.cli.definition import Change, Definitions, SubscriptionDefinition, TopicDefinition
+from tailrace.cli.login import login_option
 from tailrace.cli.native import NativeNode, node_address_option
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def access_option(command: Callable[..., Any]) -> Callable[..., Any]:
         access = DefinitionAccess(Cluster(bootstrap, timeout), NativeNode(node_address, timeout))
         return command(*args, access=access, **options)
 
-    return bootstrap_option(node_address_option(_TIMEOUT(connected)))
+    return bootstrap_option(node_address_option(login_option(_TIMEOUT(connected))))
 
 
 _TIMEOUT = click.option(

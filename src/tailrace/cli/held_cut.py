@@ -6,8 +6,6 @@ lease; `check` raises once the broker does not hold the cut any more.
 
 from __future__ import annotations
 
-import http.client
-import json
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from tailrace.cli.exit import CommandFailed, ExitCode
-from tailrace.model import ConfigError
+from tailrace.cli.rest import call, message_of
 
 CUTS = "/api/v1/cluster/cuts"
 _BEGIN_S = 330.0  # the broker gives up on making a cut a little earlier
@@ -81,7 +79,7 @@ class HeldCut:
         except CommandFailed as error:
             return f"the broker is gone: {error}"
         if status != 200:
-            return f"the broker does not hold the files any more ({_message(answer, status)})"
+            return f"the broker does not hold the files any more ({message_of(answer, status)})"
         return "a partition was truncated while it was copied" if answer["spoiled"] else None
 
     def _release(self) -> None:
@@ -89,26 +87,7 @@ class HeldCut:
             self._call("DELETE", f"{CUTS}/{self._name}", timeout_s=_CALL_S)
 
     def _call(self, method: str, path: str, *, timeout_s: float) -> tuple[int, Any]:
-        try:
-            connection = http.client.HTTPConnection(self._address, timeout=timeout_s)
-        except http.client.InvalidURL as error:
-            raise ConfigError(f"--http {self._address!r} is not HOST:PORT, such as 127.0.0.1:8080") from error
-        try:
-            connection.request(method, path, headers={"accept": "application/json"})
-            response = connection.getresponse()
-            data = response.read()
-            return response.status, json.loads(data) if data else {}
-        except TimeoutError as error:
-            raise CommandFailed(
-                f"no answer from {self._address} within {timeout_s:.0f} s", exit_code=ExitCode.TIMEOUT
-            ) from error
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise CommandFailed(
-                f"the HTTP listener at {self._address} does not answer: {error}. Is it that of a broker? "
-                "Name another with --http HOST:PORT"
-            ) from error
-        finally:
-            connection.close()
+        return call(self._address, method, path, timeout_s=timeout_s)
 
 
 def _refused(address: str, status: int, answer: Any) -> CommandFailed:
@@ -117,11 +96,4 @@ def _refused(address: str, status: int, answer: Any) -> CommandFailed:
         return CommandFailed(
             f"the broker at {address} cannot be backed up while it runs: it is an older version"
         )
-    return CommandFailed(_message(answer, status), exit_code=code)
-
-
-def _message(answer: Any, status: int) -> str:
-    try:
-        return str(answer["error"]["message"])
-    except (KeyError, TypeError):
-        return f"HTTP status {status}"
+    return CommandFailed(message_of(answer, status), exit_code=code)

@@ -22,6 +22,7 @@ import rich_click as click
 
 from tailrace.cli.connection import exit_code_of
 from tailrace.cli.exit import CommandFailed, ExitCode
+from tailrace.cli.login import login_option
 from tailrace.model import BrokerError, ErrorCode, escape
 
 if TYPE_CHECKING:  # the client is imported when a command runs, not when it shows its help
@@ -73,10 +74,12 @@ class NativeNode:
 
     async def _connected(self, work: Work[T], *, come_back: bool) -> T:
         from tailrace.client.async_client import AsyncClient
+        from tailrace.client.credentials import from_environment
         from tailrace.client.native.reconnect import Reconnect
 
         configured = _configured()
         timeout_s = configured.timeout_s if self.timeout_s is None else self.timeout_s
+        login = from_environment()
         client = AsyncClient(
             self.address.host,
             self.address.port,
@@ -86,6 +89,8 @@ class NativeNode:
             publish_timeout_s=timeout_s,
             heartbeat_interval_s=configured.heartbeat_interval_s,
             on_status=_Status(),
+            username=None if login is None else login.username,
+            password=None if login is None else login.password,
         )
         async with client:
             return await work(client)
@@ -203,7 +208,12 @@ START_METAVAR = "earliest|latest|offset:N|time:T"
 
 
 def node_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--node` and `--timeout`; it receives a `NativeNode` as its parameter `node`."""
+    """Give a command `--node`, `--timeout` and the login; it receives a `NativeNode` as `node`."""
+    return login_option(anonymous_node_option(command))
+
+
+def anonymous_node_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The same without a login, for commands whose clients cannot log in."""
 
     @functools.wraps(command)
     def connected(*args: Any, node_address: Address, timeout: float | None, **options: Any) -> Any:

@@ -24,6 +24,7 @@ from tailrace.cli.alias import BOOTSTRAP_ALIASES, AliasedOption
 from tailrace.cli.config import config_option
 from tailrace.cli.connection import DEFAULT_BOOTSTRAP, Cluster
 from tailrace.cli.exit import CommandFailed, ExitCode
+from tailrace.cli.login import login_option
 from tailrace.cli.output import Output, examples, output_option
 from tailrace.cli.pipeline_flag import EXAMPLES, FLAGS, Flag, given_values, spell_of
 from tailrace.client.error import DataMissing
@@ -91,7 +92,7 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
     wrapped: Callable[..., Any] = placed
     for option in reversed(_PLACE_OPTIONS):
         wrapped = option(wrapped)
-    return wrapped
+    return login_option(wrapped)
 
 
 _PLACE_OPTIONS = (

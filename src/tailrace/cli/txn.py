@@ -152,6 +152,12 @@ def _time(timestamp_ms: int) -> str:
         return str(timestamp_ms)  # no time that a calendar has
 
 
+def _timeout(duration_ms: int) -> str:
+    from tailrace.client.transaction_admin import NO_TIMEOUT_MS
+
+    return "none (two-phase commit)" if duration_ms == NO_TIMEOUT_MS else _length(duration_ms)
+
+
 def _length(duration_ms: int) -> str:
     return duration_text(duration_ms / 1000)
 
@@ -170,7 +176,7 @@ _DESCRIBE_COLUMNS = (
     Column("producer_id", "producer id"),
     Column("producer_epoch", "producer epoch"),
     Column("coordinator"),
-    Column("timeout_ms", "timeout", show=_length),
+    Column("timeout_ms", "timeout", show=_timeout),
     Column("started_ms", "started", show=_time),
     Column("open_ms", "open for", show=_length),
 )

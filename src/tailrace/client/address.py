@@ -22,9 +22,9 @@ def parse_bootstrap(text: str) -> list[Address]:
 def _parse(text: str) -> Address:
     # A listener may be given as in a broker's own configuration: PLAINTEXT://host:port.
     scheme, found, rest = text.rpartition("://")
-    if found and scheme.upper() != "PLAINTEXT":
+    if found and scheme.upper() not in ("PLAINTEXT", "SASL_PLAINTEXT"):
         raise ConfigError(
-            f"bootstrap.servers: {text} asks for {scheme}, and only plain connections are spoken"
+            f"bootstrap.servers: {text} asks for {scheme}, and only PLAINTEXT and SASL_PLAINTEXT are spoken"
         )
     try:
         address = parse_address(rest, default_port=DEFAULT_PORT)

@@ -17,10 +17,12 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tailrace.client import admin
+from tailrace.client.credentials import credentials_of
 from tailrace.client.error import ClientClosed
 from tailrace.client.kafka import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, KafkaClient
 from tailrace.client.loop_thread import LoopThread
 from tailrace.model import TopicPartition
+from tailrace.security import Secret
 
 T = TypeVar("T")
 
@@ -70,6 +72,8 @@ class AdminClient:
         client_id: str = "tailrace-admin",
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        username: str | None = None,
+        password: str | Secret | None = None,
     ) -> None:
         """Connect; CannotConnect if no broker can be reached."""
         self._bootstrap_servers = bootstrap_servers
@@ -82,6 +86,7 @@ class AdminClient:
                 client_id=client_id,
                 request_timeout_s=request_timeout_s,
                 connect_timeout_s=connect_timeout_s,
+                credentials=credentials_of(username, password),
             )
             return await client.__aenter__()
 

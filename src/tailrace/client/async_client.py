@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tailrace.client.address import address_of
+from tailrace.client.credentials import credentials_of
 from tailrace.client.error import ClientClosed
 from tailrace.client.native.error import number_of
 from tailrace.client.native.inbox import Inbox
@@ -48,6 +49,7 @@ from tailrace.client.native.subscription import PREFETCH, AsyncHandler, AsyncSub
 from tailrace.client.native.subscriptions import Notice
 from tailrace.model import BrokerError, ConfigError, ErrorCode
 from tailrace.model.address import Address
+from tailrace.security import Secret
 from tailrace.wire.native import Header, MessageType
 
 PORT = 9999
@@ -62,8 +64,9 @@ class AsyncClient:
     `host` is a name or an address; `unix:/path` is a Unix socket on this machine, and has no port.
     `reconnect` says how it comes back; None turns every loss into an error at once. The first connection is
     tried once, or again and again until `connect_timeout_s`. `request_timeout_s` bounds every request but
-    publishing, which is bounded by `publish_timeout_s`. At most `in_flight_max` messages and
-    `in_flight_bytes_max` bytes are unanswered at a time; beyond that `publish` waits.
+    publishing, which is bounded by `publish_timeout_s`. `username` and `password` log in by SCRAM-SHA-256.
+    At most `in_flight_max` messages and `in_flight_bytes_max` bytes are unanswered at a time; beyond that
+    `publish` waits.
     """
 
     def __init__(
@@ -81,6 +84,8 @@ class AsyncClient:
         in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
         on_status: Callable[[Status], None] | None = None,
         on_notice: Callable[[Notice], None] | None = None,
+        username: str | None = None,
+        password: str | Secret | None = None,
     ) -> None:
         self._has_own_id = client_id is not None
         self._config = ClientConfig(
@@ -95,6 +100,7 @@ class AsyncClient:
             in_flight_bytes_max=in_flight_bytes_max,
             on_status=on_status,
             on_notice=on_notice,
+            credentials=credentials_of(username, password),
         )
         self._parts: Parts | None = None
         self._opened: asyncio.Event | None = None  # while somebody connects: it is over

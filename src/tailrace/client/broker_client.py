@@ -45,6 +45,7 @@ from tailrace.client.native.status import Status
 from tailrace.client.native.subscription import PREFETCH, JoinConfig
 from tailrace.client.native.subscriptions import Notice
 from tailrace.model import ConfigError
+from tailrace.security import Secret
 from tailrace.wire.native import Header
 
 T = TypeVar("T")
@@ -76,6 +77,8 @@ class BrokerClient:
         in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
         on_status: Callable[[Status], None] | None = None,
         on_notice: Callable[[Notice], None] | None = None,
+        username: str | None = None,
+        password: str | Secret | None = None,
     ) -> None:
         self._client = AsyncClient(
             host,
@@ -90,6 +93,8 @@ class BrokerClient:
             in_flight_bytes_max=in_flight_bytes_max,
             on_status=on_status,
             on_notice=on_notice,
+            username=username,
+            password=password,
         )
         self._stop_timeout_s = request_timeout_s
         self._lock = threading.Lock()  # over the three below

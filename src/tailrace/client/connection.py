@@ -22,6 +22,7 @@ from typing import Any, cast
 
 from tailrace import __version__
 from tailrace.client.address import unanswered_by, unreached
+from tailrace.client.credentials import Credentials
 from tailrace.client.error import (
     CannotConnect,
     ClientError,
@@ -33,6 +34,7 @@ from tailrace.client.error import (
 from tailrace.model import BrokerError, ErrorCode, ProtocolError
 from tailrace.model.address import Address
 from tailrace.records import BytesLike
+from tailrace.security import AuthenticationFailed
 from tailrace.wire.kafka import (
     APIS,
     Message,
@@ -43,15 +45,21 @@ from tailrace.wire.kafka import (
     write_request_head,
 )
 from tailrace.wire.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tailrace.wire.kafka.messages.sasl_authenticate import SaslAuthenticateRequest
+from tailrace.wire.kafka.messages.sasl_handshake import SaslHandshakeRequest
 from tailrace.wire.native import MessageType, read_error, read_frame
 
 REPLY_BYTES_MAX = 128 * 1024 * 1024
 IN_FLIGHT_MAX = 64
 
 _API_VERSIONS = 18
+_SASL_HANDSHAKE = 17
+_SASL_AUTHENTICATE = 36
+_LOGIN_AGAIN = 0.8  # of the time for which a login holds: then the next one begins
 _SPOKEN_MAX = {0: 11, 1: 12, 9: 7, 10: 3, 22: 5, 24: 3, 26: 4, 28: 4}
 """Fetch, OffsetFetch, FindCoordinator: later versions name topics by ids and several groups at once. Those of
-transactions: later versions are for transactions whose every end changes the epoch, and for brokers."""
+transactions: later versions are for clusters in which every end of one changes the epoch
+(`newest` of `version_of`), and for brokers among each other."""
 _HANDSHAKE_VERSION = 3  # since Kafka 2.4; an older broker answers in version 0, with error 35
 _RECEIVE_BYTES = 64 * 1024
 _SIZE = struct.Struct(">i")
@@ -87,6 +95,8 @@ class Connection(asyncio.BufferedProtocol):
         self.address = address
         self.versions: dict[int, tuple[int, int]] = {}
         """Of every API that the broker speaks: its lowest and highest version."""
+        self.features: dict[str, int] = {}
+        """Finalized features of the cluster, and the level of each (KIP-584)."""
         self._client_id = client_id
         self._request_timeout_s = request_timeout_s
         self._reply_bytes_max = reply_bytes_max
@@ -98,6 +108,10 @@ class Connection(asyncio.BufferedProtocol):
         self._closed = asyncio.Event()
         self._failure: ClientError | ProtocolError | None = None
         self._correlation_id = 0
+        self._answered = 0  # requests, the first one included
+        self._is_logged_in = False
+        self._login_timer: asyncio.TimerHandle | None = None
+        self._login_again: asyncio.Task[None] | None = None
         self._received = memoryview(bytearray(_RECEIVE_BYTES))
         self._received_end = 0
         self._frame: memoryview | None = None  # a reply larger than what is left of the buffer
@@ -112,11 +126,14 @@ class Connection(asyncio.BufferedProtocol):
     def closed(self) -> bool:
         return self._failure is not None
 
-    def version_of(self, key: int) -> int:
-        """The newest version of an API that both sides speak."""
+    def version_of(self, key: int, *, newest: int | None = None) -> int:
+        """The newest version of an API that both sides speak.
+
+        `newest` is for versions that this client speaks only if a feature of the cluster allows it.
+        """
         ours = APIS[key]
         lowest, highest = self.versions.get(key, (0, -1))
-        spoken = _SPOKEN_MAX.get(key, ours.max_version)
+        spoken = _SPOKEN_MAX.get(key, ours.max_version) if newest is None else newest
         version = min(spoken, highest)
         if version < max(ours.min_version, lowest):
             theirs = f"speaks versions {lowest} to {highest}" if highest >= 0 else "does not offer it"
@@ -126,9 +143,21 @@ class Connection(asyncio.BufferedProtocol):
             )
         return version
 
-    async def request(self, key: int, message: Message, *, timeout_s: float | None = None) -> Any:
-        """Send a message of an API in the newest version and wait for the decoded reply."""
-        version = self.version_of(key)
+    async def request(
+        self,
+        key: int,
+        message: Message,
+        *,
+        newest: int | None = None,
+        version: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
+        """Send a message of an API and wait for the decoded reply.
+
+        It goes in the version of `version_of`, or in `version`, which the broker may serve and not tell.
+        """
+        if version is None:
+            version = self.version_of(key, newest=newest)
         frame = await self.exchange(key, version, [encode(message, version)], timeout_s=timeout_s)
         return self._decoded(response_type(key), version, frame)
 
@@ -163,6 +192,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._failure is not None:
             return
         self._failure = error
+        if self._login_timer is not None:
+            self._login_timer.cancel()
         if self._transport is not None:
             self._transport.abort()
         pending, self._pending = self._pending, deque()
@@ -176,6 +207,9 @@ class Connection(asyncio.BufferedProtocol):
     async def close(self) -> None:
         """End the connection and wait until the socket is gone."""
         self.fail(ConnectionLost(f"the connection to {self.address} was closed"))
+        if self._login_again is not None:
+            self._login_again.cancel()
+            await asyncio.gather(self._login_again, return_exceptions=True)
         if self._transport is not None:
             await self._closed.wait()
 
@@ -216,6 +250,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         cause = f" ({exc})" if exc is not None else ""
+        if self._answered == 1 and not self._is_logged_in:  # it told its versions, and nothing else
+            cause += ". It may ask for a login: give a user and a password (--user, --password-file)"
         self.fail(ConnectionLost(f"{self.address} closed the connection{cause}"))
         self._closed.set()
 
@@ -268,6 +304,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._pending:
             raise ProtocolError(f"{self.address} sent a reply that nobody asked for")
         pending = self._pending.popleft()
+        self._answered += 1
         self._slots.release()
         try:
             correlation_id, body = read_response_head(pending.key, pending.version, frame)
@@ -334,12 +371,57 @@ class Connection(asyncio.BufferedProtocol):
         if reply.error_code:
             raise ProtocolError(f"{self.address} refused to tell its versions (error {reply.error_code})")
         self.versions = {api.api_key: (api.min_version, api.max_version) for api in reply.api_keys}
+        self.features = {each.name: each.max_version_level for each in reply.finalized_features}
+
+    # ---- login
+
+    async def log_in(self, credentials: Credentials, *, timeout_s: float) -> None:
+        """Log in (KIP-43, KIP-152); AuthenticationFailed says why not. Done again before the login ends."""
+        request = SaslHandshakeRequest(mechanism=credentials.mechanism)
+        reply = await self.request(_SASL_HANDSHAKE, request, timeout_s=timeout_s)
+        if reply.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+            raise AuthenticationFailed(
+                f"{self.address} asks nobody who it is. Leave the user and the password out"
+            )
+        if reply.error_code:
+            raise AuthenticationFailed(
+                f"{self.address} does not offer {credentials.mechanism}, but {', '.join(reply.mechanisms)}"
+            )
+        exchange = credentials.begin()
+        message: bytes | None = await exchange.first()
+        lifetime_ms = 0
+        while message is not None:
+            sent = SaslAuthenticateRequest(auth_bytes=message)
+            answer = await self.request(_SASL_AUTHENTICATE, sent, timeout_s=timeout_s)
+            if answer.error_code:
+                raise AuthenticationFailed(
+                    f"{self.address}: {answer.error_message or 'authentication failed'}"
+                )
+            lifetime_ms = answer.session_lifetime_ms
+            message = await exchange.answer(answer.auth_bytes)
+        self._is_logged_in = True
+        if lifetime_ms > 0 and not self.closed:
+            self._login_timer = self._loop.call_later(
+                lifetime_ms / 1000 * _LOGIN_AGAIN, self._begin_login_again, credentials, timeout_s
+            )
+
+    def _begin_login_again(self, credentials: Credentials, timeout_s: float) -> None:
+        self._login_again = self._loop.create_task(
+            self._log_in_again(credentials, timeout_s), name="kafka-login"
+        )
+
+    async def _log_in_again(self, credentials: Credentials, timeout_s: float) -> None:
+        try:
+            await self.log_in(credentials, timeout_s=timeout_s)
+        except (BrokerError, ClientError, ProtocolError) as error:
+            self.fail(ConnectionLost(f"{self.address} did not renew the login: {error}"))
 
 
 async def open_connection(
     address: Address,
     *,
     client_id: str,
+    credentials: Credentials | None = None,
     request_timeout_s: float,
     connect_timeout_s: float,
     in_flight_max: int = IN_FLIGHT_MAX,
@@ -363,6 +445,8 @@ async def open_connection(
         raise CannotConnect(unreached(address, error)) from error
     try:
         await connection.negotiate(timeout_s=connect_timeout_s)
+        if credentials is not None:
+            await connection.log_in(credentials, timeout_s=connect_timeout_s)
     except ProtocolError as error:
         await connection.close()
         raise CannotConnect(str(error)) from error

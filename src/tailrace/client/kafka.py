@@ -23,6 +23,7 @@ from typing import Any, Self, TypeVar
 from tailrace.client import offsets
 from tailrace.client.address import parse_bootstrap
 from tailrace.client.connection import Connection
+from tailrace.client.credentials import Credentials
 from tailrace.client.error import (
     STALE_COORDINATOR,
     STALE_METADATA,
@@ -68,6 +69,7 @@ class KafkaClient:
         client_id: str = "tailrace",
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        credentials: Credentials | None = None,
     ) -> None:
         self.cluster = Cluster()
         self.request_timeout_s = request_timeout_s
@@ -76,6 +78,7 @@ class KafkaClient:
             client_id=client_id,
             request_timeout_s=request_timeout_s,
             connect_timeout_s=min(connect_timeout_s, request_timeout_s),
+            credentials=credentials,
         )
         self._coordinators: dict[tuple[int, str], int] = {}  # by kind and name
         self._refreshes: dict[tuple[str, bool], asyncio.Task[TopicInfo]] = {}
@@ -122,15 +125,17 @@ class KafkaClient:
         coordinator: str | None = None,
         transactional_id: str | None = None,
         channel: Channel = REQUESTS,
+        newest: int | None = None,
+        version: int | None = None,
         timeout_s: float | None = None,
     ) -> Any:
         """Send a request to a node, to the coordinator of a group or of a transactional id, or to any node.
 
-        Returns the decoded reply.
+        Returns the decoded reply. `newest` and `version` are those of `Connection.request`.
         """
 
         async def send(connection: Connection) -> Any:
-            return await connection.request(key, message, timeout_s=timeout_s)
+            return await connection.request(key, message, newest=newest, version=version, timeout_s=timeout_s)
 
         if transactional_id is not None:
             node = await self.find_coordinator(transactional_id, of_transactions=True)
@@ -300,18 +305,25 @@ class KafkaClient:
         batch: BytesLike,
         *,
         acks: int = -1,
+        transactional_id: str | None = None,
         timeout_s: float | None = None,
     ) -> Produced:
         """Append one batch to a partition; with acks=0 nothing is known of it (base_offset -1).
 
         Retried like everything else: a batch that must not be there twice needs a producer id and a sequence.
+        A batch of a transaction needs its transactional id, and its partition to have joined.
         """
         target = TopicPartition(topic, partition)
 
         async def attempt() -> Produced:
             info = await self.leader(target)
             done = await produce_to(
-                self, info.leader, {target: batch}, acks=acks, timeout_s=self.request_timeout_s
+                self,
+                info.leader,
+                {target: batch},
+                acks=acks,
+                timeout_s=self.request_timeout_s,
+                transactional_id=transactional_id,
             )
             result = done[target]
             check(result.error_code, f"producing to {target}", result.error_message)

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tailrace.client.connection import Connection, open_connection
+from tailrace.client.credentials import Credentials
 from tailrace.client.error import CannotConnect, ClientClosed
 from tailrace.model.address import Address
 
@@ -53,8 +54,16 @@ class _Line:
 class Pool:
     """Connections by address and channel."""
 
-    def __init__(self, *, client_id: str, request_timeout_s: float, connect_timeout_s: float) -> None:
+    def __init__(
+        self,
+        *,
+        client_id: str,
+        request_timeout_s: float,
+        connect_timeout_s: float,
+        credentials: Credentials | None = None,
+    ) -> None:
         self._client_id = client_id
+        self._credentials = credentials
         self._request_timeout_s = request_timeout_s
         self._connect_timeout_s = connect_timeout_s
         self._lines: dict[tuple[Address, Channel], _Line] = {}
@@ -116,6 +125,7 @@ class Pool:
                 client_id=self._client_id,
                 request_timeout_s=self._request_timeout_s,
                 connect_timeout_s=self._connect_timeout_s,
+                credentials=self._credentials,
             )
         except CannotConnect:
             line.not_before = loop.time() + back_off_s(line.failures)

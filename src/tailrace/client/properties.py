@@ -16,21 +16,25 @@ from tailrace.client.fetcher import FetchConfig
 from tailrace.client.kafka import KafkaClient
 from tailrace.client.membership import GroupConfig
 from tailrace.client.producer import ProducerConfig
+from tailrace.client.sasl_properties import PROTOCOL, SASL_PROPERTIES, read_sasl
 from tailrace.model import ConfigError
 from tailrace.records import Compression
 from tailrace.wire.kafka.assignor import ASSIGNORS
 
 T = TypeVar("T")
 
-_CLIENT = frozenset(
-    {
-        "bootstrap.servers",
-        "client.id",
-        "request.timeout.ms",
-        "socket.connection.setup.timeout.ms",
-        "security.protocol",
-        "metadata.max.age.ms",
-    }
+_CLIENT = (
+    frozenset(
+        {
+            "bootstrap.servers",
+            "client.id",
+            "request.timeout.ms",
+            "socket.connection.setup.timeout.ms",
+            "security.protocol",
+            "metadata.max.age.ms",
+        }
+    )
+    | SASL_PROPERTIES
 )
 PRODUCER_PROPERTIES = _CLIENT | {
     "acks",
@@ -139,12 +143,12 @@ def client_from(properties: Properties) -> KafkaClient:
     servers = properties.get("bootstrap.servers")
     if not servers:
         raise ConfigError("bootstrap.servers is missing. Set it to host:port, for example 127.0.0.1:9092")
-    properties.choice("security.protocol", "plaintext", {"plaintext": None})
     return KafkaClient(
         servers if isinstance(servers, str) else ",".join(servers),
         client_id=properties.text("client.id") or "tailrace",
         request_timeout_s=properties.seconds("request.timeout.ms", _DEFAULT_REQUEST_MS, least_ms=1),
         connect_timeout_s=properties.seconds("socket.connection.setup.timeout.ms", 10_000, least_ms=1),
+        credentials=read_sasl({name: properties.text(name) for name in SASL_PROPERTIES | {PROTOCOL}}),
     )
 
 

@@ -3,6 +3,9 @@
 Two requests end a transaction. InitProducerId asks the coordinator of a transactional id for a new epoch: it
 aborts what is open in all partitions together, and fences the producer. WriteTxnMarkers ends a transaction in
 one partition alone, for a transaction that hangs: it is open in the partition, and no coordinator knows it.
+
+A transaction with two-phase commit (KIP-939) is listed with NO_TIMEOUT_MS, and no InitProducerId aborts it.
+EndTxn with the identity that was listed does, and from version 5 on that fences the producer too.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from tailrace.client.kafka import KafkaClient
 from tailrace.client.keys import (
     DESCRIBE_PRODUCERS,
     DESCRIBE_TRANSACTIONS,
+    END_TXN,
     INIT_PRODUCER_ID,
     LIST_TRANSACTIONS,
     WRITE_TXN_MARKERS,
@@ -22,6 +26,7 @@ from tailrace.client.keys import (
 from tailrace.model import BrokerError, ErrorCode, ProtocolError, TopicPartition
 from tailrace.wire.kafka.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from tailrace.wire.kafka.messages.describe_transactions import DescribeTransactionsRequest, TransactionState
+from tailrace.wire.kafka.messages.end_txn import EndTxnRequest
 from tailrace.wire.kafka.messages.init_producer_id import InitProducerIdRequest
 from tailrace.wire.kafka.messages.list_transactions import ListTransactionsRequest
 from tailrace.wire.kafka.messages.write_txn_markers import (
@@ -30,6 +35,10 @@ from tailrace.wire.kafka.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 
+NO_TIMEOUT_MS = 2**31 - 1
+"""The timeout that a transaction with two-phase commit is listed with."""
+END_FENCES_FROM = 5
+"""The version of EndTxn from which on it fences the producer."""
 ONGOING = "Ongoing"
 """The state of a transaction that is open and not decided."""
 
@@ -186,6 +195,11 @@ async def fence_producer(client: KafkaClient, found: TransactionInfo) -> None:
     It returns when the abort is durable. Kafka's Admin.fenceProducers does the same.
     """
     name = found.transactional_id
+    if found.timeout_ms == NO_TIMEOUT_MS:
+        await end_transaction(
+            client, name, producer_id=found.producer_id, epoch=found.producer_epoch, commit=False
+        )
+        return
     request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=found.timeout_ms)
 
     async def attempt() -> None:
@@ -193,6 +207,25 @@ async def fence_producer(client: KafkaClient, found: TransactionInfo) -> None:
         check(reply.error_code, f"aborting the transaction of {name}")
 
     await client.retrying(f"aborting the transaction of {name}", attempt)
+
+
+async def end_transaction(
+    client: KafkaClient, transactional_id: str, *, producer_id: int, epoch: int, commit: bool
+) -> None:
+    """End a transaction in the name of its producer; returns when that is durable.
+
+    From EndTxn 5 on the producer is fenced with it (KIP-890 part 2). To repeat it is harmless.
+    """
+    request = EndTxnRequest(transactional_id, producer_id, epoch, committed=commit)
+    what = f"{'committing' if commit else 'aborting'} the transaction of {transactional_id}"
+
+    async def attempt() -> None:
+        node = await client.find_coordinator(transactional_id, of_transactions=True)
+        version = (await client.connection_to(node)).version_of(END_TXN, newest=END_FENCES_FROM)
+        reply = await client.request(END_TXN, request, node=node, version=version)
+        check(reply.error_code, what)
+
+    await client.retrying(what, attempt)
 
 
 async def write_abort_marker(client: KafkaClient, target: TopicPartition, found: OpenTransaction) -> None:

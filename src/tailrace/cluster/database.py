@@ -41,6 +41,8 @@ CREATE TABLE head (
 _VERSION = struct.Struct("<q")
 _HEAD = struct.Struct("<qqq")
 _SHOWN_MAX = 120
+_SECRET_MARKS = (b"users/", b"security/", b"verifiers", b"_key")
+"""What stands in the keys and values of users; some of it is left where the other part is damaged."""
 
 
 def rebuild_hint(path: str | os.PathLike[str]) -> str:
@@ -185,10 +187,12 @@ def _checked(path: str, key: bytes, value: bytes, version: object, crc: object) 
 
 
 def _bad_row(path: str, key: object, value: object) -> StorageError:
-    """Shows both: either may be the damaged one, and the value of a topic has its name."""
-    return damaged(
-        path, f"the checksum of the entry {_shown(key)} does not hold; its value is {_shown(value)}"
+    """Shows both, but for secrets: either may be the damaged one, and a topic's value has its name."""
+    is_secret = any(
+        mark in each for each in (key, value) if isinstance(each, bytes) for mark in _SECRET_MARKS
     )
+    shown = "not shown" if is_secret else _shown(value)
+    return damaged(path, f"the checksum of the entry {_shown(key)} does not hold; its value is {shown}")
 
 
 def _shown(data: object) -> str:

@@ -177,14 +177,21 @@ def _plan_begin(rows: Rows, node_id: BrokerId) -> _Change:
     entries = rows.entries
     puts: dict[str, str] = {}
     if record.CLUSTER not in entries:
-        puts[record.CLUSTER] = record.write_cluster(new_cluster_id())
-        puts[record.PRODUCER_IDS] = record.write_producer_ids(_FIRST_PRODUCER_ID)
+        puts |= first_start()
     for topic in record.read_image(entries).topics:
         for each in topic.partitions:
             if each.leader == node_id:
                 raised = replace(each, leader_epoch=Epoch(each.leader_epoch + 1))
                 puts[record.partition_key(topic.id, each.index)] = record.write_partition(raised)
     return _Change(checks={key: _version(entries, key) for key in puts}, puts=puts)
+
+
+def first_start() -> dict[str, str]:
+    """What the metadata of a new cluster begins with."""
+    return {
+        record.CLUSTER: record.write_cluster(new_cluster_id()),
+        record.PRODUCER_IDS: record.write_producer_ids(_FIRST_PRODUCER_ID),
+    }
 
 
 def _plan_creation(rows: Rows, topic: TopicRecord) -> _Change:

@@ -19,6 +19,7 @@ CLUSTER = "cluster"
 PRODUCER_IDS = "ids/producer"
 NAMES, TOPICS, PARTITIONS, DELETED = "names/", "topics/", "partitions/", "deleted/"
 SETTINGS = "settings/"
+USERS = "users/"
 _FORMAT = 1
 
 

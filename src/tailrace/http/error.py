@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from tailrace.broker.unreadable import Unreadable
 from tailrace.model import BrokerError, ErrorCode, OffsetOutOfRange, StorageError, TailraceError
+from tailrace.security import UnknownUser
 
 
 class Code(enum.StrEnum):
@@ -37,6 +38,7 @@ class Code(enum.StrEnum):
     INVALID_REQUEST = "INVALID_REQUEST"
     SUBSCRIPTION_NOT_FOUND = "SUBSCRIPTION_NOT_FOUND"
     TRANSACTION_NOT_FOUND = "TRANSACTION_NOT_FOUND"
+    USER_NOT_FOUND = "USER_NOT_FOUND"
     MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
     UNREADABLE_RECORDS = "UNREADABLE_RECORDS"
     INTERNAL = "INTERNAL"
@@ -58,6 +60,7 @@ STATUS: Final[Mapping[Code, int]] = {
     Code.INVALID_REQUEST: 400,
     Code.SUBSCRIPTION_NOT_FOUND: 404,
     Code.TRANSACTION_NOT_FOUND: 404,
+    Code.USER_NOT_FOUND: 404,
     Code.MESSAGE_TOO_LARGE: 413,
     Code.UNREADABLE_RECORDS: 422,
     Code.INTERNAL: 500,
@@ -151,6 +154,8 @@ def answer_to(error: Exception) -> HttpError | None:
         return HttpError(Code.OFFSET_OUT_OF_RANGE, str(error), details=details)
     if isinstance(error, Unreadable):
         return _unreadable(error)
+    if isinstance(error, UnknownUser):
+        return HttpError(Code.USER_NOT_FOUND, str(error))
     if isinstance(error, BrokerError):
         code = _OF_KAFKA.get(error.code, Code.INVALID_REQUEST)
         status = 409 if error.code in _CONFLICTS else None

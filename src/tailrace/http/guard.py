@@ -1,4 +1,4 @@
-"""Who may call a listener that asks nobody for a password: programs and pages of this machine.
+"""Whom a browser may call a listener for: pages of its own, under names of its own.
 
 A browser on this machine runs pages of other sites, and those can make it call 127.0.0.1. Two checks keep
 them out, and neither costs an honest client anything:

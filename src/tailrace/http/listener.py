@@ -16,9 +16,12 @@ from tailrace.http.app import HttpApp
 from tailrace.http.config import HttpConfig
 from tailrace.http.connection import HttpConnection, Shared
 from tailrace.http.guard import Guard
+from tailrace.http.login import Login
 from tailrace.http.service import HttpService
+from tailrace.http.session import LISTENER
 from tailrace.model.address import Address
 from tailrace.net import Acceptor, AcceptorConfig
+from tailrace.net.logins import Logins
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +33,18 @@ _STALLED_S = 1.0
 class HttpListener:
     """Serves HTTP on one address."""
 
-    def __init__(self, app: HttpApp, *, host: str = "127.0.0.1", port: int = 8080) -> None:
+    def __init__(
+        self,
+        app: HttpApp,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8080,
+        name: str = LISTENER,
+        logins: Logins | None = None,
+    ) -> None:
+        """Without `logins` everybody is served as anonymous."""
+        self._name = name
+        self._logins = logins
         self._app = app
         self._host = host
         self._port = port
@@ -59,7 +73,10 @@ class HttpListener:
         """Bind and accept; ConfigError if the address cannot be had."""
         config: HttpConfig = self.service.config
         counters = self.service.counters
-        guarded: ASGIApp = Guard(self._app, allowed_hosts=config.allowed_hosts, counters=counters)
+        app: ASGIApp = self._app
+        if self._logins is not None:
+            app = Login(app, self._logins, name=self._name, counters=counters)
+        guarded: ASGIApp = Guard(app, allowed_hosts=config.allowed_hosts, counters=counters)
         service = self.service
         shared = self._shared = Shared(
             guarded, config, counters, service.socket_budget, service.budget.unread
@@ -72,7 +89,7 @@ class HttpListener:
 
         self._acceptor = Acceptor(
             AcceptorConfig(
-                listener="http",
+                listener=self._name,
                 port_flag="--http-port",
                 addresses=(Address(self._host, self._port),),
                 connections_max=config.connections_max,

@@ -1,22 +1,46 @@
 """Who asks by HTTP: the session of one request, WebSocket or event stream.
 
 `session_of` is the one place where an ASGI scope becomes a session, on the listener's own port and in
-`broker.asgi()` alike. Authentication puts the principal into the session here.
+`broker.asgi()` alike. A listener that demands a login puts into the scope who logged in (`login`).
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from starlette.types import Scope
 
-from tailrace.model.session import Session
+from tailrace.model.session import ANONYMOUS, Principal, Session
 
 LISTENER: Final = "http"
 """The name of this listener, in sessions and in metrics."""
+SESSION_KEY: Final = "tailrace.login"
+"""Where the scope has who logged in; absent where nobody is asked."""
+
+
+class LoggedIn(NamedTuple):
+    """Who a request is of, by which mechanism, on which listener."""
+
+    principal: Principal
+    mechanism: str  # "": not logged in, which only probes of health may be
+    listener: str = LISTENER
+
+
+NOT_LOGGED_IN: Final = LoggedIn(ANONYMOUS, "")
 
 
 def session_of(scope: Scope) -> Session:
     """The session of a request; its host is "" where the server of the app does not know the client."""
     client = scope.get("client")
-    return Session(host=client[0] if client else "", listener=LISTENER)
+    who: LoggedIn = scope.get(SESSION_KEY, NOT_LOGGED_IN)
+    return Session(
+        principal=who.principal,
+        host=client[0] if client else "",
+        listener=who.listener,
+        mechanism=who.mechanism,
+    )
+
+
+def is_stranger(scope: Scope) -> bool:
+    """Whether a login was demanded and not given."""
+    return SESSION_KEY in scope and not scope[SESSION_KEY].mechanism

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tailrace.broker.cluster_view import Node
 from tailrace.broker.gate import Access
 from tailrace.kafka.cache import ReplyCache
 from tailrace.kafka.config import AUTO, split_address
 from tailrace.net import ConnectionFacts
 
+if TYPE_CHECKING:
+    from tailrace.kafka.authentication import Authentication
+
 
 class Call:
     """One request's surroundings."""
 
-    __slots__ = ("_advertised", "access", "client_id", "connection", "replies", "version")
+    __slots__ = ("_advertised", "access", "client_id", "connection", "login", "replies", "version")
 
     def __init__(
         self,
@@ -23,10 +28,12 @@ class Call:
         connection: ConnectionFacts,
         advertised: str = AUTO,
         replies: ReplyCache | None = None,
+        login: Authentication | None = None,
     ) -> None:
         self.access = access
         self.version = version
         self.client_id = client_id
+        self.login = login  # None: the listener asks nobody who it is
         self.connection = connection
         self.replies = ReplyCache() if replies is None else replies  # encoded ones, kept by the listener
         self._advertised = advertised

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, cast
 
+from tailrace.kafka.authentication import Authentication
 from tailrace.kafka.dispatch import dispatch
 from tailrace.kafka.errors import ANSWERABLE
 from tailrace.kafka.replies import Outbox, VectoredTransport
@@ -52,12 +53,14 @@ class Connection(FramedConnection):
         "_on_made",
         "_orphans",
         "_outbox",
+        "_serve",
         "_timer",
         "_unanswered_bytes",
         "_waiting",
         "_woken",
         "access",
         "active",
+        "authentication",
         "idle_ticks",
         "produce_shape",
     )
@@ -99,6 +102,8 @@ class Connection(FramedConnection):
         self._timer: asyncio.TimerHandle | None = None
         self._orphans: list[Pending] = []
         self._woken = False
+        self.authentication: Authentication | None = None  # None: the listener asks nobody who it is
+        self._serve: Callable[..., Reply | None] = dispatch
 
     def __repr__(self) -> str:
         return f"<Connection {self._facts}, holds {self._holds:#x}>"
@@ -127,7 +132,7 @@ class Connection(FramedConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(VectoredTransport, transport)
-        session = Session(host=self.facts.peer_host, listener=self.listener)
+        session = Session(host=self.facts.peer_host, listener=self.service.name)
         self.access = self.service.gate.access(session)
         config = self._config
         self._outbox = Outbox(
@@ -139,7 +144,12 @@ class Connection(FramedConnection):
             broken=self._broken,
             go_on=self._go_on,
         )
-        if not self._on_made(self):
+        has_room = self._on_made(self)
+        if has_room and self.service.logins is not None:
+            self.authentication = Authentication(self, self.service.logins)
+            self._serve = self.authentication.serve
+            has_room = self.authentication.begin()
+        if not has_room:
             self._holds |= CLOSING
             self._transport.abort()
 
@@ -172,6 +182,8 @@ class Connection(FramedConnection):
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
         self._holds |= CLOSING
         self.service.budget.unread.forget(self)
+        if self.authentication is not None:
+            self.authentication.end()
         if self._timer is not None:
             self._timer.cancel()
         if self._waiting is not None:
@@ -207,6 +219,30 @@ class Connection(FramedConnection):
         for reply in self._outbox.pending():
             reply.finish()
         self._go_on()
+
+    @property
+    def session(self) -> Session:
+        return self.access.session
+
+    # ---- for its authentication
+
+    def limit_frames(self, bytes_max: int) -> None:
+        """Refuse larger frames, until it has logged in."""
+        self._splitter.frame_bytes_max = bytes_max
+
+    def log_in(self, session: Session, *, watched: bool) -> None:
+        """Requests from now on are of this session; `watched`: one that ends by itself."""
+        self.access = self.service.gate.access(session)
+        self._splitter.frame_bytes_max = self._config.frame_bytes_max
+        if self.authentication is not None and not watched:
+            self._serve = dispatch
+
+    def close_after_replies(self) -> None:
+        """Take nothing more; close when the replies under way have left."""
+        self._hold(CLOSING)
+
+    def refuse_login(self, reason: str) -> None:
+        self._refuse(reason)
 
     # ---- for handlers
 
@@ -251,7 +287,7 @@ class Connection(FramedConnection):
         try:
             while not self._holds and (frame := self._next_request()) is not None:
                 try:
-                    reply = dispatch(self, frame, owned=self._splitter.owned)
+                    reply = self._serve(self, frame, owned=self._splitter.owned)
                 except BaseException:
                     self._give(len(frame))
                     raise

@@ -161,6 +161,7 @@ def _call(connection: Connection, header: RequestHeader) -> Call:
         connection=connection.facts,
         advertised=service.config.advertised,
         replies=service.metadata,
+        login=connection.authentication,
     )
 
 

@@ -10,6 +10,7 @@ from tailrace.kafka.connection import Connection
 from tailrace.kafka.service import KafkaService
 from tailrace.model.address import Address
 from tailrace.net import AcceptorConfig, RequestBudget, RequestListener
+from tailrace.net.logins import Logins
 
 
 class KafkaListener(RequestListener[KafkaService, Connection]):
@@ -22,14 +23,16 @@ class KafkaListener(RequestListener[KafkaService, Connection]):
         addresses: Sequence[Address] = (Address("127.0.0.1", 9092),),
         config: KafkaConfig | None = None,
         budget: RequestBudget | None = None,
+        name: str = "kafka",
+        logins: Logins | None = None,
     ) -> None:
         """`budget` is this listener's share of the node's; without one it is the only listener of a node."""
         config = config or KafkaConfig()
-        service = KafkaService(gate, config, budget)
+        service = KafkaService(gate, config, budget, name=name, logins=logins)
         super().__init__(
             service,
             AcceptorConfig(
-                listener="kafka",
+                listener=name,
                 port_flag="--kafka-port",
                 addresses=addresses,
                 connections_max=config.connections_max,

@@ -10,6 +10,7 @@ from tailrace.kafka.config import KafkaConfig
 from tailrace.kafka.fetch_session import FetchSessions
 from tailrace.model import TopicPartition
 from tailrace.net import NodeBudget, RequestBudget, RequestService
+from tailrace.net.logins import Logins
 from tailrace.records import max_timestamp_at
 
 AGE_GAP_S = 0.001
@@ -21,9 +22,19 @@ _QUICK_ROUND_S = 0.02
 class KafkaService(RequestService):
     """One listener's gate, bounds, caches and running handlers."""
 
-    def __init__(self, gate: Gate, config: KafkaConfig, budget: RequestBudget | None = None) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        config: KafkaConfig,
+        budget: RequestBudget | None = None,
+        *,
+        name: str = "kafka",
+        logins: Logins | None = None,
+    ) -> None:
         super().__init__(budget or NodeBudget().share("kafka"))
         self.gate = gate
+        self.name = name  # of the listener, in sessions
+        self.logins = logins  # None: everybody is served as anonymous
         self.clock = gate.clock
         self.produce_ms = gate.counters.produce_ms
         self.config = config

@@ -21,6 +21,7 @@ from tailrace.metrics.loop_lag import LoopLag
 from tailrace.metrics.observed import Observed
 from tailrace.metrics.snapshot import Snapshot
 from tailrace.net import ListenerCounters
+from tailrace.security import BASIC, MECHANISMS
 
 NO_ERROR = "none"
 
@@ -38,6 +39,7 @@ class NodeCollector(Collector):
         yield from self._traffic()
         yield from self._requests()
         yield from self._connections()
+        yield from self._logins()
         yield from self._topics()
         yield from self._storage()
         yield from self._groups()
@@ -121,6 +123,18 @@ class NodeCollector(Collector):
             "tailrace_internal_errors",
             "Bugs of the broker that a client met; the log has them.",
             (({"listener": listener}, counters.failures) for listener, counters in listeners.items()),
+        )
+
+    def _logins(self) -> Iterator[Metric]:
+        logins = self._observed.logins
+        yield from counter(
+            "tailrace_logins",
+            "Logins that succeeded and that failed, by mechanism.",
+            (
+                ({"mechanism": mechanism, "result": result}, by_mechanism[mechanism])
+                for result, by_mechanism in (("succeeded", logins.succeeded), ("failed", logins.failed))
+                for mechanism in (*MECHANISMS, BASIC)
+            ),
         )
 
     def _connections(self) -> Iterator[Metric]:

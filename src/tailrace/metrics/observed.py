@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from tailrace.broker import Broker
 from tailrace.metrics.free_space import FreeSpace
 from tailrace.net import ListenerCounters, RequestBudget
+from tailrace.security import LoginCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,7 @@ class Observed:
     budgets: Mapping[str, RequestBudget] = field(default_factory=dict)  # of request bytes, by listener
     info: Mapping[str, str] = field(default_factory=dict)  # version, engine: what never changes
     free_space: FreeSpace = field(default_factory=FreeSpace)
+    logins: LoginCounts = field(default_factory=LoginCounts)
 
     @property
     def requests(self) -> int:

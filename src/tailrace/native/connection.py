@@ -98,6 +98,10 @@ class Connection(FramedConnection):
         return self.protocol.name
 
     @property
+    def session(self) -> Session:
+        return self.protocol.access.session
+
+    @property
     def buffered_bytes(self) -> int:
         """What waits for the client in our memory."""
         return self._transport.get_write_buffer_size()
@@ -189,6 +193,9 @@ class Connection(FramedConnection):
 
     def settled(self) -> None:
         self._settle()
+
+    def end_soon(self) -> None:
+        self._finish(failed=True)
 
     def give(self, size: int) -> None:
         self.service.budget.give(size)

@@ -14,6 +14,7 @@ from tailrace.native.stream import StreamConnection
 from tailrace.native.websocket import WebSocketConnection
 from tailrace.native.websocket_transport import MessageSocket
 from tailrace.net import AcceptorConfig, RequestBudget, RequestListener
+from tailrace.net.logins import Logins
 
 
 class NativeListener(RequestListener[NativeService, Connection]):
@@ -26,14 +27,16 @@ class NativeListener(RequestListener[NativeService, Connection]):
         addresses: Sequence[Address] = (Address("127.0.0.1", 9999),),
         config: NativeConfig | None = None,
         budget: RequestBudget | None = None,
+        name: str = "native",
+        logins: Logins | None = None,
     ) -> None:
         """`budget` is this listener's share of the node's; without one it is the only listener of a node."""
         config = config or NativeConfig()
-        service = NativeService(gate, config, budget)
+        service = NativeService(gate, config, budget, name=name, logins=logins)
         super().__init__(
             service,
             AcceptorConfig(
-                listener="native",
+                listener=name,
                 port_flag="--native-port",
                 socket_key="native.socket",
                 addresses=addresses,

@@ -26,6 +26,7 @@ from tailrace.wire.native import Frame, MessageType, write_frame
 if TYPE_CHECKING:
     from tailrace.broker.gate import Access
     from tailrace.model.session import Session
+    from tailrace.native.login import NativeLogin
     from tailrace.native.service import NativeService
     from tailrace.native.waits import Wait
 
@@ -59,6 +60,9 @@ class Outlet(Protocol):
     def give(self, size: int) -> None:
         """So many bytes of the node's budget are free again."""
 
+    def end_soon(self) -> None:
+        """Take nothing more; close when what is under way has left."""
+
     def failed(self, error: Exception) -> None:
         """A bug of ours was met on behalf of this client."""
 
@@ -79,6 +83,7 @@ class NativeProtocol:
         "client_id",
         "config",
         "is_closed",
+        "login",
         "membership",
         "outlet",
         "peer_heartbeat_ms",
@@ -96,6 +101,7 @@ class NativeProtocol:
         self.unanswered = 0  # requests that were taken and not answered
         self.unanswered_bytes = 0  # of the node's budget, with them
         self.is_closed = False
+        self.login: NativeLogin | None = None  # None: who it is was known when it came, or nobody asks
         self.membership = Membership(self)
         self._publishing = Publishing(self)
         self._waiting: dict[Wait, None] = {}  # for durability; the oldest first
@@ -130,6 +136,12 @@ class NativeProtocol:
         self._kind = kind = frame.type
         if not self._taken_at:
             self._taken_at = self.service.clock.monotonic()
+        if self.login is not None and self.login.is_pending:
+            try:
+                self.login.check(frame)
+            except ANSWERABLE as error:
+                self._refuse_and_end(frame, size, error)
+                return
         if kind in (PUBLISH, PUBLISH_BATCH):
             self._publishing.take(frame, size)
             return
@@ -288,6 +300,12 @@ class NativeProtocol:
         self.outlet.unhold()
 
     # ---- inside
+
+    def _refuse_and_end(self, frame: Frame, size: int, error: Exception) -> None:
+        self.outlet.give(size)
+        self.count(frame.type, error)
+        self.refuse(frame.sequence, error)
+        self.outlet.end_soon()
 
     async def _run(
         self, kind: int, sequence: int, work: Coroutine[Any, Any, bytes], *, holds: bool, size: int

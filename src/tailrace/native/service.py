@@ -6,14 +6,25 @@ from tailrace.broker.gate import Gate
 from tailrace.native.config import NativeConfig
 from tailrace.native.counting import RequestCounts
 from tailrace.net import NodeBudget, RequestBudget, RequestService
+from tailrace.net.logins import Logins
 
 
 class NativeService(RequestService):
     """One listener's gate, bounds and running requests."""
 
-    def __init__(self, gate: Gate, config: NativeConfig, budget: RequestBudget | None = None) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        config: NativeConfig,
+        budget: RequestBudget | None = None,
+        *,
+        name: str = "native",
+        logins: Logins | None = None,
+    ) -> None:
         super().__init__(budget or NodeBudget().share("native"))
         self.gate = gate
+        self.name = name  # of the listener, in sessions
+        self.logins = logins  # None: everybody is served as anonymous
         self.clock = gate.clock
         self.publisher = gate.publisher
         self.config = config

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from tailrace.model.session import Session
 from tailrace.native.connection import Connection
+from tailrace.native.login import NativeLogin
 from tailrace.net import FrameSplitter, Transport, half_close, has_unread
 from tailrace.net.framed import WRITE
 from tailrace.wire.native import MessageType, write_frame
@@ -62,7 +63,11 @@ class StreamConnection(Connection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(Transport, transport)
-        self._open(self._transport, Session(host=self.facts.peer_host, listener=self.listener))
+        self._open(self._transport, Session(host=self.facts.peer_host, listener=self.service.name))
+        if self.service.logins is not None and not self._is_over:
+            self.protocol.login = NativeLogin(self, self.service.logins)
+            if not self.protocol.login.begin():
+                self.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         return self.service.receive_buffer if self._linger is not None else self._splitter.get_buffer()
@@ -84,7 +89,24 @@ class StreamConnection(Connection):
     def connection_lost(self, error: Exception | None) -> None:
         if self._linger is not None:
             self._linger.cancel()
+        if self.protocol.login is not None:
+            self.protocol.login.end()
         super().connection_lost(error)
+
+    # ---- for its login
+
+    def limit_frames(self, bytes_max: int) -> None:
+        """Refuse larger frames, until it has logged in."""
+        self._splitter.frame_bytes_max = bytes_max
+
+    def log_in(self, session: Session) -> None:
+        """Requests from now on are of this session."""
+        self.protocol.identify(session)
+        self._splitter.frame_bytes_max = self._config.frame_bytes_max
+
+    def login_late(self) -> None:
+        """It has not logged in in time."""
+        self._refuse("it did not log in in time")
 
     # ---- of the transport's kind
 

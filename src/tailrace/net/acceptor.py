@@ -169,13 +169,13 @@ class Acceptor(Generic[C]):
             each.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
-        for connection in self._all():
+        for connection in self.all_connections():
             connection.close_soon()
         await self._wait_empty(self._config.close_grace_s)
 
     async def abort(self) -> None:
         """End the connections that `close` left; it has been called before."""
-        for connection in self._all():
+        for connection in self.all_connections():
             connection.abort()
         await self._wait_empty(1.0)  # abort takes effect in the loop's next turn
         logger.info("closed: %s on %s", self._config.listener, _shown(self.addresses))
@@ -207,7 +207,8 @@ class Acceptor(Generic[C]):
             key = self._config.socket_key
             raise ConfigError(f"{key}: {error}" if key else str(error)) from error
 
-    def _all(self) -> list[C]:
+    def all_connections(self) -> list[C]:
+        """Those that are open, adopted ones included."""
         return [*self._connections, *self._adopted]
 
     def _made(self, connection: C) -> bool:
@@ -252,17 +253,17 @@ class Acceptor(Generic[C]):
         self._note_empty()
 
     def _note_empty(self) -> None:
-        if self._emptied is not None and not self._all() and not self._emptied.done():
+        if self._emptied is not None and not self.all_connections() and not self._emptied.done():
             self._emptied.set_result(None)
 
     def _sweep(self) -> None:
         now = self._loop.time()
-        for connection in self._all():
+        for connection in self.all_connections():
             connection.sweep(now, idle_ticks_max=self._idle_ticks_max)
         self._sweeper = self._loop.call_later(self._sweep_s, self._sweep)
 
     async def _wait_empty(self, seconds: float) -> None:
-        if self._all():
+        if self.all_connections():
             self._emptied = self._loop.create_future()
             await asyncio.wait([self._emptied], timeout=seconds)
 

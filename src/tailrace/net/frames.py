@@ -44,13 +44,13 @@ class FrameSplitter:
         "_end",
         "_filled",
         "_frame",
-        "_frame_bytes_max",
         "_frame_size",
         "_granted",
         "_read_bytes",
         "_shared",
         "_small_bytes_max",
         "_view",
+        "frame_bytes_max",
         "is_growing",
         "owned",
         "wanted",
@@ -68,7 +68,7 @@ class FrameSplitter:
     ) -> None:
         self._shared = shared
         self._budget = budget
-        self._frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = frame_bytes_max
         self._small_bytes_max = small_bytes_max  # allowed whatever it asks for; above it the key decides
         self._bytes_max_of = bytes_max_of
         self._read_bytes = read_bytes  # into a frame's own buffer, at a time
@@ -146,8 +146,8 @@ class FrameSplitter:
         if end - begin < SIZE_BYTES:
             return None
         size: int = _read_size(view, begin)[0]
-        if not 0 < size <= self._frame_bytes_max:
-            raise size_refused(size, self._frame_bytes_max)
+        if not 0 < size <= self.frame_bytes_max:
+            raise size_refused(size, self.frame_bytes_max)
         if size > self._small_bytes_max:
             if end - begin < _SIZE_AND_KEY_BYTES:
                 return None

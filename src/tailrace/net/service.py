@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from tailrace.model.address import Address
+from tailrace.model.session import Principal, Session
 from tailrace.net.acceptor import Accepted, Acceptor, AcceptorConfig, ListenerCounters
 from tailrace.net.budget import RequestBudget
 from tailrace.net.stranger import Neighbours
@@ -66,7 +67,17 @@ class RequestService:
 
 
 S = TypeVar("S", bound=RequestService)
-C = TypeVar("C", bound=Accepted)
+
+
+class OfSession(Accepted, Protocol):
+    """A connection whose requests are of one session."""
+
+    @property
+    def session(self) -> Session:
+        """Whose they are now."""
+
+
+C = TypeVar("C", bound=OfSession)
 
 
 class RequestListener(Generic[S, C]):
@@ -121,3 +132,9 @@ class RequestListener(Generic[S, C]):
         await self._acceptor.close()
         await self.service.stop_requests()
         await self._acceptor.abort()
+
+    def end_sessions(self, principal: Principal) -> None:
+        """Close the connections of who logged in as this principal."""
+        for connection in self._acceptor.all_connections():
+            if connection.session.mechanism and connection.session.principal == principal:
+                connection.abort()

@@ -79,15 +79,21 @@ def native_config(config: ServerConfig) -> NativeConfig:
 
 def native_addresses(config: ServerConfig) -> list[Address]:
     """Where the native listener serves: its port, and its Unix socket if there is one."""
-    tcp = Address(config.host, config.native_port)
+    tcp = config.listeners_of("native")[0].address
     return [tcp, unix_address(config.native_socket)] if config.native_socket else [tcp]
+
+
+def session_ms_max(config: ServerConfig) -> int:
+    """How long a login of a Kafka client holds; 0: for ever."""
+    return _number(config.broker, "connections.max.reauth.ms")
 
 
 def http_config(config: ServerConfig) -> HttpConfig:
     """What the HTTP listener goes by; the address that it listens on is one that it may be called by."""
     from tailrace.http.config import HttpConfig
 
-    made = HttpConfig(allowed_hosts=(*config.http_allowed_hosts, config.host))
+    hosts = [each.address.host for each in config.listeners_of("http")] or [config.host]
+    made = HttpConfig(allowed_hosts=(*config.http_allowed_hosts, *hosts))
     if "max.connections" in config.broker:
         made = replace(made, connections_max=int(config.broker["max.connections"]))
     return made
@@ -121,7 +127,10 @@ def node_values(config: ServerConfig) -> dict[str, str]:
     advertised = "auto" if config.advertised is None else f"{config.advertised[0]}:{config.advertised[1]}"
     values = {
         "broker.id": str(NODE_ID),
-        "listeners": f"PLAINTEXT://{config.host}:{config.kafka_port}",
+        "listeners": ",".join(
+            f"{'SASL_PLAINTEXT' if each.sasl else 'PLAINTEXT'}://{each.address}"
+            for each in config.listeners_of("kafka")
+        ),
         "advertised.listeners": advertised,
         "log.dirs": "" if config.engine == "memory" else str(config.data_dir.absolute()),
         "fsync": str(config.fsync),

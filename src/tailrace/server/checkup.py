@@ -181,21 +181,23 @@ def judge_syncs(latencies_ms: list[float]) -> Finding:
 def check_ports(config: ServerConfig) -> Iterator[Finding]:
     """Whether each listener can have its port, or has it."""
     running = live_ports(config.data_dir)
-    listeners = (
-        ("Kafka", config.kafka_port, running and running.kafka, "--kafka-port"),
-        ("native", config.native_port, running and running.native, "--native-port"),
-        ("HTTP", config.http_port, running and running.http, "--http-port"),
-    )
-    for listener, port, served, flag in listeners:
-        if port is None:
-            continue
+    first = {
+        "kafka": ("Kafka", running and running.kafka, "--kafka-port"),
+        "native": ("native", running and running.native, "--native-port"),
+        "http": ("HTTP", running and running.http, "--http-port"),
+    }
+    for each in [each for protocol in first for each in config.listeners_of(protocol)]:
+        listener, served, flag = first[each.protocol]
+        port = each.address.port
+        if each != config.listeners_of(each.protocol)[0]:
+            listener, served = f"{listener} {each.name}", port  # only the ports of the first are written down
         if port == 0:
             yield Finding(check=f"{listener} port", status="ok", found="any free one will be taken")
         elif running is not None and served == port:
             found = f"{port} is served by the broker of pid {running.pid}"
             yield Finding(check=f"{listener} port", status="ok", found=found)
         else:
-            yield _check_port(listener, port, host=reachable(config.host), flag=flag)
+            yield _check_port(listener, port, host=reachable(each.address.host), flag=flag)
 
 
 def _check_port(listener: str, port: int, *, host: str, flag: str) -> Finding:
@@ -227,9 +229,10 @@ def live_ports(data_dir: Path) -> Ports | None:
 
 def find_broker(config: ServerConfig) -> str | None:
     """A broker that ought to be there: the one of this data directory, or whoever has the port."""
-    host = reachable(config.host)
+    first = config.listeners_of("kafka")[0].address
+    host = reachable(first.host)
     running = live_ports(config.data_dir)
-    port = running.kafka if running is not None else config.kafka_port
+    port = running.kafka if running is not None else first.port
     if not port or not accepts(host, port):
         return None
     return str(Address(host, port))
@@ -279,9 +282,15 @@ def _check_advertised(node_id: int, *, host: str, port: int) -> Finding:
 
 
 async def _ask(address: str) -> tuple[str, list[tuple[int, str, int]]]:
+    from tailrace.client.credentials import from_environment
     from tailrace.client.kafka import KafkaClient
 
-    async with KafkaClient(address, client_id="tailrace-doctor", request_timeout_s=_CONNECT_S) as client:
+    async with KafkaClient(
+        address,
+        client_id="tailrace-doctor",
+        request_timeout_s=_CONNECT_S,
+        credentials=from_environment(),
+    ) as client:
         await client.metadata([])
         nodes = sorted((node_id, *node) for node_id, node in client.cluster.nodes.items())
         return client.cluster.cluster_id or "unknown", nodes

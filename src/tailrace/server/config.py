@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 from tailrace.model import ConfigError
+from tailrace.model.address import Address
+from tailrace.server.listener import ListenerConfig, check_listeners, is_loopback
 from tailrace.storage.api import COMMIT, Fsync
 
 
@@ -38,11 +40,25 @@ class ServerConfig:
     telemetry_metrics: bool = True
     telemetry_interval_s: int = 15
     telemetry_sample_one_in: int = 100
+    listeners: tuple[ListenerConfig, ...] = ()  # none: one of each protocol, at the ports above
     broker: Mapping[str, str] = field(default_factory=dict)  # Kafka's names; only what was set
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_exposure(self.host, allow_plaintext=self.allow_plaintext)
+        if self.listeners:
+            check_listeners(self.listeners, allow_plaintext=self.allow_plaintext)
+        else:
+            check_exposure(self.host, allow_plaintext=self.allow_plaintext)
+
+    def listeners_of(self, protocol: str) -> list[ListenerConfig]:
+        """Those of a protocol: what was set, or the default one."""
+        if self.listeners:
+            return [each for each in self.listeners if each.protocol == protocol]
+        ports = {"kafka": self.kafka_port, "native": self.native_port, "http": self.http_port}
+        port = ports[protocol]
+        if port is None:
+            return []
+        return [ListenerConfig(name=protocol, protocol=protocol, address=Address(self.host, port))]
 
 
 def check_exposure(host: str, *, allow_plaintext: bool) -> None:
@@ -53,23 +69,3 @@ def check_exposure(host: str, *, allow_plaintext: bool) -> None:
         f"server.host = {host!r} would serve other machines without encryption. Use a loopback address "
         "such as 127.0.0.1, or set server.allow_plaintext = true (TAILRACE_SERVER__ALLOW_PLAINTEXT=true)"
     )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address; a name is looked up."""
-    if host.lower() in ("127.0.0.1", "localhost"):
-        return True
-    import ipaddress
-    import socket
-
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        pass
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise ConfigError(
-            f"server.host = {host!r} is no address of this machine: {error.strerror}"
-        ) from error
-    return all(ipaddress.ip_address(each[4][0]).is_loopback for each in found)

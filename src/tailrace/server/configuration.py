@@ -8,13 +8,14 @@ there is one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tailrace.model import ConfigError
 from tailrace.server.config import ServerConfig
 from tailrace.server.kind import Value
+from tailrace.server.listener import REPLACED, ListenerConfig
 from tailrace.server.setting import read_advertised, settings
 from tailrace.server.source import Given, Source, read_environment, read_file, read_flags
 from tailrace.server.variable import CONFIG
@@ -33,6 +34,7 @@ class Configuration:
     pipelines: Mapping[str, object] = field(default_factory=dict)  # [pipelines.NAME], as the file has them
     schemas: Mapping[str, str] = field(default_factory=dict)  # [schemas.TOPIC] value, by topic
     spark: Mapping[str, object] = field(default_factory=dict)  # [spark], the same
+    listeners: Sequence[ListenerConfig] = ()  # [[listeners]]
 
     def __getitem__(self, key: str) -> Value:
         return self.values[key].value
@@ -60,6 +62,7 @@ class Configuration:
             telemetry_metrics=bool(self["telemetry.metrics"]),
             telemetry_interval_s=int(self["telemetry.interval_s"]),
             telemetry_sample_one_in=int(self["telemetry.sample_one_in"]),
+            listeners=tuple(self.listeners),
             broker=self._table("broker."),
             topic_defaults=self._table("topic_defaults."),
         )
@@ -86,10 +89,19 @@ def read_config(
     from_file = Source() if path is None else read_file(table, path)
     ranked = [read_flags(table, flags or {}), read_environment(table, environment), from_file]
     refuse(problem for source in ranked for problem in source.problems)
+    if from_file.listeners:
+        refuse(
+            f"{ranked_given.source}: {key} has no effect beside [[listeners]]: set the address there"
+            for source in ranked
+            for key, ranked_given in source.values.items()
+            if key in REPLACED
+        )
     values = {key: Given(value=setting.default, source=DEFAULT) for key, setting in table.items()}
     for source in reversed(ranked):
         values.update(source.values)
-    return Configuration(values, path, from_file.pipelines, from_file.schemas, from_file.spark)
+    return Configuration(
+        values, path, from_file.pipelines, from_file.schemas, from_file.spark, tuple(from_file.listeners)
+    )
 
 
 def refuse(problems: Iterable[str]) -> None:
@@ -108,7 +120,7 @@ def check_file(path: Path) -> list[str]:
         source = read_file(settings(), path)
         if not source.problems:
             values = {key: Given(value=each.default, source=DEFAULT) for key, each in settings().items()}
-            Configuration({**values, **source.values}, path).server()
+            Configuration({**values, **source.values}, path, listeners=source.listeners).server()
             problems = check_declared(source.pipelines, with_configs=True) + check_schemas(source.schemas)
             return [f"{path}: {each}" for each in problems]
     except ConfigError as error:

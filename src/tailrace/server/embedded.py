@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tailrace.broker.visible_records import Portion
 from tailrace.model import ConfigError, TailraceError
-from tailrace.server.config import ServerConfig, is_loopback
+from tailrace.server.config import ServerConfig
+from tailrace.server.listener import is_loopback
 from tailrace.server.local import (
     EmbeddedRecord,
     Headers,

@@ -9,20 +9,31 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tailrace.broker import Broker, BrokerConfig
-from tailrace.cluster import MemoryStore, MirroredStore, SqliteStore, Store, StoredMetadata
+from tailrace.cluster import (
+    MemoryStore,
+    MetadataUsers,
+    MirroredStore,
+    SqliteStore,
+    Store,
+    StoredMetadata,
+)
 from tailrace.kafka import KafkaListener
 from tailrace.model import ConfigError, StorageError, TailraceError, day_of
 from tailrace.model.address import Address, unix_address
+from tailrace.model.session import Principal
 from tailrace.native import NativeListener
-from tailrace.net import ListenerCounters, NodeBudget
+from tailrace.net import ListenerCounters, NodeBudget, RequestListener
+from tailrace.net.logins import Logins, PendingLogins
 from tailrace.net.stranger import Neighbours
 from tailrace.runtime import SystemClock
+from tailrace.security import Authenticator, LoginCounts
 from tailrace.server import descriptors
 from tailrace.server.assembly import (
     NODE_ID,
@@ -34,10 +45,12 @@ from tailrace.server.assembly import (
     native_config,
     nodes,
     request_bytes_max,
+    session_ms_max,
     storage_config,
     telemetry_config,
 )
 from tailrace.server.config import ServerConfig
+from tailrace.server.listener import ListenerConfig
 from tailrace.server.ports import Ports
 from tailrace.storage.api import StorageEngine
 from tailrace.storage.memory import MemoryStorage
@@ -65,15 +78,18 @@ class Node:
         self._opened = AsyncExitStack()
         self.budget = NodeBudget(request_bytes_max(config))
         self._broker: Broker | None = None
-        self._kafka: KafkaListener | None = None
-        self._native: NativeListener | None = None
+        self._authenticator: Authenticator | None = None
+        self._pending_logins = PendingLogins()
+        self._kafka: list[KafkaListener] = []  # at least one, once the node is started
+        self._native: list[NativeListener] = []
         self._http: HttpListener | None = None
         self._http_app: HttpApp | None = None
         self._observed: Observed | None = None
         self._telemetry: Telemetry | None = None
 
     def __repr__(self) -> str:
-        return f"<Node {self.config.host}:{self.kafka_port if self._kafka else '?'} {self.config.engine}>"
+        where = self.kafka_address if self._kafka else "not started"
+        return f"<Node {where} {self.config.engine}>"
 
     @property
     def broker(self) -> Broker:
@@ -82,18 +98,18 @@ class Node:
 
     @property
     def kafka_port(self) -> int:
-        assert self._kafka is not None, "the node is not started"
-        return self._kafka.port
+        assert self._kafka, "the node is not started"
+        return self._kafka[0].port
 
     @property
     def native_port(self) -> int:
-        assert self._native is not None, "the node is not started"
-        return self._native.port
+        assert self._native, "the node is not started"
+        return self._native[0].port
 
     @property
     def kafka_address(self) -> str:
         """What clients on this machine put into bootstrap.servers."""
-        return self._address(self.kafka_port)
+        return self._address("kafka", self.kafka_port)
 
     @property
     def clock_held(self) -> str:
@@ -103,7 +119,7 @@ class Node:
     @property
     def native_address(self) -> str:
         """Where a BrokerClient on this machine connects."""
-        return self._address(self.native_port)
+        return self._address("native", self.native_port)
 
     @property
     def native_socket(self) -> str | None:
@@ -113,7 +129,7 @@ class Node:
     @property
     def http_address(self) -> str | None:
         """Where a browser on this machine finds the console, if there is an HTTP listener."""
-        return None if self._http is None else self._address(self._http.port)
+        return None if self._http is None else self._address("http", self._http.port)
 
     @property
     def ports(self) -> Ports:
@@ -127,8 +143,14 @@ class Node:
             self._observed = self._observe()
         return self._observed
 
-    def _address(self, port: int) -> str:
-        return str(Address(reachable(self.config.host), port))
+    @property
+    def _framed(self) -> Sequence[RequestListener[Any, Any]]:
+        """The listeners of framed protocols, in the order of the configuration."""
+        return [*self._kafka, *self._native]
+
+    def _address(self, protocol: str, port: int) -> str:
+        host = self.config.listeners_of(protocol)[0].address.host
+        return str(Address(reachable(host), port))
 
     async def start(self) -> None:
         """Serve; StorageError, CannotListen or ConfigError if that cannot be, and nothing stays open."""
@@ -136,7 +158,8 @@ class Node:
             telemetry = telemetry_config(self.config)
             storage = await self._open_storage()
             self._opened.push_async_callback(storage.close)
-            metadata = StoredMetadata(self._create_store())
+            store = self._create_store()
+            metadata = StoredMetadata(store)
             self._opened.push_async_callback(metadata.close)
             self._broker = Broker(
                 node_id=NODE_ID,
@@ -145,6 +168,7 @@ class Node:
                 metadata=metadata,
                 config=self._broker_config(),
                 clock=self._clock,
+                user_store=MetadataUsers(store),
             )
             self._opened.push_async_callback(self._broker.close)
             await self._broker.start()
@@ -167,8 +191,8 @@ class Node:
         """Listeners first, storage last; closing twice is harmless."""
         await self._opened.aclose()
         self._broker = None
-        self._kafka = None
-        self._native = None
+        self._kafka, self._native = [], []
+        self._authenticator = None
         self._http = self._http_app = self._observed = None
 
     def http_app(self) -> HttpApp:
@@ -183,7 +207,7 @@ class Node:
         from tailrace.http import NodeFacts, create_app
         from tailrace.metrics.node_metrics import NodeMetrics
 
-        assert self._native is not None, "the node is not started"
+        assert self._native, "the node is not started"
         config = self.config
         facts = NodeFacts(
             version=__version__,
@@ -192,7 +216,7 @@ class Node:
             data_dir=self._data_dir,
             kafka=self.kafka_address,
             native=self.native_address,
-            native_shell=self._native.adopt,
+            native_shell=self._native[0].adopt,
             native_budget=self.budget.share("native"),
         )
         metrics = NodeMetrics(self.observed)
@@ -209,18 +233,17 @@ class Node:
         from tailrace.metrics.free_space import FreeSpace
         from tailrace.metrics.observed import Observed
 
-        assert self._kafka is not None and self._native is not None, "the node is not started"
+        assert self._kafka and self._native, "the node is not started"
         config = self.config
+        names = [each.name for each in (*config.listeners_of("kafka"), *config.listeners_of("native"))]
+        named = {name: each.counters for name, each in zip(names, self._framed, strict=True)}
         return Observed(
             broker=self.broker,
-            listeners={
-                "kafka": self._kafka.counters,
-                "native": self._native.counters,
-                "http": ListenerCounters(),
-            },
+            listeners={**named, "http": ListenerCounters()},
             budgets=self.budget.shares,
             info={"version": __version__, "engine": config.engine, "fsync": str(config.fsync)},
             free_space=FreeSpace(self._data_dir),
+            logins=self._authenticator.counts if self._authenticator else LoginCounts(),
         )
 
     @property
@@ -257,36 +280,71 @@ class Node:
 
     async def _open_listeners(self, broker: Broker) -> None:
         config = self.config
-        self._kafka = KafkaListener(
-            broker.gate,
-            addresses=[Address(config.host, config.kafka_port)],
-            config=kafka_config(config),
-            budget=self.budget.share("kafka"),
-        )
-        self._opened.push_async_callback(self._kafka.close)
-        self._native = NativeListener(
-            broker.gate,
-            addresses=native_addresses(config),
-            config=native_config(config),
-            budget=self.budget.share("native"),
-        )
-        self._opened.push_async_callback(self._native.close)
+        self._authenticator = Authenticator(broker.users, monotonic=self._clock.monotonic)
+        broker.users.watch(self._user_changed)
+        for each in config.listeners_of("kafka"):
+            listener = KafkaListener(
+                broker.gate,
+                addresses=[each.address],
+                config=kafka_config(config),
+                budget=self.budget.share("kafka"),
+                name=each.name,
+                logins=self._logins(each, session_ms_max=session_ms_max(config)),
+            )
+            self._kafka.append(listener)
+            self._opened.push_async_callback(listener.close)
+        for number, each in enumerate(config.listeners_of("native")):
+            native = NativeListener(
+                broker.gate,
+                addresses=native_addresses(config) if number == 0 else [each.address],
+                config=native_config(config),
+                budget=self.budget.share("native"),
+                name=each.name,
+                logins=self._logins(each),
+            )
+            self._native.append(native)
+            self._opened.push_async_callback(native.close)
         try:
-            await self._kafka.start()
-            await self._native.start()
-            if config.http_port is not None:
-                await self._open_http(config.http_port)
+            for opening in self._framed:
+                await opening.start()
+            for each in config.listeners_of("http"):
+                await self._open_http(each)
             neighbours = Neighbours(kafka=self.kafka_port, http=self._http.port if self._http else None)
-            self._kafka.service.neighbours = self._native.service.neighbours = neighbours
+            for opened in self._framed:
+                opened.service.neighbours = neighbours
         except ConfigError as error:
             raise CannotListen(str(error)) from error
 
-    async def _open_http(self, port: int) -> None:
+    async def _open_http(self, config: ListenerConfig) -> None:
         from tailrace.http import HttpListener
 
-        self._http = HttpListener(self.http_app(), host=self.config.host, port=port)
+        self._http = HttpListener(
+            self.http_app(),
+            host=config.address.host,
+            port=config.address.port,
+            name=config.name,
+            logins=self._logins(config),
+        )
         self._opened.push_async_callback(self._http.close)
         await self._http.start()
+
+    def _logins(self, listener: ListenerConfig, *, session_ms_max: int = 0) -> Logins | None:
+        """What a listener demands; None where everybody is served."""
+        if not listener.sasl:
+            return None
+        assert self._authenticator is not None
+        return Logins(
+            authenticator=self._authenticator,
+            mechanisms=listener.sasl,
+            pending=self._pending_logins,
+            session_ms_max=session_ms_max,
+        )
+
+    def _user_changed(self, name: str) -> None:
+        """End the connections of a user that was disabled or deleted."""
+        if not self.broker.users.may_log_in(name):
+            for listener in self._framed:
+                listener.end_sessions(Principal("User", name))
 
     def _open_telemetry(self, config: TelemetryConfig) -> None:
         from tailrace.telemetry.export import Telemetry

@@ -17,6 +17,7 @@ from pathlib import Path
 from tailrace.model import ConfigError
 from tailrace.server.alias import ENVIRONMENT_ALIASES, FILE_ALIASES, Alias
 from tailrace.server.kind import Refused, Value
+from tailrace.server.listener import ListenerConfig, read_listeners
 from tailrace.server.setting import Setting
 from tailrace.server.variable import PREFIX, is_service_link
 
@@ -24,6 +25,7 @@ FILE_BYTES_MAX = 1 << 20
 PIPELINES_TABLE = "pipelines"
 SCHEMAS_TABLE = "schemas"
 SPARK_TABLE = "spark"
+LISTENERS_TABLE = "listeners"
 _FROM_FILE = "_FILE"
 
 _TABLE_LINE = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(?:#.*)?$")
@@ -46,6 +48,7 @@ class Source:
     pipelines: dict[str, object] = field(default_factory=dict)  # tables as they stand; only a file has any
     schemas: dict[str, str] = field(default_factory=dict)  # by topic; only a file has any
     spark: dict[str, object] = field(default_factory=dict)  # the same
+    listeners: list[ListenerConfig] = field(default_factory=list)  # the same
     problems: list[str] = field(default_factory=list)
 
     def take(self, setting: Setting, given: object, *, source: str, name: str) -> None:
@@ -107,6 +110,7 @@ def read_file(settings: Mapping[str, Setting], path: Path) -> Source:
     _take_pipelines(source, document, path)
     _take_schemas(source, document, path)
     _take_spark(source, document, path)
+    _take_listeners(source, document, path)
     lines = _lines(text)
     for key, given in sorted(_flatten(document), key=lambda pair: pair[0] not in FILE_ALIASES):
         place = f"{path} line {lines[key]}" if key in lines else str(path)
@@ -165,6 +169,14 @@ def _take_spark(source: Source, document: dict[str, object], path: Path) -> None
         source.problems.append(f"{path}: {error}")
     else:
         source.spark = table
+
+
+def _take_listeners(source: Source, document: dict[str, object], path: Path) -> None:
+    """[[listeners]] take the place of the default listeners."""
+    if LISTENERS_TABLE not in document:
+        return
+    source.listeners, problems = read_listeners(document.pop(LISTENERS_TABLE))
+    source.problems += [f"{path}: {each}" for each in problems]
 
 
 def suggest(key: str, settings: Mapping[str, Setting]) -> str:

@@ -5,6 +5,7 @@
     admission.py     how much a batch takes, and how it is cut into tasks of `offset_range.py`
     reading.py       a range of offsets as Arrow rows, fetched ahead
     producing.py     Arrow rows to partitions, each in order and once; `lane.py` is one partition of that
+    transacting.py   transactions that a task opens, and that the driver of its write ends
     value/           the types of values: schemas as users declare them, and values decoded without a jar
     options.py       options by name, and what is said of a wrong one
     source/, sink/   the data source `tailrace`; Spark finds it through the module `pyspark_tailrace`

@@ -100,6 +100,7 @@ def halves(partition: TopicPartition, batch: Batch, error: BrokerError) -> list[
             compression=view.compression,
             producer_id=view.producer_id,
             producer_epoch=view.producer_epoch,
+            transactional=view.is_transactional,
             base_sequence=(view.base_sequence + first) & SEQUENCE_MASK,
         )
     return [Batch(part, bytes_max) for part in parts]

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:  # most processes of Spark only pass options on, and start faster without a client
     from tailrace.client.kafka import KafkaClient
     from tailrace.client.loop_thread import LoopThread
+    from tailrace.spark.login import SparkLogin
 
 CLIENT_ID = "tailrace-spark"
 REQUEST_TIMEOUT_S = 30.0
@@ -29,7 +30,7 @@ person who mistyped its address."""
 
 T = TypeVar("T")
 
-_links: dict[tuple[int, str, str, float], BrokerLink] = {}
+_links: dict[tuple[int, str, str, float, str], BrokerLink] = {}
 
 
 class BrokerLink:
@@ -41,10 +42,13 @@ class BrokerLink:
         *,
         client_id: str = CLIENT_ID,
         request_timeout_s: float = REQUEST_TIMEOUT_S,
+        login: SparkLogin | None = None,
     ) -> None:
+        """Without `login` it logs in as the environment says, or not at all."""
         self.bootstrap_servers = bootstrap_servers
         self.client_id = client_id
         self.request_timeout_s = request_timeout_s
+        self._login = login
         self._starting = threading.Lock()
         self._thread: LoopThread | None = None
         self._connecting = asyncio.Lock()  # used in the loop alone
@@ -83,12 +87,15 @@ class BrokerLink:
     async def _connected(self) -> KafkaClient:
         async with self._connecting:
             if self._client is None:
+                from tailrace.client.credentials import from_environment
                 from tailrace.client.kafka import KafkaClient
 
+                login = self._login
                 client = KafkaClient(
                     self.bootstrap_servers,
                     client_id=self.client_id,
                     request_timeout_s=self.request_timeout_s,
+                    credentials=from_environment() if login is None else login.credentials(),
                 )
                 try:
                     patience_s = min(CONNECT_PATIENCE_S, self.request_timeout_s)
@@ -108,14 +115,21 @@ class BrokerLink:
 
 
 def link_to(
-    bootstrap_servers: str, *, client_id: str = CLIENT_ID, request_timeout_s: float = REQUEST_TIMEOUT_S
+    bootstrap_servers: str,
+    *,
+    client_id: str = CLIENT_ID,
+    request_timeout_s: float = REQUEST_TIMEOUT_S,
+    login: SparkLogin | None = None,
 ) -> BrokerLink:
     """This process's link to a cluster, made when it is first asked for."""
-    key = os.getpid(), bootstrap_servers, client_id, request_timeout_s
+    who = "" if login is None else login.digest()
+    key = os.getpid(), bootstrap_servers, client_id, request_timeout_s, who
     link = _links.get(key)
     if link is None:
         # A link does nothing by itself, so the one that loses a race here is simply dropped.
-        made = BrokerLink(bootstrap_servers, client_id=client_id, request_timeout_s=request_timeout_s)
+        made = BrokerLink(
+            bootstrap_servers, client_id=client_id, request_timeout_s=request_timeout_s, login=login
+        )
         link = _links.setdefault(key, made)
     return link
 

@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tailrace.client.address import parse_bootstrap
+from tailrace.client.sasl_properties import PROTOCOL, SASL_PROPERTIES, read_sasl
 from tailrace.model import ConfigError
 from tailrace.spark.link import CLIENT_ID, REQUEST_TIMEOUT_S, BrokerLink, link_to
+from tailrace.spark.login import SparkLogin, spark_login
 
 KAFKA_LINK = frozenset(
     {"kafka.bootstrap.servers", "kafka.client.id", "kafka.request.timeout.ms", "kafka.security.protocol"}
-)
+) | {f"kafka.{name}" for name in SASL_PROPERTIES}
 """What every user of a link may set."""
 
 KAFKA_IGNORED = frozenset(
@@ -146,8 +148,8 @@ class Options:
             return
         if name.startswith(_SECURITY):
             raise ConfigError(
-                f"option {name} is not in this version: connections are PLAINTEXT only."
-                " Leave it out and use a plain listener of the broker"
+                f"option {name} is not in this version: connections are PLAINTEXT or SASL_PLAINTEXT."
+                " Leave it out and use a listener of the broker without TLS"
             )
         raise ConfigError(f"option {name!r} is not known. {self._suggestion(name)}")
 
@@ -170,11 +172,15 @@ class LinkSettings:
     bootstrap_servers: str
     client_id: str = CLIENT_ID
     request_timeout_s: float = REQUEST_TIMEOUT_S
+    login: SparkLogin | None = None
 
     def link(self) -> BrokerLink:
         """This process's link there."""
         return link_to(
-            self.bootstrap_servers, client_id=self.client_id, request_timeout_s=self.request_timeout_s
+            self.bootstrap_servers,
+            client_id=self.client_id,
+            request_timeout_s=self.request_timeout_s,
+            login=self.login,
         )
 
 
@@ -190,14 +196,16 @@ def link_settings(options: Options) -> LinkSettings:
         parse_bootstrap(servers)
     except ConfigError as error:
         raise ConfigError(f"option kafka.bootstrap.servers={servers!r}: {error}") from error
-    protocol = options.text("kafka.security.protocol", "PLAINTEXT") or ""
-    if protocol.upper() != "PLAINTEXT":
-        raise ConfigError(
-            f"option kafka.security.protocol={protocol!r} is not in this version. Use PLAINTEXT"
+    try:
+        credentials = read_sasl(
+            {name: options.text(f"kafka.{name}") for name in SASL_PROPERTIES | {PROTOCOL}}
         )
+    except ConfigError as error:
+        raise ConfigError(f"option kafka.{error}") from error
     timeout_ms = options.number("kafka.request.timeout.ms")
     return LinkSettings(
         bootstrap_servers=servers,
         client_id=options.text("kafka.client.id") or CLIENT_ID,
         request_timeout_s=REQUEST_TIMEOUT_S if timeout_ms is None else timeout_ms / 1000,
+        login=spark_login(credentials),
     )

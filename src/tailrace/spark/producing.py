@@ -7,6 +7,8 @@ batch in flight, so a retry never overtakes its successor. A batch is encoded on
 and the next sequence of its partition, and every retry sends the same bytes: the broker knows it again
 (KIP-98). What the broker finds too large is cut in two, with the sequences that it had.
 
+With an `attempt` every batch belongs to its transaction, which stays open: somebody else decides about it.
+
 Anything that cannot be retried ends the producer: the error is raised by the next call, and nothing more is
 sent. A new attempt is a new producer, with an id of its own.
 
@@ -34,6 +36,7 @@ from tailrace.wire.kafka.messages.init_producer_id import InitProducerIdRequest
 if TYPE_CHECKING:
     from tailrace.client.kafka import KafkaClient
     from tailrace.spark.link import BrokerLink
+    from tailrace.spark.transacting import Attempt
 
 __all__ = ["BatchProducer", "ForeignWriter", "LostProducer", "RowTooLarge"]
 
@@ -74,8 +77,10 @@ class BatchProducer:
         request_bytes_max: int | None = None,
         in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
         delivery_timeout_s: float = DELIVERY_TIMEOUT_S,
+        attempt: Attempt | None = None,
     ) -> None:
         self._link = link
+        self._attempt = attempt
         self._compression = compression
         self._batch_bytes_max = batch_bytes_max
         self._request_bytes_max = max(batch_bytes_max, request_bytes_max or 0)
@@ -197,12 +202,14 @@ class BatchProducer:
             producer_id=producer_id,
             producer_epoch=epoch,
             base_sequence=lane.next_sequence,
+            transactional=self._attempt is not None,
         )
         return [Batch(batch, bytes_max) for batch in batches]
 
     def _identify(self) -> tuple[int, int]:
         if self._identity is None:
-            self._identity = self._link.run(_init_producer)
+            begin = _init_producer if self._attempt is None else self._attempt.begin
+            self._identity = self._link.run(begin)
         return self._identity
 
     def _enqueue(self, lane: Lane, batch: Batch) -> None:
@@ -246,8 +253,18 @@ class BatchProducer:
     async def _deliver(self, client: KafkaClient, lane: Lane, batch: Batch) -> int:
         """Produce a batch, however often it takes; its base offset."""
         topic, partition = lane.partition
+        transactional_id = None
+        if self._attempt is not None:
+            await self._attempt.join(client, lane.partition)
+            transactional_id = self._attempt.transactional_id
         try:
-            done = await client.produce(topic, partition, batch.data, timeout_s=self._delivery_timeout_s)
+            done = await client.produce(
+                topic,
+                partition,
+                batch.data,
+                transactional_id=transactional_id,
+                timeout_s=self._delivery_timeout_s,
+            )
             base = done.base_offset
         except BrokerError as error:
             if error.code in _LOST:

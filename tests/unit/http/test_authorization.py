@@ -27,7 +27,14 @@ from tailrace.server.node import Node
 
 HOST = "192.0.2.7"
 WANTED = Session(host=HOST, listener="http")
-PARAMS = {"topic": "orders", "group": "readers", "subscription": "workers", "name": "archive", "cut": "cut-1"}
+PARAMS = {
+    "topic": "orders",
+    "group": "readers",
+    "subscription": "workers",
+    "name": "archive",
+    "cut": "cut-1",
+    "user": "alice",
+}
 
 TOPIC, GROUP, CLUSTER = ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.CLUSTER
 SUBSCRIPTION = ResourceKind.SUBSCRIPTION
@@ -48,6 +55,10 @@ RIGHTS: dict[str, tuple[Operation, ResourceKind]] = {
     "getCluster": (Operation.DESCRIBE, CLUSTER),
     "getClusterHealth": (Operation.DESCRIBE, CLUSTER),
     "createCut": (Operation.ALTER, CLUSTER),
+    "listUsers": (Operation.DESCRIBE, CLUSTER),
+    "createUser": (Operation.ALTER, CLUSTER),
+    "changeUser": (Operation.ALTER, CLUSTER),
+    "deleteUser": (Operation.ALTER, CLUSTER),
     "renewCut": (Operation.ALTER, CLUSTER),
     "deleteCut": (Operation.ALTER, CLUSTER),
     "listPipelines": (Operation.READ, TOPIC),
@@ -90,6 +101,8 @@ BODIES: dict[str, Any] = {
     "produceRecords": {"records": [{"value": "x"}]},
     "resetGroupOffsets": {"to": "earliest"},
     "createSubscription": {"name": "s", "topic": "orders"},
+    "createUser": {"name": "alice", "password": "open sesame, 42"},
+    "changeUser": {"enabled": False},
     "replaySubscription": {"to": "earliest"},
     "seekSubscription": {"to": "earliest"},
     "ackMessages": {"ack_ids": []},

@@ -39,8 +39,8 @@ def take_everything(node: Node, *listeners: str) -> dict[str, int]:
 def test_the_listeners_of_a_node_share_one_budget(run: Run, node: Node) -> None:
     shares = node.budget.shares
     assert node.http_app().service.budget is shares["http"]
-    assert node._kafka is not None and node._kafka.budget is shares["kafka"]
-    assert node._native is not None and node._native.budget is shares["native"]
+    assert node._kafka[0].budget is shares["kafka"]
+    assert node._native[0].budget is shares["native"]
 
 
 @pytest.mark.parametrize("greedy", LISTENERS)

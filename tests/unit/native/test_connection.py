@@ -87,12 +87,12 @@ def test_an_introduction_that_makes_no_sense_is_refused(properties: dict[str, st
     play(scenario)
 
 
-def test_there_are_no_users_yet() -> None:
+def test_a_login_is_refused_where_nobody_is_asked() -> None:
     async def scenario(rig: Rig) -> None:
         client = await rig.connect()
         with pytest.raises(Refused) as caught:
             await client.ask(MessageType.AUTH)
-        refused(caught, ErrorCode.SECURITY_DISABLED, "no users")
+        refused(caught, ErrorCode.SECURITY_DISABLED, "asks nobody who it is")
         assert await is_alive(client)
 
     play(scenario)

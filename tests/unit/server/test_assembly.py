@@ -18,6 +18,7 @@ from tailrace.server.assembly import (
     node_values,
     nodes,
     request_bytes_max,
+    session_ms_max,
     storage_config,
 )
 from tailrace.server.config import ServerConfig
@@ -43,6 +44,7 @@ def test_every_broker_setting_reaches_a_part(name: str) -> None:
         or kafka_config(plain) != kafka_config(changed)
         or storage_config(plain) != storage_config(changed)
         or topic_settings({}, broker.values) != topic_settings({}, other.values)
+        or session_ms_max(plain) != session_ms_max(changed)
         or cleaner_backoff_ms(broker.values) != cleaner_backoff_ms(other.values)
     )
 

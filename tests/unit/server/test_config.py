@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tailrace.model import ConfigError
-from tailrace.server.config import ServerConfig, is_loopback
+from tailrace.server.config import ServerConfig
 from tailrace.server.configuration import Configuration, check_file, read_config
+from tailrace.server.listener import is_loopback
 from tailrace.server.setting import settings
 from tailrace.storage.api import COMMIT, OS, Fsync
 

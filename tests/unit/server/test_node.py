@@ -74,7 +74,7 @@ def test_the_native_listener_serves_a_unix_socket_beside_its_port(short_director
             await remote.create_subscription("s", "t")
             received = [message.body for message in await local.pull("s", 2)]
             assert received == [b"by socket", b"by port"]
-            assert {each.facts.has_address for each in node._native.connections} == {True, False}  # type: ignore[union-attr]
+            assert {each.facts.has_address for each in node._native[0].connections} == {True, False}
             second = Node(replace(config, data_dir=short_directory / "2"), owns_loop=False)
             with pytest.raises(
                 CannotListen, match=rf"native\.socket: {path} is in use by pid {os.getpid()} \("

@@ -134,6 +134,13 @@ BROKER_CONFIGS: Mapping[str, ConfigKey] = table_of(
     ),
     PRODUCER_IDLE,
     _number(
+        "connections.max.reauth.ms",
+        0,
+        doc="How long a login of a Kafka client holds; the client logs in again before that. 0: for ever.",
+        at_least=0,
+        type=ConfigType.LONG,
+    ),
+    _number(
         "group.initial.rebalance.delay.ms",
         0,
         doc="How long the first rebalance of an empty group waits for more members.",

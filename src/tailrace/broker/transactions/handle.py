@@ -29,9 +29,17 @@ class TransactionHandle:
     def __repr__(self) -> str:
         return f"<TransactionHandle {self.id}>"
 
-    async def init(self, *, timeout_ms: int, expected: Identity | None = None) -> Identity:
-        """A producer begins; what its predecessor left open is aborted."""
-        return await self._coordinator.init(self.id, timeout_ms=timeout_ms, expected=expected)
+    async def init(
+        self, *, timeout_ms: int, expected: Identity | None = None, two_phase: bool = False
+    ) -> Identity:
+        """A producer begins; what its predecessor left open is aborted, but for what has two-phase commit."""
+        return await self._coordinator.init(
+            self.id, timeout_ms=timeout_ms, expected=expected, two_phase=two_phase
+        )
+
+    async def prepare(self, identity: Identity) -> None:
+        """The open transaction of a producer has two-phase commit from now on."""
+        await self._coordinator.prepare(self.id, identity)
 
     async def add(self, identity: Identity, partitions: Collection[TopicPartition]) -> None:
         """Partitions take part in the transaction; returns when that is durable."""
@@ -49,7 +57,7 @@ class TransactionHandle:
         TransactionRefused if the positions of that group take no part in it.
         """
         partition = TopicPartition(OFFSETS_TOPIC, await group.find_partition())
-        self._coordinator.verify(self.id, identity, partition, client_version=client_version)
+        self._coordinator.verifier.verify(self.id, identity, partition, client_version=client_version)
         return await group.commit_transactional(  # sequenced in this turn, before anything is waited for
             commit.member_id,
             commit.generation_id,
@@ -63,7 +71,7 @@ class TransactionHandle:
         self, partition: Partition, batch: Batch, *, client_version: int, keys_checked: bool = False
     ) -> Appended:
         """Sequence a transactional batch, verified."""
-        return self._coordinator.append(
+        return self._coordinator.verifier.append(
             self.id, partition, batch, client_version=client_version, keys_checked=keys_checked
         )
 

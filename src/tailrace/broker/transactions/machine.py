@@ -15,6 +15,9 @@ Repeats. An EndTxn of the identity that ended last is not acted on again: with t
 with the present identity. An InitProducerId that names an identity (KIP-360) is for its holder: the present
 one gets a new epoch; the one before the newest bump gets the present identity again, if that bump answered
 the same request or was a timeout (KIP-588). This is no lock: two holders of one identity get the same one.
+
+Two-phase commit (KIP-939). The outcome of such a transaction is decided elsewhere, so it has no timeout, and
+an InitProducerId that would abort it is refused unless it names its identity. An administrator may abort it.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from tailrace.broker.transactions.refusal import Situation, TransactionRefused
 from tailrace.broker.transactions.state import (
     EPOCH_MAX,
     NO_PRODUCER_ID,
+    NO_TIMEOUT_MS,
     Ended,
     Identity,
     StoredTransaction,
@@ -102,7 +106,10 @@ def plan_init(
     now_ms: int,
     new_id: NewId,
 ) -> Plan:
-    """A producer begins, or begins again; `expected` is the identity that it says it has (KIP-360)."""
+    """A producer begins, or begins again; `expected` is the identity that it says it has (KIP-360).
+
+    With NO_TIMEOUT_MS its transactions have two-phase commit.
+    """
     if known is None:
         first = StoredTransaction(
             producer_id=new_id(),
@@ -120,6 +127,12 @@ def plan_init(
     steps: tuple[StoredTransaction, ...] = ()
     idle = known
     if following is TransactionState.PREPARE_ABORT:
+        if known.is_two_phase and expected is None:
+            raise TransactionRefused(
+                "a transaction with two-phase commit is open, and only its own producer or an administrator "
+                "ends it. Name its producer id and epoch, or use another transactional id",
+                situation=Situation.NOT_COMPLETE,
+            )
         prepared = _prepare(known, commit=False, bumps=True, now_ms=now_ms, new_id=new_id)
         idle = complete(prepared, now_ms=now_ms)
         steps = (prepared, idle)
@@ -133,6 +146,20 @@ def plan_init(
         ended=None,
     )
     return Plan(steps=(*steps, empty), identity=empty.identity)
+
+
+def plan_prepare(known: StoredTransaction | None, identity: Identity, *, now_ms: int) -> Plan:
+    """The open transaction of a producer gets two-phase commit, and stays as it is otherwise."""
+    known = check_identity(known, identity)
+    if known.state is not TransactionState.ONGOING:
+        raise TransactionRefused(
+            f"no transaction is open that could be prepared: it is {known.state.label}",
+            situation=Situation.WRONG_STATE,
+        )
+    if known.is_two_phase:
+        return Plan(steps=(), identity=identity)
+    prepared = replace(known, timeout_ms=NO_TIMEOUT_MS, updated_ms=now_ms)
+    return Plan(steps=(prepared,), identity=identity)
 
 
 def plan_add(

@@ -16,6 +16,8 @@ from tailrace.model import TopicPartition
 EPOCH_MAX = 32766
 """The greatest epoch that a producer is given. 32767 is used in markers alone, to fence an exhausted id."""
 NO_PRODUCER_ID = -1
+NO_TIMEOUT_MS = 2**31 - 1
+"""The timeout of a transaction with two-phase commit (KIP-939), which has none; Kafka stores it like this."""
 
 
 class TransactionState(enum.IntEnum):
@@ -70,6 +72,11 @@ class StoredTransaction:
     """The identity before the newest bump, where its holder may ask for the present one: it named itself in
     InitProducerId (KIP-360), or its transaction timed out (KIP-588)."""
     ended: Ended | None = None  # to recognize an EndTxn that is repeated
+
+    @property
+    def is_two_phase(self) -> bool:
+        """Whether its transactions are ended by their producer alone: by no timeout, and by no other Init."""
+        return self.timeout_ms == NO_TIMEOUT_MS
 
     @property
     def identity(self) -> Identity:

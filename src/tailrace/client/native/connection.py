@@ -15,13 +15,15 @@ from collections.abc import Mapping
 from typing import Protocol, TypeAlias, cast
 
 from tailrace.client.address import connect, unanswered_by, unreached
+from tailrace.client.credentials import Credentials
 from tailrace.client.error import ClientError, ConnectTimedOut
-from tailrace.client.native.error import BrokerGone, BrokerUnreachable, error_of, number_of
+from tailrace.client.native.error import BrokerGone, BrokerUnreachable, TryAgain, error_of, number_of
 from tailrace.model import ProtocolError
 from tailrace.model.address import Address
 from tailrace.wire.native import FRAME_BYTES_MAX, Frame, FrameReader, MessageType, type_name, write_frame
 
 _ACK = int(MessageType.ACK)
+_AUTH = int(MessageType.AUTH)
 _DATA = int(MessageType.DATA)
 _ERROR = int(MessageType.ERROR)
 _HEARTBEAT = int(MessageType.HEARTBEAT)
@@ -282,16 +284,22 @@ async def open_connection(
     heartbeat_interval_s: float,
     timeout_s: float,
     ask_producer: bool,
+    credentials: Credentials | None = None,
 ) -> Connection:
     """Connect and say hello; BrokerUnreachable says which address, why, and what to try."""
     connection = Connection(address, heartbeat_interval_s=heartbeat_interval_s)
     try:
         async with asyncio.timeout(timeout_s):
             await connect(address, lambda: connection)
+            if credentials is not None:
+                await _log_in(connection, credentials)
             await _greet(connection, client_id, heartbeat_interval_s, ask_producer=ask_producer)
     except TimeoutError as error:
         connection.fail(BrokerGone(f"{address} did not answer"))
         raise _UnreachableInTime(unanswered_by(address, timeout_s)) from error
+    except TryAgain as error:
+        connection.fail(BrokerGone(str(error)))
+        raise BrokerUnreachable(f"{address}: {error}") from error
     except ProtocolError as error:  # it says what is wrong with the port
         raise BrokerUnreachable(str(error)) from error
     except BrokerGone as error:
@@ -305,6 +313,19 @@ async def open_connection(
         raise
     connection.owner = owner
     return connection
+
+
+async def _log_in(connection: Connection, credentials: Credentials) -> None:
+    """AuthenticationFailed, or another answer of the broker, says why not."""
+    exchange = credentials.begin()
+    properties = {"_mechanism": credentials.mechanism}
+    message: bytes | None = await exchange.first()
+    while message is not None:
+        reply = Reply()
+        connection.send(_AUTH, properties, message, awaiting=reply)
+        frame = await reply.future
+        properties = {}
+        message = await exchange.answer(bytes(frame.body))
 
 
 async def _greet(

@@ -13,12 +13,13 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from tailrace.client.credentials import Credentials
 from tailrace.client.error import CannotConnect, ClientClosed, ClientError, ConnectionLost, TimedOut
 from tailrace.client.native.connection import Connection, Failure, Reply, open_connection
 from tailrace.client.native.error import BrokerGone, TryAgain, number_of
 from tailrace.client.native.reconnect import Reconnect
 from tailrace.client.native.status import Status
-from tailrace.model import TailraceError
+from tailrace.model import BrokerError, TailraceError
 from tailrace.model.address import Address
 from tailrace.runtime.tasks import Supervisor
 from tailrace.wire.native import Frame, MessageType, type_name, write_properties
@@ -57,6 +58,7 @@ class Link:
         request_timeout_s: float,
         heartbeat_interval_s: float,
         on_status: OnStatus | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self.address = address
         self.status = Status.CLOSED
@@ -71,6 +73,7 @@ class Link:
         self.on_writable: Callable[[], None] | None = None
         self._connect_timeout_s = connect_timeout_s
         self._client_id = client_id
+        self._credentials = credentials
         self._heartbeat_interval_s = heartbeat_interval_s
         self._tasks = Supervisor(self._task_failed)
         self._came_or_ended = asyncio.Event()
@@ -133,6 +136,7 @@ class Link:
             heartbeat_interval_s=self._heartbeat_interval_s,
             timeout_s=timeout_s,
             ask_producer=self.producer_id < 0,
+            credentials=self._credentials,
         )
 
     def _adopt(self, connection: Connection) -> None:
@@ -195,6 +199,9 @@ class Link:
             except CannotConnect as error:
                 self._trouble = error
                 _log.debug("not yet: %s", error)
+            except BrokerError as error:  # it refuses our login, and would again
+                self._end(BrokerGone(f"{self.address} refused to let us in again: {error}"))
+                return
         self._end(BrokerGone(f"gave up after {self.policy.attempts_max} attempts: {self._trouble}"))
 
     def _end(self, error: TailraceError) -> None:

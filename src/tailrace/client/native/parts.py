@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tailrace.client.credentials import Credentials
 from tailrace.client.native.catalog import Catalog
 from tailrace.client.native.delayed import DelayedPublisher
 from tailrace.client.native.link import Link
@@ -33,6 +34,7 @@ class ClientConfig:
     in_flight_bytes_max: int
     on_status: Callable[[Status], None] | None = None
     on_notice: Callable[[Notice], None] | None = None
+    credentials: Credentials | None = None
 
     def __post_init__(self) -> None:
         for name in (
@@ -61,6 +63,7 @@ class Parts:
             request_timeout_s=config.request_timeout_s,
             heartbeat_interval_s=config.heartbeat_interval_s,
             on_status=config.on_status,
+            credentials=config.credentials,
         )
         self.catalog = Catalog(self.link)
         self.settlements = Settlements(timeout_s=config.request_timeout_s)

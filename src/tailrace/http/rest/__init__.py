@@ -10,6 +10,7 @@
 `pipeline` runs of pipelines, wherever they are
 `setting`  what the node goes by
 `subscription`   subscriptions: come, go, are moved; dead letters
+`user`           who may log in
 `metric`         figures: for Prometheus, and with their history as JSON
 `message`        messages of a subscription: pulled and settled; `pulling` holds them, `ack_id` names them
 """
@@ -28,6 +29,7 @@ from tailrace.http.rest import (
     subscription,
     topic,
     transaction,
+    user,
 )
 
 OPERATIONS = (
@@ -44,6 +46,7 @@ OPERATIONS = (
     *subscription.OPERATIONS,
     *message.OPERATIONS,
     *metric.OPERATIONS,
+    *user.OPERATIONS,
 )
 
 __all__ = ["OPERATIONS"]

@@ -12,14 +12,15 @@ import msgspec
 
 from tailrace.http.error import Code, HttpError
 from tailrace.http.operation import Call, NoBody, NoQuery, Operation
+from tailrace.http.session import is_stranger
 
 
 class Health(msgspec.Struct, frozen=True):
     """A node that answers."""
 
     status: str  # ok or ready; degraded: it serves, and not all of it is as it should be
-    version: str
     uptime_s: float
+    version: str = ""  # "": the caller has not logged in, where that is asked
     reason: str = ""  # why it is degraded
 
 
@@ -43,7 +44,7 @@ def _health(call: Call[NoQuery, NoBody], status: str) -> Health:
     impairments = service.metrics.impairments
     return Health(
         status="degraded" if impairments else status,
-        version=service.facts.version,
+        version="" if is_stranger(call.request.scope) else service.facts.version,
         uptime_s=round(max(uptime_ms, 0) / 1000, 1),
         reason="; ".join(impairments),
     )

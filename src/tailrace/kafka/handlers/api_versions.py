@@ -9,6 +9,10 @@ connection goes on: that is how a newer client finds the version to speak.
 One feature is finalized: transaction.version 2, which tells clients that Produce 12, EndTxn 5 and
 TxnOffsetCommit 5 work together (KIP-890 part 2). The feature begins at version 0, which clients of v3 do not
 take for a version: they are told that it is finalized, and not which versions are supported.
+
+tailrace.2pc 1 is ours: InitProducerId 6 is served, with two-phase commit (KIP-939), though its version is not
+advertised. A transaction with it has no timeout, and is not aborted by an InitProducerId that does not name
+it.
 """
 
 from __future__ import annotations
@@ -32,8 +36,19 @@ from tailrace.wire.kafka.messages.api_versions import (
 KEY = 18
 
 _TRANSACTIONS = "transaction.version"
+TWO_PHASE_COMMIT = "tailrace.2pc"
+_TWO_PHASE_COMMIT_LEVEL = 1
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+_SUPPORTED = [
+    SupportedFeatureKey(_TRANSACTIONS, 0, EPOCH_PER_TRANSACTION),
+    SupportedFeatureKey(TWO_PHASE_COMMIT, _TWO_PHASE_COMMIT_LEVEL, _TWO_PHASE_COMMIT_LEVEL),
+]
+_FINALIZED = [
+    FinalizedFeatureKey(_TRANSACTIONS, EPOCH_PER_TRANSACTION, EPOCH_PER_TRANSACTION),
+    FinalizedFeatureKey(TWO_PHASE_COMMIT, _TWO_PHASE_COMMIT_LEVEL, _TWO_PHASE_COMMIT_LEVEL),
+]
 
 
 def answer(call: Call, body: memoryview) -> bytes:
@@ -52,14 +67,12 @@ def answer(call: Call, body: memoryview) -> bytes:
 
 @cache
 def _all(version: int) -> bytes:
-    keys = [ApiVersion(api.key, api.advertised_min, api.max_version) for api in served_apis()]
+    keys = [ApiVersion(api.key, api.advertised_min, api.advertised_max) for api in served_apis()]
     response = ApiVersionsResponse(
         api_keys=keys,
-        supported_features=[SupportedFeatureKey(_TRANSACTIONS, 0, EPOCH_PER_TRANSACTION)]
-        if version >= 4
-        else [],
+        supported_features=_SUPPORTED if version >= 4 else [],
         finalized_features_epoch=0,
-        finalized_features=[FinalizedFeatureKey(_TRANSACTIONS, EPOCH_PER_TRANSACTION, EPOCH_PER_TRANSACTION)],
+        finalized_features=_FINALIZED,
     )
     return encode(response, version)
 
@@ -67,5 +80,5 @@ def _all(version: int) -> bytes:
 @cache
 def _refuse(version: int, code: ErrorCode) -> bytes:
     api = APIS[KEY]
-    known = [ApiVersion(KEY, api.advertised_min, api.max_version)]
+    known = [ApiVersion(KEY, api.advertised_min, api.advertised_max)]
     return encode(ApiVersionsResponse(error_code=code, api_keys=known), version)

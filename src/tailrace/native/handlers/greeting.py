@@ -1,4 +1,4 @@
-"""HEARTBEAT: a sign of life, and with a sequence an introduction. AUTH: refused while there are no users."""
+"""HEARTBEAT: a sign of life, and with a sequence an introduction. AUTH: a message of a login."""
 
 from __future__ import annotations
 
@@ -47,11 +47,16 @@ def heartbeat(protocol: NativeProtocol, frame: Frame) -> None:
         protocol.run("producer id", frame.sequence, _with_producer(protocol, frame.sequence))
 
 
-def auth(protocol: NativeProtocol, frame: Frame) -> None:  # noqa: ARG001
-    raise BrokerError(
-        "this broker has no users, and everybody is let in. Leave the credentials out",
-        code=ErrorCode.SECURITY_DISABLED,
-    )
+def auth(protocol: NativeProtocol, frame: Frame) -> None:
+    """Go on with a login; the next request waits for it."""
+    login = protocol.login
+    if login is None:
+        raise BrokerError(
+            "this listener asks nobody who it is. Leave the credentials out",
+            code=ErrorCode.SECURITY_DISABLED,
+        )
+    kept = Frame(frame.type, frame.sequence, frame.timestamp, frame.properties, bytes(frame.body))
+    protocol.run("login", frame.sequence, login.take(kept), holds=True)
 
 
 async def _with_producer(protocol: NativeProtocol, sequence: int) -> bytes:
@@ -60,8 +65,9 @@ async def _with_producer(protocol: NativeProtocol, sequence: int) -> bytes:
 
 def _write(protocol: NativeProtocol, sequence: int, more: dict[str, str] | None = None) -> bytes:
     config = protocol.config
+    is_known = protocol.login is None or not protocol.login.is_pending
     properties = {
-        "_version": __version__,
+        **({"_version": __version__} if is_known else {}),
         "_heartbeat_ms": str(config.heartbeat_interval_ms),
         "_dead_after_ms": str(protocol.peer_heartbeat_ms * INTERVALS_TO_DEATH),
         "_frame_bytes_max": str(config.frame_bytes_max),

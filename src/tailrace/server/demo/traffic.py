@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.client.accumulator import RecordMetadata
 from tailrace.client.consumer import Consumer, ConsumerConfig
+from tailrace.client.credentials import from_environment
 from tailrace.client.error import broker_error
 from tailrace.client.kafka import KafkaClient
 from tailrace.client.keys import CREATE_TOPICS
@@ -94,7 +95,7 @@ class Demo:
                         commit_at = loop.time() + _COMMIT_EVERY_S
 
     def _client(self, client_id: str) -> KafkaClient:
-        return KafkaClient(self._bootstrap_servers, client_id=client_id)
+        return KafkaClient(self._bootstrap_servers, client_id=client_id, credentials=from_environment())
 
 
 async def create_topics(client: KafkaClient) -> None:

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from tailrace.client.credentials import from_environment
 from tailrace.client.kafka import KafkaClient
 from tailrace.model import TailraceError
 from tailrace.records import BatchError
@@ -123,7 +124,10 @@ class Heartbeat:
     async def _beat_connected(self) -> None:
         """Beat until the run has ended, or the broker is gone."""
         client = KafkaClient(
-            self._bootstrap_servers, client_id="tailrace-pipeline", request_timeout_s=_REQUEST_TIMEOUT_S
+            self._bootstrap_servers,
+            client_id="tailrace-pipeline",
+            request_timeout_s=_REQUEST_TIMEOUT_S,
+            credentials=from_environment(),
         )
         async with client:
             self._heard = True

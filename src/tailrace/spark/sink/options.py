@@ -1,7 +1,10 @@
 """The options of the sink. `kafka.*` are settings of Kafka's producer, by its names.
 
     topic                       where all rows go; without it, a column `topic` says so row by row
-    delivery                    at-least-once
+    delivery                    at-least-once (default), or exactly-once: the broker needs transactions
+    failOnDataLoss              of exactly-once: whether rows that were decided, and that a broker without
+                                two-phase commit has aborted since, fail the query; true by default
+    kafka.transaction.timeout.ms  of exactly-once: from a task's first row to the commit; 15 minutes
     kafka.bootstrap.servers     required
     kafka.compression.type      none (default), gzip, snappy, lz4 or zstd
     kafka.batch.size            bytes of a batch, 1 MiB by default: rows come by the thousands, so batches are
@@ -33,12 +36,14 @@ _BYTES_LIMIT = 1 << 30
 _MEANING = (
     "topic",
     "delivery",
+    "failOnDataLoss",
     "kafka.acks",
     "kafka.batch.size",
     "kafka.buffer.memory",
     "kafka.compression.type",
     "kafka.delivery.timeout.ms",
     "kafka.max.request.size",
+    "kafka.transaction.timeout.ms",
 )
 _MEANINGLESS = (
     "includeHeaders",  # headers are written where there is a column of them
@@ -52,7 +57,6 @@ _MEANINGLESS = (
     "kafka.metadata.max.idle.ms",
     "kafka.partitioner.adaptive.partitioning.enable",
     "kafka.partitioner.availability.timeout.ms",
-    "kafka.transaction.timeout.ms",
     "kafka.transaction.two.phase.commit.enable",
 )
 # Spark passes on what was set on the query itself.
@@ -63,9 +67,12 @@ _REFUSED = {
     "kafka.interceptor.classes": "interceptors are Java. Change the rows with DataFrame operations",
     "kafka.partitioner.ignore.keys": "rows go by key, or where a column partition says. Add that column",
     "kafka.partitioner.class": "rows go by key, or where a column partition says. Add that column",
-    "kafka.transactional.id": "the sink writes without transactions. Leave it out",
+    "kafka.transactional.id": "query and task name it. Leave it out, and set delivery=exactly-once",
 }
 _CODECS = {each.name.lower(): each for each in Compression}
+_DELIVERIES = {"at-least-once": False, "exactly-once": True}
+_TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000
+"""The longest that a broker takes unless it is configured otherwise (transaction.max.timeout.ms)."""
 _ACKS = ("all", "-1", "0", "1")
 
 
@@ -87,17 +94,29 @@ class SinkSettings:
     link: LinkSettings
     topic: str | None
     producing: ProducingSettings
+    exactly_once: bool
+    transaction_timeout_ms: int
+    fails_on_loss: bool
+    checkpoint: str | None  # of a query, where it was set on the query itself
 
 
 def read_settings(given: Mapping[str, str]) -> SinkSettings:
     """The options of a sink; ConfigError names the one that is wrong, its value and the fix."""
     options = Options(given, known=(*_MEANING, *KAFKA_LINK, *_MEANINGLESS, *_QUERYS_OWN), refused=_REFUSED)
-    _check_delivery(options)
+    exactly_once = options.choice("delivery", "at-least-once", _DELIVERIES)
     _check_acks(options)
     topic = options.text("topic")
     if topic == "":
         raise ConfigError("option topic is empty. Name a topic, or leave it out and have a column 'topic'")
-    return SinkSettings(link=link_settings(options), topic=topic, producing=_producing(options))
+    return SinkSettings(
+        link=link_settings(options),
+        topic=topic,
+        producing=_producing(options),
+        exactly_once=exactly_once,
+        transaction_timeout_ms=options.number("kafka.transaction.timeout.ms") or _TRANSACTION_TIMEOUT_MS,
+        fails_on_loss=options.flag("failOnDataLoss", default=True),
+        checkpoint=options.text("checkpointLocation"),
+    )
 
 
 def _producing(options: Options) -> ProducingSettings:
@@ -119,18 +138,6 @@ def _bytes(options: Options, name: str, default: int) -> int:
     if number > _BYTES_LIMIT:
         raise ConfigError(f"option {name}={number} is too large. Use {_BYTES_LIMIT} bytes at most")
     return number
-
-
-def _check_delivery(options: Options) -> None:
-    delivery = (options.text("delivery") or "at-least-once").lower()
-    if delivery == "exactly-once":
-        raise ConfigError(
-            "option delivery='exactly-once' needs transactions, which the sink does not write yet."
-            " Use delivery=at-least-once: its producer is idempotent, and readers drop what a repeated"
-            " micro-batch wrote twice"
-        )
-    if delivery != "at-least-once":
-        raise ConfigError(f"option delivery={delivery!r} is not possible. Use at-least-once")
 
 
 def _check_acks(options: Options) -> None:

@@ -38,12 +38,21 @@ class Sink:
             stick_bytes=self.delivery.settings.batch_bytes_max,
         )
         counts: Counter[TopicPartition] = Counter()
-        with self.delivery.begin(link) as producer:
-            for batch in batches:
-                for topic, partition, rows in router.route(batch):
-                    producer.send(topic, partition, rows)
-                    counts[TopicPartition(topic, partition)] += rows.num_rows
-            return self.delivery.end(producer, counts)
+        writing = self.delivery.begin(link)
+        if writing.producer is None:
+            for _ in batches:  # Spark wants them taken
+                pass
+            return writing.end(counts)
+        try:
+            with writing.producer as producer:
+                for batch in batches:
+                    for topic, partition, rows in router.route(batch):
+                        producer.send(topic, partition, rows)
+                        counts[TopicPartition(topic, partition)] += rows.num_rows
+                return writing.end(counts)
+        except BaseException:
+            writing.fail()
+            raise
 
 
 def count_partitions(link: BrokerLink, topic: str) -> int:

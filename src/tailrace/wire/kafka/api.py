@@ -24,11 +24,13 @@ NEVER = 0x7FFF  # flexible_from of an API that has no flexible version
 
 
 class Api(NamedTuple):
-    """One API. Served from min_version to max_version; ApiVersions tells clients of advertised_min instead.
+    """One API. Served from min_version to max_version; ApiVersions says advertised_min and advertised_max.
 
     The two minimums differ for Produce alone: librdkafka before 2.11.1 stops compressing when 0 is not in its
-    range. The codec reads and writes up to known_max, which is higher where a client of ours may meet a newer
-    broker, or where the listener does not serve a version yet.
+    range. The maximums differ for InitProducerId alone: what version 6 adds is found by a feature, and
+    clients that take the highest version there is have no use for it. The codec reads and writes up to
+    known_max, which is higher where a client of ours may meet a newer broker, or where the listener does not
+    serve a version yet.
     """
 
     key: int
@@ -38,6 +40,7 @@ class Api(NamedTuple):
     flexible_from: int
     advertised_min: int
     known_max: int
+    advertised_max: int
 
     @property
     def request_bytes_max(self) -> int:
@@ -77,11 +80,12 @@ _TABLE = (
     (14, "SyncGroup", 0, 5, 4),
     (15, "DescribeGroups", 0, 5, 5),
     (16, "ListGroups", 0, 5, 3),
+    (17, "SaslHandshake", 0, 1, NEVER),
     (18, "ApiVersions", 0, 4, 3),
     (19, "CreateTopics", 2, 7, 5),
     (20, "DeleteTopics", 1, 6, 4),
     (21, "DeleteRecords", 0, 2, 2),
-    (22, "InitProducerId", 0, 5, 2),
+    (22, "InitProducerId", 0, 6, 2),
     (23, "OffsetForLeaderEpoch", 2, 4, 4),
     (24, "AddPartitionsToTxn", 0, 3, 3),
     (25, "AddOffsetsToTxn", 0, 4, 3),
@@ -92,13 +96,20 @@ _TABLE = (
     (33, "AlterConfigs", 0, 2, 2),
     (34, "AlterReplicaLogDirs", 1, 2, 2),
     (35, "DescribeLogDirs", 1, 4, 2),
+    (36, "SaslAuthenticate", 0, 2, 2),
     (37, "CreatePartitions", 0, 3, 2),
+    (38, "CreateDelegationToken", 1, 3, 2),
+    (39, "RenewDelegationToken", 1, 2, 2),
+    (40, "ExpireDelegationToken", 1, 2, 2),
+    (41, "DescribeDelegationToken", 1, 3, 2),
     (42, "DeleteGroups", 0, 2, 2),
     (43, "ElectLeaders", 0, 2, 2),
     (44, "IncrementalAlterConfigs", 0, 1, 1),
     (45, "AlterPartitionReassignments", 0, 1, 0),
     (46, "ListPartitionReassignments", 0, 0, 0),
     (47, "OffsetDelete", 0, 0, NEVER),
+    (50, "DescribeUserScramCredentials", 0, 0, 0),
+    (51, "AlterUserScramCredentials", 0, 0, 0),
     (55, "DescribeQuorum", 0, 2, 0),
     (60, "DescribeCluster", 0, 1, 0),
     (61, "DescribeProducers", 0, 0, 0),
@@ -108,12 +119,15 @@ _TABLE = (
     (75, "DescribeTopicPartitions", 0, 0, 0),
 )
 _ADVERTISED_MIN = {PRODUCE: 0}
-_KNOWN_MAX = {22: 6, 24: 5}
+_ADVERTISED_MAX = {22: 5}
+_KNOWN_MAX = {24: 5}
 
 
 def _api(key: int, name: str, first: int, last: int, flexible_from: int) -> Api:
     advertised_min, known_max = _ADVERTISED_MIN.get(key, first), _KNOWN_MAX.get(key, last)
-    return Api(key, name, first, last, flexible_from, advertised_min, known_max)
+    return Api(
+        key, name, first, last, flexible_from, advertised_min, known_max, _ADVERTISED_MAX.get(key, last)
+    )
 
 
 APIS: Mapping[int, Api] = MappingProxyType({row[0]: _api(*row) for row in _TABLE})

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.unit.broker.transactions.scene import BUSY, OFFSETS, T0, T1, U0, Scene, play
 
-from tailrace.broker.transactions import Situation, TransactionConfig, TransactionRefused
+from tailrace.broker.transactions import Identity, Situation, TransactionConfig, TransactionRefused
 from tailrace.broker.transactions.machine import BUMPING_VERSION
 from tailrace.model import BrokerError, ErrorCode, ProtocolError
 
@@ -130,6 +130,48 @@ def test_a_refused_marker_is_written_later_and_the_next_transaction_waits() -> N
         scene.advance(scene.coordinator.config.retry_ms)
         assert scene.written()[-2:] == ["t-0 commit 100/0", "state CompleteCommit"]
         await scene.coordinator.add("x", identity, [T0])
+
+    play(scenario)
+
+
+def test_a_marker_that_stays_refused_is_tried_less_and_less_often_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(scene: Scene) -> None:
+        identity = await scene.begin("x", T0, T1)
+        fenced = BrokerError("epoch 9", code=ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+        attempts = 12
+        scene.places[T0].refusals = [fenced] * attempts
+        assert await scene.coordinator.end("x", identity, commit=True) == identity
+        waited_ms = []
+        for left in range(attempts - 1, 0, -1):
+            waited_ms.append(0)
+            while len(scene.places[T0].refusals) == left:
+                waited_ms[-1] += 500
+                scene.advance(500)
+        assert waited_ms == [500, 1000, 2000, 4000] + [5000] * 7
+        lines = [each for each in caplog.records if each.levelname != "DEBUG"]
+        assert len(lines) == 1 and "Restart the broker" in lines[0].getMessage()
+        assert scene.state() == "PrepareCommit"
+        scene.advance(5000)
+        assert scene.written()[-2:] == ["t-0 commit 100/0", "state CompleteCommit"]
+
+        await scene.write("x", identity, T0)  # the pauses of the next transaction are short again
+        scene.places[T0].refusals = [BUSY]
+        await scene.coordinator.end("x", identity, commit=True)
+        scene.advance(500)
+        assert scene.state() == "CompleteCommit"
+
+    play(scenario)
+
+
+def test_a_marker_that_is_fenced_is_not_needed_where_nothing_is_open() -> None:
+    async def scenario(scene: Scene) -> None:
+        identity = await scene.coordinator.init("x", timeout_ms=1000)
+        await scene.coordinator.add("x", identity, [T0])
+        scene.places[T0].refusals = [BrokerError("9", code=ErrorCode.TRANSACTION_COORDINATOR_FENCED)]
+        await scene.coordinator.end("x", identity, commit=True)
+        assert scene.state() == "CompleteCommit"
 
     play(scenario)
 
@@ -378,12 +420,12 @@ def test_nothing_is_answered_before_every_prepare_is_resumed() -> None:
 def test_a_write_is_verified_or_adds_its_partition() -> None:
     async def scenario(scene: Scene) -> None:
         identity = await scene.begin("x", T0)
-        scene.coordinator.verify("x", identity, T0, client_version=0)
+        scene.coordinator.verifier.verify("x", identity, T0, client_version=0)
         with pytest.raises(TransactionRefused) as bad:
-            scene.coordinator.verify("x", identity, T1, client_version=0)
+            scene.coordinator.verifier.verify("x", identity, T1, client_version=0)
         assert bad.value.situation is Situation.NOT_IN_TRANSACTION
-        scene.coordinator.verify("x", identity, T1, client_version=2)
-        scene.coordinator.verify("x", identity, T1, client_version=2)
+        scene.coordinator.verifier.verify("x", identity, T1, client_version=2)
+        scene.coordinator.verifier.verify("x", identity, T1, client_version=2)
         assert scene.coordinator.describe("x").partitions == (T0, T1)
         assert scene.written().count("state Ongoing") == 2
 
@@ -422,5 +464,74 @@ def test_a_description_tells_what_is_open() -> None:
         (found,) = scene.coordinator.list()
         assert found.partitions == () and (found.started_ms, found.open_ms) == (-1, -1)
         assert scene.coordinator.open_count == 0
+
+    play(scenario)
+
+
+def test_a_transaction_with_two_phase_commit_waits_for_its_end_however_long() -> None:
+    async def scenario(scene: Scene) -> None:
+        identity = await scene.coordinator.init("x", timeout_ms=1000, two_phase=True)
+        await scene.write("x", identity, T0)
+        scene.advance(30 * _DAY_MS)
+        assert scene.state() == "Ongoing"
+        await scene.crash()
+        scene.advance(30 * _DAY_MS)
+        assert scene.state() == "Ongoing"
+        assert await refused(scene.coordinator.init("x", timeout_ms=1000)) is Situation.NOT_COMPLETE
+        assert scene.state() == "Ongoing"
+        await scene.coordinator.end("x", identity, commit=True)
+        assert scene.state() == "CompleteCommit"
+
+    play(scenario)
+
+
+def test_no_ordinary_timeout_is_taken_for_two_phase_commit() -> None:
+    async def scenario(scene: Scene) -> None:
+        with pytest.raises(BrokerError) as too_long:
+            await scene.coordinator.init("x", timeout_ms=2**31 - 1)
+        assert too_long.value.code is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+
+    play(scenario, TransactionConfig(timeout_ms_max=2**31 - 1))
+
+
+def test_an_administrator_aborts_a_transaction_with_two_phase_commit() -> None:
+    async def scenario(scene: Scene) -> None:
+        identity = await scene.coordinator.init("x", timeout_ms=1000, two_phase=True)
+        await scene.write("x", identity, T0)
+        await scene.coordinator.abort("x")
+        assert scene.state() == "CompleteAbort"
+        assert await refused(scene.coordinator.end("x", identity, commit=True)) is Situation.TIMED_OUT
+
+    play(scenario)
+
+
+def test_a_transaction_that_is_prepared_has_no_timeout_any_more() -> None:
+    async def scenario(scene: Scene) -> None:
+        identity = await scene.begin("x", T0, timeout_ms=1000)
+        await scene.coordinator.prepare("x", identity)
+        written = scene.written()
+        await scene.coordinator.prepare("x", identity)
+        assert scene.written() == written  # said again
+        scene.advance(30 * _DAY_MS)
+        assert scene.state() == "Ongoing"
+        await scene.crash()
+        scene.advance(30 * _DAY_MS)
+        assert await refused(scene.coordinator.init("x", timeout_ms=1000)) is Situation.NOT_COMPLETE
+        await scene.coordinator.end("x", identity, commit=True)
+        assert scene.written()[-2:] == ["t-0 commit 100/0", "state CompleteCommit"]
+
+    play(scenario)
+
+
+def test_only_the_open_transaction_of_its_producer_is_prepared() -> None:
+    async def scenario(scene: Scene) -> None:
+        assert await refused(scene.coordinator.prepare("x", Identity(100, 0))) is Situation.OTHER_ID
+        identity = await scene.coordinator.init("x", timeout_ms=1000)
+        assert await refused(scene.coordinator.prepare("x", identity)) is Situation.WRONG_STATE
+        await scene.write("x", identity, T0)
+        stranger = Identity(identity.producer_id, identity.epoch + 1)
+        assert await refused(scene.coordinator.prepare("x", stranger)) is Situation.FENCED
+        await scene.coordinator.end("x", identity, commit=True)
+        assert await refused(scene.coordinator.prepare("x", identity)) is Situation.WRONG_STATE
 
     play(scenario)

@@ -22,6 +22,7 @@ from tailrace.broker.transactions.machine import (
 from tailrace.broker.transactions.refusal import Situation, TransactionRefused
 from tailrace.broker.transactions.state import (
     EPOCH_MAX,
+    NO_TIMEOUT_MS,
     Ended,
     Identity,
     StoredTransaction,
@@ -399,3 +400,37 @@ def test_only_an_idle_id_expires(state: TransactionState) -> None:
     known = replace(stored(state), updated_ms=100)
     assert is_expired(known, now_ms=1100, idle_ms=1000) == (state in IDLE)
     assert not is_expired(known, now_ms=1099, idle_ms=1000)
+
+
+# ---- two-phase commit (KIP-939)
+
+
+@pytest.mark.parametrize("expected", [OLDER, Identity(99, 0), None])
+def test_an_open_transaction_with_two_phase_commit_is_not_aborted_by_an_init_that_does_not_name_it(
+    expected: Identity | None,
+) -> None:
+    known = stored(S.ONGOING, timeout_ms=NO_TIMEOUT_MS)
+    with pytest.raises(TransactionRefused) as refused:
+        init(known, expected)
+    # An identity that is not the present one is a zombie's, as without two-phase commit.
+    wanted = {None: Situation.NOT_COMPLETE, OLDER: Situation.FENCED, Identity(99, 0): Situation.OTHER_ID}
+    assert refused.value.situation is wanted[expected]
+
+
+def test_an_init_that_names_it_aborts_it() -> None:
+    plan = init(stored(S.ONGOING, timeout_ms=NO_TIMEOUT_MS), ME)
+    assert [step.state for step in plan.steps] == [S.PREPARE_ABORT, S.COMPLETE_ABORT, S.EMPTY]
+    assert plan.identity == (100, 7) and not plan.steps[-1].is_two_phase
+
+
+@pytest.mark.parametrize("state", IDLE)
+def test_an_init_needs_no_identity_where_nothing_is_open(state: S) -> None:
+    assert init(stored(state, timeout_ms=NO_TIMEOUT_MS)).identity == (100, 6)
+
+
+def test_an_administrator_may_abort_it_and_its_late_commit_is_told_so() -> None:
+    plan = timeout(stored(S.ONGOING, timeout_ms=NO_TIMEOUT_MS))
+    assert plan is not None
+    with pytest.raises(TransactionRefused) as refused:
+        end(plan.steps[-1], ME, commit=True)
+    assert refused.value.situation is Situation.TIMED_OUT

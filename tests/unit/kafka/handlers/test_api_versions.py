@@ -25,16 +25,17 @@ def test_every_api_with_a_handler_is_advertised(version: int) -> None:
         answer = decode(ApiVersionsResponse, version, ask(stage, version, encode(POLITE, version)))
         found = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
         assert answer.error_code == 0
-        assert found == {api.key: (api.advertised_min, api.max_version) for api in APIS.values()}
+        assert found == {api.key: (api.advertised_min, api.advertised_max) for api in APIS.values()}
+        assert found[22] == (0, 5)  # version 6 has two-phase commit, which a feature announces
         assert found[0] == (0, 12)  # from 0, else old librdkafka stops compressing
-        features = [("transaction.version", 2, 2)] if version >= 3 else []
+        features = [("transaction.version", 2, 2), ("tailrace.2pc", 1, 1)] if version >= 3 else []
         assert [
             (each.name, each.min_version_level, each.max_version_level) for each in answer.finalized_features
         ] == features
         assert answer.finalized_features_epoch == (0 if version >= 3 else -1)
         # A feature that begins at 0 breaks clients of version 3 (KIP-584).
         supported = [(each.name, each.min_version, each.max_version) for each in answer.supported_features]
-        assert supported == ([("transaction.version", 0, 2)] if version >= 4 else [])
+        assert supported == ([("transaction.version", 0, 2), ("tailrace.2pc", 1, 1)] if version >= 4 else [])
 
     play(scenario)
 

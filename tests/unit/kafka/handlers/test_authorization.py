@@ -24,6 +24,10 @@ from tailrace.wire.kafka.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from tailrace.wire.kafka.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+)
 from tailrace.wire.kafka.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from tailrace.wire.kafka.messages.create_topics import (
     CreatableTopic,
@@ -50,6 +54,7 @@ from tailrace.wire.kafka.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from tailrace.wire.kafka.messages.describe_transactions import DescribeTransactionsRequest
+from tailrace.wire.kafka.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from tailrace.wire.kafka.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tailrace.wire.kafka.messages.end_txn import EndTxnRequest
 from tailrace.wire.kafka.messages.find_coordinator import FindCoordinatorRequest
@@ -174,6 +179,12 @@ def described(kind: int, name: str) -> DescribeConfigsRequest:
 
 
 RULES: list[tuple[Message, Operation, ResourceKind]] = [
+    (DescribeUserScramCredentialsRequest(), Op.DESCRIBE, CLUSTER),
+    (
+        AlterUserScramCredentialsRequest(deletions=[ScramCredentialDeletion(name="alice", mechanism=1)]),
+        Op.ALTER,
+        CLUSTER,
+    ),
     (OFFSETS, Op.DESCRIBE, TOPIC),
     (EPOCHS, Op.DESCRIBE, TOPIC),
     (COMMIT, Op.READ, TOPIC),
@@ -259,6 +270,12 @@ ELSEWHERE = {
     "ListTransactions",  # below: transactional ids are left out, and none is refused
     "DescribeLogDirs",  # below: no directory is told
     "ApiVersions",  # open to every client
+    "SaslHandshake",  # likewise
+    "SaslAuthenticate",  # likewise
+    "CreateDelegationToken",  # there are none
+    "RenewDelegationToken",  # likewise
+    "ExpireDelegationToken",  # likewise
+    "DescribeDelegationToken",  # likewise
     "ListPartitionReassignments",  # says nothing about any topic
 }
 

@@ -42,6 +42,21 @@ def test_everything_that_can_be_set() -> None:
     )
 
 
+def test_exactly_once_is_asked_for_and_at_least_once_is_the_default() -> None:
+    assert not read_settings(SERVERS).exactly_once
+    settings = read_settings(
+        {
+            **SERVERS,
+            "delivery": "Exactly-Once",
+            "failOnDataLoss": "false",
+            "kafka.transaction.timeout.ms": "5000",
+            "checkpointLocation": "/somewhere",
+        }
+    )
+    assert settings.exactly_once and not settings.fails_on_loss
+    assert (settings.transaction_timeout_ms, settings.checkpoint) == (5000, "/somewhere")
+
+
 def test_a_batch_is_never_larger_than_a_request() -> None:
     settings = read_settings({**SERVERS, "kafka.batch.size": "5000", "kafka.max.request.size": "3000"})
     assert settings.producing.batch_bytes_max == settings.producing.request_bytes_max == 3000
@@ -59,7 +74,7 @@ def test_every_number_of_acknowledgements_is_taken(acks: str) -> None:
         {"kafka.enable.idempotence": "true"},
         {"includeHeaders": "true"},
         {"kafka.retries": "3"},
-        {"checkpointLocation": "/somewhere", "queryName": "q"},
+        {"queryName": "q"},
     ],
 )
 def test_what_has_no_meaning_here_is_taken(option: dict[str, str]) -> None:
@@ -72,11 +87,7 @@ def test_what_has_no_meaning_here_is_taken(option: dict[str, str]) -> None:
         ({"topics": "orders"}, r"'topics' is not known\. Did you mean topic\?"),
         ({"compression.type": "lz4"}, r"Did you mean kafka\.compression\.type\?"),
         ({"topic": " "}, "topic is empty"),
-        (
-            {"delivery": "exactly-once"},
-            r"transactions, which the sink does not write yet\. Use delivery=at-least-once",
-        ),
-        ({"delivery": "maybe"}, "delivery='maybe' is not possible. Use at-least-once"),
+        ({"delivery": "maybe"}, "delivery='maybe' is not possible. Use one of: at-least-once, exactly-once"),
         ({"kafka.acks": "2"}, r"kafka\.acks='2' is not possible.*Use all"),
         (
             {"kafka.compression.type": "rar"},
@@ -87,7 +98,7 @@ def test_what_has_no_meaning_here_is_taken(option: dict[str, str]) -> None:
         ({"kafka.buffer.memory": "99999999999"}, r"kafka\.buffer\.memory=99999999999 is too large"),
         ({"kafka.value.serializer": "X"}, "Cast the column value to binary or string"),
         ({"kafka.partitioner.class": "X"}, "column partition"),
-        ({"kafka.transactional.id": "t"}, "without transactions"),
+        ({"kafka.transactional.id": "t"}, "query and task name it.*delivery=exactly-once"),
         ({"kafka.bootstrap.servers": "here:there"}, r"kafka\.bootstrap\.servers='here:there'"),
         ({"kafka.bootstrap.servers": ""}, r"kafka\.bootstrap\.servers is missing"),
     ],

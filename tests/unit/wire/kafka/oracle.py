@@ -20,9 +20,15 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas in an old way
     _KAFKA_PYTHON = [
         importlib.import_module(f"kafka.protocol.{name}")
-        for name in ("admin", "consumer", "metadata", "producer")
+        for name in ("admin", "consumer", "metadata", "producer", "sasl")
     ]
     ApiMessage = importlib.import_module("kafka.protocol.api_message").ApiMessage
+
+
+def kafka_python_knows(message_type: type[Message] | str) -> bool:
+    """Whether there is such a message: it has none of delegation tokens, which only kio then stands for."""
+    name = message_type if isinstance(message_type, str) else message_type.__name__
+    return "DelegationToken" not in name
 
 
 def kafka_python_type(message_type: type[Message] | str) -> Any:

@@ -25,11 +25,12 @@ EXPECTED = {
     14: ("SyncGroup", 0, 5, 4),
     15: ("DescribeGroups", 0, 5, 5),
     16: ("ListGroups", 0, 5, 3),
+    17: ("SaslHandshake", 0, 1, NEVER),
     18: ("ApiVersions", 0, 4, 3),
     19: ("CreateTopics", 2, 7, 5),
     20: ("DeleteTopics", 1, 6, 4),
     21: ("DeleteRecords", 0, 2, 2),
-    22: ("InitProducerId", 0, 5, 2),
+    22: ("InitProducerId", 0, 6, 2),
     23: ("OffsetForLeaderEpoch", 2, 4, 4),
     24: ("AddPartitionsToTxn", 0, 3, 3),
     25: ("AddOffsetsToTxn", 0, 4, 3),
@@ -40,13 +41,20 @@ EXPECTED = {
     33: ("AlterConfigs", 0, 2, 2),
     34: ("AlterReplicaLogDirs", 1, 2, 2),
     35: ("DescribeLogDirs", 1, 4, 2),
+    36: ("SaslAuthenticate", 0, 2, 2),
     37: ("CreatePartitions", 0, 3, 2),
+    38: ("CreateDelegationToken", 1, 3, 2),
+    39: ("RenewDelegationToken", 1, 2, 2),
+    40: ("ExpireDelegationToken", 1, 2, 2),
+    41: ("DescribeDelegationToken", 1, 3, 2),
     42: ("DeleteGroups", 0, 2, 2),
     43: ("ElectLeaders", 0, 2, 2),
     44: ("IncrementalAlterConfigs", 0, 1, 1),
     45: ("AlterPartitionReassignments", 0, 1, 0),
     46: ("ListPartitionReassignments", 0, 0, 0),
     47: ("OffsetDelete", 0, 0, NEVER),
+    50: ("DescribeUserScramCredentials", 0, 0, 0),
+    51: ("AlterUserScramCredentials", 0, 0, 0),
     55: ("DescribeQuorum", 0, 2, 0),
     60: ("DescribeCluster", 0, 1, 0),
     61: ("DescribeProducers", 0, 0, 0),
@@ -70,9 +78,14 @@ def test_only_produce_is_advertised_lower_than_it_is_served() -> None:
     assert lowered == {"Produce": 0}
 
 
+def test_only_two_phase_commit_is_served_and_not_advertised() -> None:
+    lowered = {api.name: api.advertised_max for api in APIS.values() if api.advertised_max != api.max_version}
+    assert lowered == {"InitProducerId": 5}
+
+
 def test_the_codec_knows_the_newer_versions_of_transactions() -> None:
     known = {api.name: api.known_max for api in APIS.values() if api.known_max != api.max_version}
-    assert known == {"InitProducerId": 6, "AddPartitionsToTxn": 5}
+    assert known == {"AddPartitionsToTxn": 5}
 
 
 def test_only_produce_may_fill_a_whole_frame() -> None:
@@ -88,7 +101,7 @@ def test_every_compiled_api_has_its_classes(key: int) -> None:
     assert response_type(key).__name__ == EXPECTED[key][0] + "Response"
 
 
-@pytest.mark.parametrize("key", [0, 1, 4, 17, 68, -1])
+@pytest.mark.parametrize("key", [0, 1, 4, 5, 68, -1])
 def test_an_api_without_classes_is_a_key_error(key: int) -> None:
     with pytest.raises(KeyError):
         request_type(key)

@@ -7,7 +7,7 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.wire.kafka.oracle import kafka_python_type
+from tests.unit.wire.kafka.oracle import kafka_python_knows, kafka_python_type
 
 from tailrace.model import ProtocolError
 from tailrace.wire.kafka import (
@@ -35,8 +35,12 @@ def test_a_request_header_of_every_version_comes_back(client_id: str | None) -> 
         assert bytes(body) == b"body"
 
 
+def _is_known_to_kafka_python(header: tuple[int, int]) -> bool:
+    return kafka_python_knows(APIS[header[0]].name)
+
+
 def test_a_request_is_framed_as_kafka_python_frames_it() -> None:
-    for key, version in HEADERS:
+    for key, version in filter(_is_known_to_kafka_python, HEADERS):
         theirs = kafka_python_type(APIS[key].name + "Request")(version=version)
         theirs.with_header(correlation_id=5, client_id="me")
         whole = bytes(theirs.encode(header=True, framed=True))
@@ -46,7 +50,7 @@ def test_a_request_is_framed_as_kafka_python_frames_it() -> None:
 
 
 def test_a_response_is_framed_as_kafka_python_frames_it() -> None:
-    for key, version in HEADERS:
+    for key, version in filter(_is_known_to_kafka_python, HEADERS):
         theirs = kafka_python_type(APIS[key].name + "Response")(version=version)
         theirs.with_header(correlation_id=5)
         whole = bytes(theirs.encode(header=True, framed=True))
@@ -69,7 +73,7 @@ def test_unknown_tags_of_a_header_are_skipped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "version"), [(3, 13), (3, -1), (0, 2), (0, 13), (1, 3), (99, 0), (-1, 0), (17, 0)]
+    ("key", "version"), [(3, 13), (3, -1), (0, 2), (0, 13), (1, 3), (99, 0), (-1, 0), (17, 2)]
 )
 def test_what_is_not_served_is_refused(key: int, version: int) -> None:
     frame = memoryview(struct.pack(">hhih", key, version, 1, -1) + bytes(20))

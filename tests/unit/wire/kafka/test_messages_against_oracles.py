@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.wire.kafka.generated import CASES, MESSAGE_TYPES, full, messages, sample, versions_of
 from tests.unit.wire.kafka.oracle import (
     kafka_python_bytes,
+    kafka_python_knows,
     kafka_python_rewrites,
     kafka_python_type,
     kio_bytes,
@@ -29,7 +30,8 @@ def test_our_bytes_are_theirs_in_every_version(message_type: type[Message]) -> N
         for _ in range(10):
             message = sample(message_type, version, dice)
             ours = encode(message, version)
-            assert ours == kafka_python_bytes(message, version), version
+            if kafka_python_knows(message_type):
+                assert ours == kafka_python_bytes(message, version), version
             assert ours == kio_bytes(message, version), version
             assert decode(message_type, version, ours) == message, version
 
@@ -40,7 +42,8 @@ def test_any_message_that_can_be_found_to_differ(data: st.DataObject) -> None:
     message_type, version = data.draw(st.sampled_from(CASES))
     message = data.draw(messages(message_type, version))
     ours = encode(message, version)
-    assert ours == kafka_python_bytes(message, version)
+    if kafka_python_knows(message_type):
+        assert ours == kafka_python_bytes(message, version)
     assert decode(message_type, version, ours) == message
 
 
@@ -50,18 +53,25 @@ def test_they_read_a_full_message_of_ours(message_type: type[Message]) -> None:
         message = full(message_type, version)
         ours = encode(message, version)
         assert kio_reads(message_type, version, ours) == to_kio(message, version), version
-        assert kafka_python_rewrites(message_type, version, ours) == ours, version
+        if kafka_python_knows(message_type):
+            assert kafka_python_rewrites(message_type, version, ours) == ours, version
 
 
 @every_message
 def test_we_read_a_full_message_of_theirs(message_type: type[Message]) -> None:
     for version in versions_of(message_type):
         message = full(message_type, version)
-        assert decode(message_type, version, memoryview(kafka_python_bytes(message, version))) == message
+        if kafka_python_knows(message_type):
+            theirs = memoryview(kafka_python_bytes(message, version))
+            assert decode(message_type, version, theirs) == message
         assert decode(message_type, version, kio_bytes(message, version)) == message
 
 
-@every_message
+@pytest.mark.parametrize(
+    "message_type",
+    [each for each in MESSAGE_TYPES if kafka_python_knows(each)],
+    ids=lambda each: each.__name__,
+)
 def test_defaults_are_theirs_apart_from_null(message_type: type[Message]) -> None:
     # Null is our default wherever it is allowed; kafka-python has null for ids and sets for bits.
     message = message_type()

@@ -1,0 +1,121 @@
+"""Who a client logs in as, and the exchange by which it does.
+
+    Credentials        user, password, mechanism
+    Exchange           messages for the broker, whatever carries them: Kafka's SaslAuthenticate, native AUTH
+    from_environment   TAILRACE_USER, with TAILRACE_PASSWORD or the file named by TAILRACE_PASSWORD_FILE
+
+The mechanism is the one that was chosen: a client never falls back to a weaker one. A password is hashed in a
+thread, since that takes milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tailrace.model import ConfigError
+from tailrace.security import MECHANISMS, PLAIN, SCRAM_SHA_256, AuthenticationFailed, Secret
+from tailrace.security.sasl.plain import write_plain
+from tailrace.security.sasl.scram_client import ScramClient
+
+USER_VARIABLE: Final = "TAILRACE_USER"
+PASSWORD_VARIABLE: Final = "TAILRACE_PASSWORD"
+PASSWORD_FILE_VARIABLE: Final = "TAILRACE_PASSWORD_FILE"
+_FILE_BYTES_MAX: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A user and its password."""
+
+    username: str
+    password: Secret = field(hash=False)
+    mechanism: str = SCRAM_SHA_256
+
+    def __post_init__(self) -> None:
+        if not self.username:
+            raise ConfigError("username is empty. Give the name of a user, and its password")
+        if self.mechanism not in MECHANISMS:
+            raise ConfigError(f"the mechanism {self.mechanism!r} is none of {', '.join(MECHANISMS)}")
+
+    def begin(self) -> Exchange:
+        """A new login."""
+        return Exchange(self)
+
+
+def credentials_of(username: str | None, password: str | Secret | None) -> Credentials | None:
+    """What a client was given; None where it was given nothing. ConfigError for one without the other."""
+    if username is None and password is None:
+        return None
+    if username is None or password is None:
+        raise ConfigError("username and password go together. Give both, or none")
+    return Credentials(username, password if isinstance(password, Secret) else Secret(password))
+
+
+def from_environment(environment: Mapping[str, str] | None = None) -> Credentials | None:
+    """Whom the environment names; None for nobody."""
+    given = os.environ if environment is None else environment
+    user = given.get(USER_VARIABLE)
+    if not user:
+        return None
+    if path := given.get(PASSWORD_FILE_VARIABLE):
+        return Credentials(user, read_password_file(Path(path)))
+    if password := given.get(PASSWORD_VARIABLE):
+        return Credentials(user, Secret(password))
+    raise ConfigError(
+        f"{USER_VARIABLE} is set without a password. Set {PASSWORD_VARIABLE} or {PASSWORD_FILE_VARIABLE}"
+    )
+
+
+def read_password_file(path: Path) -> Secret:
+    """The content of a file without its last line break."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot read the password file {path}: {error.strerror}") from error
+    return password_text(data, what=f"the password file {path}")
+
+
+def password_text(data: bytes, *, what: str) -> Secret:
+    """A password out of bytes without their last line break; ConfigError names `what` they are."""
+    try:
+        text = data.decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{what} is not UTF-8 text") from None
+    if not text or len(data) > _FILE_BYTES_MAX:
+        raise ConfigError(f"{what} is empty" if not text else f"{what} is over {_FILE_BYTES_MAX} bytes")
+    return Secret(text)
+
+
+class Exchange:
+    """One login: `first`, then `answer` what the broker says until it returns None."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self._scram: ScramClient | None = None
+        self._is_proven = False
+
+    async def first(self) -> bytes:
+        given = self._credentials
+        if given.mechanism == PLAIN:
+            return write_plain(given.username, given.password)
+        self._scram = ScramClient(given.mechanism, given.username, given.password)
+        return self._scram.first()
+
+    async def answer(self, data: bytes) -> bytes | None:
+        """The next message; None once the broker has proven that it knows the user."""
+        scram = self._scram
+        if scram is None:
+            if data:
+                raise AuthenticationFailed("the broker answered PLAIN with a message, and none is expected")
+            return None
+        if not self._is_proven:
+            self._is_proven = True
+            return await asyncio.to_thread(scram.prove, data)
+        scram.check(data)
+        return None

@@ -1,0 +1,170 @@
+"""Who the client of one connection is (KIP-43, KIP-152, KIP-368).
+
+    SaslHandshake names a mechanism, SaslAuthenticate carries its messages
+
+Until a login succeeded nothing but these two and ApiVersions is served, and a failed one ends the connection
+behind its answer. A client that is logged in may log in again as the same user; it must, where logins end
+(connections.max.reauth.ms). After version 0 of SaslHandshake the messages travel as bare frames.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import TYPE_CHECKING, Final
+
+from tailrace.kafka.dispatch import dispatch
+from tailrace.kafka.held import HeldReply
+from tailrace.model import BrokerError, ErrorCode, ProtocolError
+from tailrace.model.session import Session
+from tailrace.net.logins import LOGIN_BYTES_MAX
+from tailrace.security import AuthenticationFailed, Login
+
+if TYPE_CHECKING:
+    from tailrace.kafka.connection import Connection
+    from tailrace.kafka.replies import Reply
+    from tailrace.net.logins import Logins
+
+_KEY = struct.Struct(">h")
+_SIZE = struct.Struct(">i")
+_SERVED_BEFORE: Final = frozenset({17, 18, 36})  # SaslHandshake, ApiVersions, SaslAuthenticate
+
+
+class Authentication:
+    """The logins of one connection."""
+
+    __slots__ = (
+        "_connection",
+        "_ends_at",
+        "_is_bare",
+        "_is_pending",
+        "_login",
+        "_logins",
+        "_mechanism",
+        "_timer",
+    )
+
+    def __init__(self, connection: Connection, logins: Logins) -> None:
+        self._connection = connection
+        self._logins = logins
+        self._mechanism = ""
+        self._login: Login | None = None  # under way
+        self._is_bare = False  # its messages come without request headers
+        self._is_pending = False  # it counts among those that have not logged in
+        self._timer: asyncio.TimerHandle | None = None
+        self._ends_at = float("inf")  # of the login that holds, on the loop's clock
+
+    def begin(self) -> bool:
+        """The connection is made; whether there is room for one more without a login."""
+        connection = self._connection
+        self._is_pending = self._logins.pending.enter(connection.facts.peer_host)
+        if self._is_pending:
+            connection.limit_frames(LOGIN_BYTES_MAX)
+            self._timer = connection.service.loop.call_later(self._logins.timeout_s, self._late)
+        return self._is_pending
+
+    def end(self) -> None:
+        """The connection is over."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._is_pending:
+            self._is_pending = False
+            self._logins.pending.leave(self._connection.facts.peer_host)
+
+    def serve(self, connection: Connection, frame: memoryview, *, owned: bool) -> Reply | None:
+        """Instead of `dispatch`, while there is no login or one that ends; ProtocolError closes."""
+        if self._is_bare and self._login is not None:
+            return self._serve_bare(connection, bytes(frame))
+        is_over = connection.service.loop.time() >= self._ends_at
+        if (self._is_pending or is_over) and not _may_come_before(frame):
+            reason = "its login has ended" if is_over else "it has not logged in"
+            raise ProtocolError(f"{reason}, and asks for something else than a login")
+        return dispatch(connection, frame, owned=owned)
+
+    # ---- for the handlers
+
+    def mechanisms(self) -> list[str]:
+        return list(self._logins.mechanisms)
+
+    def choose(self, mechanism: str, *, bare: bool) -> None:
+        """Begin a login; UNSUPPORTED_SASL_MECHANISM for a mechanism that this listener does not offer."""
+        self._login = None
+        if mechanism not in self._logins.mechanisms:
+            if self._is_pending:
+                self._connection.close_after_replies()
+            raise BrokerError(
+                f"this listener offers {', '.join(self._logins.mechanisms)}",
+                code=ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+            )
+        self._mechanism, self._is_bare = mechanism, bare
+        self._login = self._logins.authenticator.begin(mechanism, host=self._connection.facts.peer_host)
+
+    async def take(self, data: bytes) -> tuple[bytes, int]:
+        """The answer to a message, and for how many ms a login that succeeded holds; 0: without an end."""
+        login, connection = self._login, self._connection
+        if login is None:
+            connection.close_after_replies()
+            raise BrokerError("SaslHandshake comes first", code=ErrorCode.ILLEGAL_SASL_STATE)
+        try:
+            step = await login.step(data)
+            if step.principal is not None:
+                self._check_same(step.principal.name)
+        except BaseException:
+            self._login = None
+            connection.close_after_replies()
+            raise
+        if step.principal is None:
+            return step.data, 0
+        self._login = None
+        lifetime_ms = self._logins.session_ms_max
+        if lifetime_ms:
+            self._ends_at = connection.service.loop.time() + lifetime_ms / 1000
+        session = Session(
+            principal=step.principal,
+            host=connection.facts.peer_host,
+            listener=connection.access.session.listener,
+            mechanism=self._mechanism,
+            expires_at_ms=connection.service.clock.now_ms() + lifetime_ms if lifetime_ms else None,
+        )
+        self.end()
+        connection.log_in(session, watched=bool(lifetime_ms))
+        return step.data, lifetime_ms
+
+    # ---- inside
+
+    def _check_same(self, name: str) -> None:
+        """A connection belongs to one user: who is somebody else opens another one."""
+        known = self._connection.access.session
+        if known.mechanism and known.principal.name != name:
+            raise AuthenticationFailed("a connection cannot change its user. Connect again")
+
+    def _late(self) -> None:
+        self._timer = None
+        self._connection.refuse_login("it did not log in in time")
+
+    def _serve_bare(self, connection: Connection, message: bytes) -> Reply:
+        reply = HeldReply(connection.unhold)
+        connection.service.start("kafka-login", self._run_bare(message, reply))
+        return reply
+
+    async def _run_bare(self, message: bytes, reply: HeldReply) -> None:
+        connection = self._connection
+        try:
+            data, _ = await self.take(message)
+        except BrokerError:  # there is no room for an error in this form: the connection just ends
+            reply.complete(b"")
+        except Exception as error:
+            connection.failed(error)
+            reply.complete(b"")
+        except BaseException:
+            connection.abort()
+            reply.complete(b"")
+            raise
+        else:
+            reply.complete(_SIZE.pack(len(data)) + data)
+
+
+def _may_come_before(frame: memoryview) -> bool:
+    """Whether a request is one of those that are served without a login."""
+    return len(frame) >= _KEY.size and _KEY.unpack_from(frame)[0] in _SERVED_BEFORE

@@ -1,0 +1,185 @@
+"""Logins: by messages of a SASL mechanism, or by a password in the clear.
+
+    Authenticator.begin(mechanism, host=...) -> Login      Kafka and native: one per exchange
+    Login.step(data) -> Step                               a challenge, or who it is
+    Authenticator.check(user, password, host=...)          HTTP Basic, and what PLAIN comes to
+
+A failure is raised when its time has come (`guessing`): the caller waits on the loop, and no thread is held.
+Counted from the moment when the attempt began, that time hides how long the check took. What fails is counted
+by mechanism, and logged folded: one line per address and minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, NoReturn, Protocol
+
+from tailrace.model import escape
+from tailrace.model.session import Principal
+from tailrace.security.failure import AuthenticationFailed, malformed, wrong_credentials
+from tailrace.security.guessing import Guessing
+from tailrace.security.remembered import Remembered
+from tailrace.security.sasl.plain import PLAIN, read_plain
+from tailrace.security.sasl.scram_server import ScramServer
+from tailrace.security.secret import Secret
+from tailrace.security.users import Users
+from tailrace.security.verifier import HASHES, SCRAM_SHA_256, proves
+
+logger = logging.getLogger(__name__)
+
+BASIC: Final = "Basic"
+"""HTTP's way to send a password, as sessions and metrics name it."""
+MECHANISMS: Final = (*HASHES, PLAIN)
+"""The SASL mechanisms that there are."""
+
+_LOGGED_EVERY_S: Final = 60.0
+_LOGGED_HOSTS_MAX: Final = 1_000
+
+
+class Step(NamedTuple):
+    """What a login comes to: bytes for the client, and who it is once that is proven."""
+
+    data: bytes
+    principal: Principal | None = None
+
+
+class Login(Protocol):
+    """One exchange of a mechanism."""
+
+    async def step(self, data: bytes) -> Step:
+        """Take a message of the client; AuthenticationFailed ends the exchange."""
+
+
+class AuthenticatorPort(Protocol):
+    """What a listener asks who its clients are."""
+
+    def begin(self, mechanism: str, *, host: str) -> Login:
+        """A new exchange with a client at an address."""
+
+    async def check(self, user: str, password: Secret, *, host: str, mechanism: str) -> Principal:
+        """Who logs in with a password in the clear; AuthenticationFailed."""
+
+
+@dataclass(slots=True)
+class LoginCounts:
+    """How many logins there were, by mechanism. The numbers only grow."""
+
+    succeeded: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
+
+
+class Authenticator:
+    """Logs users of a node in."""
+
+    def __init__(self, users: Users, *, monotonic: Callable[[], float]) -> None:
+        self._users = users
+        self._monotonic = monotonic
+        self._guessing = Guessing()
+        self._remembered = Remembered()
+        self._logged: dict[str, tuple[float, int]] = {}  # by address: when, and how many since
+        self.counts = LoginCounts()
+        users.watch(self._remembered.forget)
+
+    def __repr__(self) -> str:
+        return f"<Authenticator of {self._users}>"
+
+    def begin(self, mechanism: str, *, host: str) -> Login:
+        return _PlainLogin(self, host) if mechanism == PLAIN else _ScramLogin(self, mechanism, host)
+
+    async def check(self, user: str, password: Secret, *, host: str, mechanism: str) -> Principal:
+        began = self._monotonic()
+        if not await self._is_right(user, password):
+            await self._fail(
+                wrong_credentials(mechanism), host=host, user=user, mechanism=mechanism, began=began
+            )
+        return self._admit(user, mechanism)
+
+    # ---- inside
+
+    async def _is_right(self, name: str, password: Secret) -> bool:
+        user = self._users.get(name)
+        if (
+            user is not None
+            and user.enabled
+            and self._remembered.knows(user, password, now=self._monotonic())
+        ):
+            return True
+        # An unknown user costs the same work as a known one.
+        mechanism = SCRAM_SHA_256 if user is None else min(user.verifiers)
+        verifier = self._users.verifier(name, mechanism)
+        right = await self._users.hashing.run(lambda: proves(password, verifier))
+        if not right or user is None or self._users.get(name) is not user:  # changed meanwhile
+            return False
+        self._remembered.note(user, password, now=self._monotonic())
+        return user.enabled
+
+    def _admit(self, user: str, mechanism: str) -> Principal:
+        self.counts.succeeded[mechanism] += 1
+        return Principal("User", user)
+
+    async def _fail(
+        self, error: AuthenticationFailed, *, host: str, user: str, mechanism: str, began: float
+    ) -> NoReturn:
+        """Raise the error when it may be told."""
+        self.counts.failed[mechanism] += 1
+        now = self._monotonic()
+        delay_s = self._guessing.failed(host=host, user=user, now=now)
+        self._log(host, mechanism, now)
+        await asyncio.sleep(max(began + delay_s - now, 0.0))
+        raise error from None
+
+    def _log(self, host: str, mechanism: str, now: float) -> None:
+        at, folded = self._logged.get(host, (-_LOGGED_EVERY_S, 0))
+        if now - at < _LOGGED_EVERY_S:
+            self._logged[host] = (at, folded + 1)
+            return
+        if len(self._logged) >= _LOGGED_HOSTS_MAX:
+            self._logged.clear()
+        self._logged[host] = (now, 0)
+        more = f", and {folded} before it" if folded else ""
+        logger.warning("login failed: from %s by %s%s", escape(host) or "this process", mechanism, more)
+
+
+class _PlainLogin:
+    def __init__(self, owner: Authenticator, host: str) -> None:
+        self._owner = owner
+        self._host = host
+
+    async def step(self, data: bytes) -> Step:
+        owner = self._owner
+        began = owner._monotonic()
+        try:
+            message = read_plain(data)
+        except ValueError as error:
+            failure = malformed(PLAIN, str(error))
+            await owner._fail(failure, host=self._host, user="", mechanism=PLAIN, began=began)
+        principal = await owner.check(message.user, message.password, host=self._host, mechanism=PLAIN)
+        return Step(b"", principal)
+
+
+class _ScramLogin:
+    def __init__(self, owner: Authenticator, mechanism: str, host: str) -> None:
+        self._owner = owner
+        self._mechanism = mechanism
+        self._host = host
+        self._server = ScramServer(mechanism)
+        self._is_challenged = False
+
+    async def step(self, data: bytes) -> Step:
+        owner, mechanism, server = self._owner, self._mechanism, self._server
+        began = owner._monotonic()
+        try:
+            if not self._is_challenged:
+                answer = server.challenge(data, lambda name: owner._users.verifier(name, mechanism))
+                self._is_challenged = True
+                return Step(answer)
+            answer = server.finish(data)
+            if not owner._users.may_log_in(server.user):  # disabled since the challenge
+                raise wrong_credentials(mechanism)
+        except AuthenticationFailed as error:
+            await owner._fail(error, host=self._host, user=server.user, mechanism=mechanism, began=began)
+        return Step(answer, owner._admit(server.user, mechanism))

@@ -1,0 +1,99 @@
+"""[[listeners]] of the configuration: what is read, and how what is wrong is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tailrace.cli.main import main
+from tailrace.model import ConfigError
+from tailrace.model.address import Address
+from tailrace.server.configuration import check_file, read_config
+from tailrace.server.listener import ListenerConfig
+
+KAFKA = '[[listeners]]\nname = "kafka"\nprotocol = "kafka"\naddress = "127.0.0.1:0"\n'
+NATIVE = '[[listeners]]\nname = "native"\nprotocol = "native"\naddress = "[::1]:9999"\nsasl = ["PLAIN"]\n'
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "tailrace.toml"
+    path.write_text(text)
+    return path
+
+
+def test_listeners_take_the_place_of_the_default_ones(tmp_path: Path) -> None:
+    more = '[[listeners]]\nname = "inside"\nprotocol = "kafka"\naddress = "localhost:9192"\n'
+    config = read_config(environment={}, file=written(tmp_path, KAFKA + NATIVE + more)).server()
+    assert config.listeners_of("kafka") == [
+        ListenerConfig(name="kafka", protocol="kafka", address=Address("127.0.0.1", 0)),
+        ListenerConfig(name="inside", protocol="kafka", address=Address("localhost", 9192)),
+    ]
+    assert config.listeners_of("native") == [
+        ListenerConfig(name="native", protocol="native", address=Address("::1", 9999), sasl=("PLAIN",))
+    ]
+    assert config.listeners_of("http") == []
+
+
+def test_without_listeners_there_is_one_of_each_protocol() -> None:
+    config = read_config(environment={}, directory=Path("/nonexistent")).server()
+    assert [config.listeners_of(each)[0].address.port for each in ("kafka", "native", "http")] == [
+        9092,
+        9999,
+        8080,
+    ]
+    assert not any(each.sasl for each in config.listeners_of("kafka"))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("listeners = 3\n", "must be tables"),
+        ("[listeners]\nname = 'x'\n", "must be tables"),
+        (KAFKA.replace('"kafka"\np', '"Kafka!"\np'), "name must be"),
+        (KAFKA.replace('name = "kafka"\n', ""), "number 1: name must be"),
+        (KAFKA.replace('protocol = "kafka"', 'protocol = "amqp"'), "protocol must be kafka, native or http"),
+        (KAFKA.replace("127.0.0.1:0", "127.0.0.1"), "address must be HOST:PORT"),
+        (KAFKA.replace("127.0.0.1:0", "::1:9092"), "address must be HOST:PORT"),
+        (KAFKA.replace("127.0.0.1:0", "127.0.0.1:65536"), "no port from 0 to 65535"),
+        (KAFKA.replace('address = "127.0.0.1:0"\n', ""), "it is missing"),
+        (KAFKA + 'sasl = "PLAIN"\n', "sasl must be a list"),
+        (KAFKA + 'sasl = ["GSSAPI"]\n', "sasl has 'GSSAPI', and there are: SCRAM-SHA-256"),
+        (KAFKA + "tls = true\n", "tls is not a setting. There are: address, name, protocol, sasl"),
+        (NATIVE.replace('= "native"', '= "http"').replace('"PLAIN"', '"SCRAM-SHA-256"'), "Basic"),
+        (KAFKA + KAFKA + NATIVE, "2 have this name"),
+        (NATIVE.replace('name = "native"', 'name = "http"') + KAFKA, "cannot have this name"),
+        (KAFKA, 'none with protocol = "native"'),
+        (NATIVE, 'none with protocol = "kafka"'),
+        (KAFKA.replace("127.0.0.1", "0.0.0.0") + NATIVE, "server.allow_plaintext = true"),
+        (KAFKA + NATIVE.replace("[::1]", "0.0.0.0"), "would send passwords in the clear"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_with_the_fix(tmp_path: Path, text: str, problem: str) -> None:
+    found = check_file(written(tmp_path, text))
+    assert any(problem in each for each in found), found
+
+
+def test_plain_passwords_never_leave_the_machine_even_if_plaintext_may(tmp_path: Path) -> None:
+    text = "[server]\nallow_plaintext = true\n" + KAFKA + NATIVE.replace("[::1]", "0.0.0.0")
+    with pytest.raises(ConfigError, match="Use SCRAM-SHA-256, or a loopback address"):
+        read_config(environment={}, file=written(tmp_path, text)).server()
+    scram = text.replace("PLAIN", "SCRAM-SHA-512")
+    assert read_config(environment={}, file=written(tmp_path, scram)).server().listeners
+
+
+def test_a_flag_for_a_default_listener_is_refused_beside_listeners(tmp_path: Path) -> None:
+    file = written(tmp_path, KAFKA + NATIVE)
+    with pytest.raises(ConfigError, match=r"flag --kafka-port: server.kafka_port has no effect beside"):
+        read_config(environment={}, file=file, flags={"server.kafka_port": "1"})
+    with pytest.raises(ConfigError, match=r"TAILRACE_SERVER__HOST: server.host has no effect"):
+        read_config(environment={"TAILRACE_SERVER__HOST": "::1"}, file=file)
+
+
+@pytest.mark.parametrize("key", ["name", "protocol", "address", "sasl"])
+def test_config_explain_knows_the_keys(tmp_path: Path, key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(written(tmp_path, KAFKA + NATIVE))
+    assert main(["config", "explain", f"listeners.{key}", "--config", file]) == 0
+    assert "native: " in capsys.readouterr().out
+    assert main(["config", "show", "--config", file]) == 0
+    assert "listeners.native.sasl" in capsys.readouterr().out
