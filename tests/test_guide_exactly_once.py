@@ -6,6 +6,7 @@ has one invoice afterwards.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -19,14 +20,16 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.document import DEADLINE_S, ROOT, blocks, broken_links, examples
+from tests.document import DEADLINE_S, ROOT, Caller, Example, blocks, broken_links, examples, running_node
 from tests.interop.server import ServerProcess
 
 from tailrace.client import MessageConsumer, TopicPartition
 
 GUIDE_PATH = ROOT / "docs" / "guide" / "exactly-once.md"
 GUIDE = GUIDE_PATH.read_text(encoding="utf-8")
-COMMANDS = [line for block in blocks(GUIDE) if block.language == "sh" for line in block.text.splitlines()]
+_LINES = [line for block in blocks(GUIDE) if block.language == "sh" for line in block.text.splitlines()]
+COMMANDS = [line for line in _LINES if not line.startswith("curl ")]
+REQUESTS = [line for line in _LINES if line.startswith("curl ")]
 INSTALL, UP, *CREATE, PRODUCE, START, KILL, _START_AGAIN, COUNT, END = COMMANDS[:-9]
 PARCELS, COUNT_PARCELS, REMIND, COUNT_REMINDERS = COMMANDS[-9:-5]
 CREATE_LABELS, START_JOB, KILL_JOB, RUN_JOB, COUNT_LABELS = COMMANDS[-5:]
@@ -221,6 +224,18 @@ def test_a_worker_goes_on_when_its_broker_was_killed(server: ServerProcess, shel
     shell.wait_last_order()
     assert "Traceback" not in shell.text
     assert counted(shell)[0] == ALL_COUNTED
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_requests_by_http_are_transactions(tmp_path: Path) -> None:
+    assert len(REQUESTS) == 3
+    with running_node(tmp_path) as ports:
+        caller = Caller(tmp_path, ports)
+        several, one, opened = (json.loads(caller.run(Example("sh", each, None))) for each in REQUESTS)
+    assert [len(places) for places in several["topics"].values()] == [1, 1]
+    assert len(one["offsets"]) == 2
+    assert opened == {"transactions": [], "hanging": []}
 
 
 @pytest.mark.slow

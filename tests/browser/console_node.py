@@ -11,6 +11,10 @@ from typing import Any
 import httpx
 from playwright.sync_api import Page, ViewportSize
 
+from tailrace.broker.transactions import Identity
+from tailrace.model import TopicPartition
+from tailrace.model.session import INTERNAL
+from tailrace.records import build_batch, read_batch
 from tailrace.server.config import ServerConfig
 from tailrace.server.node import Node
 
@@ -65,6 +69,32 @@ class ConsoleNode:
         answer = self.ask("GET", f"/api/v1/topics/{topic}/records?limit=1000")
         records: list[dict[str, Any]] = answer["records"]
         return records
+
+    def open_transaction(self, name: str, topic: str) -> None:
+        """A producer has written a record to a topic's partition 0, in a transaction that stays open."""
+        self._do(self._open_transaction(name, TopicPartition(topic, 0)))
+
+    def open_hanging(self, topic: str) -> None:
+        """A transaction in partition 0 that no coordinator knows."""
+        self._do(self._write_transactional(TopicPartition(topic, 0), Identity(990_000, 0)))
+
+    async def _open_transaction(self, name: str, tp: TopicPartition) -> None:
+        coordinator = self._node.broker.transactions
+        identity = await coordinator.init(name, timeout_ms=600_000)
+        await coordinator.add(name, identity, [tp])
+        await self._write_transactional(tp, identity)
+
+    async def _write_transactional(self, tp: TopicPartition, identity: Identity) -> None:
+        batch = build_batch(
+            [(0, None, b"of a transaction", ())],
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            base_sequence=0,
+            transactional=True,
+        )
+        partition = self._node.broker.gate.access(INTERNAL).readable(tp)
+        end = partition.append(read_batch(batch), verified=True).end_offset
+        await partition.wait_acknowledged(end)
 
     def commit(self, group: str, topic: str, *, offset: int) -> None:
         """A group that has read a topic's partition 0 so far."""

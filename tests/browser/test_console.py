@@ -29,6 +29,8 @@ _EVERY_PAGE = (
     "/groups/{group}?reset=1",
     "/subscriptions",
     "/subscriptions/{subscription}",
+    "/transactions",
+    "/transactions?show=all",
     "/pipelines",
     "/charts",
     "/cluster",
@@ -44,6 +46,7 @@ def names(console: ConsoleNode) -> dict[str, str]:
         topic, *({"key": f"k{number % 4}", "value": value} for number, value in enumerate(values))
     )
     console.commit("readers", topic, offset=1)
+    console.open_transaction("look-at-this", topic)
     console.ask("POST", "/api/v1/subscriptions", {"name": "jobs", "topic": topic, "settings": {}})
     return {"topic": topic, "group": "readers", "subscription": "jobs"}
 
@@ -565,6 +568,47 @@ def test_the_keyboard_can_pass_over_the_pages(page: Page) -> None:
     page.keyboard.press("Enter")
     expect(page.locator("main")).to_be_focused()
     expect(page.get_by_label("Filter topics")).to_have_value("look")
+
+
+# ---- transactions
+
+
+def test_an_open_transaction_is_found_and_aborted(console: ConsoleNode, page: Page) -> None:
+    topic = console.create_topic("ledger")
+    console.open_transaction("payments/7", topic)
+    page.goto("/")
+    page.get_by_role("link", name="Transactions").click()
+    expect(page.get_by_role("heading", name="Transactions")).to_be_visible()
+    row = page.get_by_role("row").filter(has_text="payments/7")
+    expect(row).to_contain_text("Ongoing")
+    row.get_by_role("button", name="Abort payments/7").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("ledger-0: from offset 0")
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(row).to_contain_text("Ongoing")
+    row.get_by_role("button", name="Abort payments/7").click()
+    expect(dialog).to_contain_text("ledger-0: from offset 0")
+    keep_picture(page, "transaction-abort")
+    dialog.get_by_role("button", name="Abort", exact=True).click()
+    expect(page.get_by_text("The transaction of payments/7 is aborted")).to_be_visible()
+    expect(row).to_have_count(0)
+    page.get_by_role("button", name="All ids").click()
+    expect(row).to_contain_text("CompleteAbort")
+    (found,) = console.ask("GET", f"/api/v1/topics/{topic}")["partition_details"]
+    assert (found["end_offset"], found["last_stable_offset"]) == (2, 2)
+
+
+def test_a_transaction_that_hangs_is_told_and_aborted(console: ConsoleNode, page: Page) -> None:
+    console.open_hanging(console.create_topic("stuck"))
+    page.goto("/transactions")
+    hanging = page.get_by_role("article", name="Hangs in stuck-0")
+    expect(hanging).to_contain_text("990000 / 0")
+    keep_picture(page, "transaction-hanging")
+    hanging.get_by_role("button", name="Abort").click()
+    page.get_by_role("dialog").get_by_role("button", name="Abort", exact=True).click()
+    expect(hanging).to_have_count(0)
+    (found,) = console.ask("GET", "/api/v1/topics/stuck")["partition_details"]
+    assert found["last_stable_offset"] == 2
 
 
 def test_the_theme_follows_the_system_until_one_is_chosen(open_tab: OpenTab) -> None:

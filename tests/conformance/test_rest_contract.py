@@ -137,6 +137,11 @@ def test_what_succeeds_is_as_described_too(base_url: str) -> None:
         ask("produceRecords", {"records": rows}, topic="trips")
         assert len(ask("readRecords", topic="trips")["records"]) == 6
 
+        committed = ask("commitRecords", {"topics": {"trips": rows[:1], "fares": rows}})
+        assert [len(places) for places in committed["topics"].values()] == [1, 6]
+        (pooled,) = ask("listTransactions")["transactions"]
+        ask("getTransaction", transactional_id=pooled["transactional_id"])
+
         ask(
             "createSubscription",
             {"name": "riders", "topic": "trips", "configs": {"max_deliveries": 1}},
@@ -168,7 +173,8 @@ def test_what_succeeds_is_as_described_too(base_url: str) -> None:
         ask("deleteRecords", query="?partition=0&before=0", topic="trips")
         ask("deleteTopic", topic="trips")
     left = {each.name for each in OPERATIONS} - ENDLESS - journey.seen
-    assert left == {"stopPipeline"}  # for which a pipeline would have to run
+    # For these a pipeline would have to run, and a transaction to be open, or to hang.
+    assert left == {"stopPipeline", "abortTransaction", "abortHangingTransaction"}
 
 
 def test_the_document_is_openapi() -> None:

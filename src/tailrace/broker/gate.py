@@ -43,6 +43,7 @@ from tailrace.broker.topic import (
 from tailrace.broker.transactions.api import Identity, TransactionDescription
 from tailrace.broker.transactions.atomic import Write
 from tailrace.broker.transactions.handle import TransactionHandle
+from tailrace.broker.transactions.hanging import HangingTransaction
 from tailrace.broker.transactions.limits import RESERVED_PREFIX, check_client_id, check_pooled_id
 from tailrace.broker.transactions.pool import Pooled
 from tailrace.broker.transactions.topic import TRANSACTIONS_TOPIC
@@ -469,10 +470,24 @@ class Access:
         """
         return await self._atomic.append(plan)
 
-    async def abort_transaction(self, transactional_id: str) -> None:
+    async def abort_transaction(self, transactional_id: str, *, started_ms: int | None = None) -> None:
         """Abort what is open of any transactional id, as an administrator; INVALID_TXN_STATE."""
         self._check(Operation.WRITE, Resource(ResourceKind.TRANSACTIONAL_ID, transactional_id))
-        await self._transactions.abort(transactional_id)
+        await self._transactions.abort(transactional_id, started_ms=started_ms)
+
+    def hanging_transactions(self, operation: Operation) -> list[HangingTransaction]:
+        """Transactions that no coordinator will end, in topics that this session may do this to."""
+        return [
+            each
+            for each in self._transactions.find_hanging() or ()
+            if self.allows(operation, Resource(ResourceKind.TOPIC, each.partition.topic))
+        ]
+
+    async def abort_hanging_transaction(self, tp: TopicPartition, first_offset: int) -> None:
+        """End a transaction that hangs in a partition; INVALID_TXN_STATE if none that hangs begins there."""
+        self._check(Operation.CLUSTER_ACTION, CLUSTER)
+        found = self.partition(tp, Operation.DESCRIBE)
+        await self._transactions.abort_hanging(found, first_offset)
 
     def transactions(self, operation: Operation) -> list[TransactionDescription]:
         """The transactional ids of this node that this session may do this to."""

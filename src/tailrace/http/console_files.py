@@ -44,7 +44,10 @@ _MEDIA_TYPES: Final[Mapping[str, str]] = {
 }
 
 # The console's pages. `/metrics` is Prometheus's, so the page with the charts has another name.
-PAGES: Final = ("topics", "groups", "subscriptions", "pipelines", "charts", "cluster")
+PAGES: Final = ("topics", "groups", "subscriptions", "transactions", "pipelines", "charts", "cluster")
+
+LATER: Final = frozenset({"pipelines.js", "transactions.js"})
+"""Modules of pages that a browser loads when they are opened, and not with the first page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,9 +141,9 @@ def _digest(files: Mapping[str, bytes]) -> str:
 
 
 def _modules(names: Iterable[str]) -> list[str]:
-    """What app.js comes to import, in the end; the scripts that the page names itself are not among it."""
-    scripts = {"theme.js", "vendor/uplot.js"}
-    return sorted(name for name in names if name.endswith(".js") and name not in scripts)
+    """What app.js imports at once, in the end; the scripts that the page names itself are not among it."""
+    others = {"theme.js", "vendor/uplot.js", *LATER}
+    return sorted(name for name in names if name.endswith(".js") and name not in others)
 
 
 def _answer(file: ConsoleFile, request: Request, *, keeping: str) -> Response:

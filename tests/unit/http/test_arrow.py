@@ -67,6 +67,7 @@ def test_where_to_go_on_is_in_the_metadata(run: Run, node: Node, client: httpx.A
         assert {name.decode(): json.loads(text) for name, text in table.schema.metadata.items()} == {
             "next_offsets": {"0": 1, "1": 0},
             "high_watermarks": {"0": 2, "1": 0},
+            "last_stable_offsets": {"0": 2, "1": 0},
             "scanned": 1,
         }
         assert (await read_arrow(client, offset="latest")).num_rows == 0

@@ -13,7 +13,7 @@ import pytest
 from starlette.routing import Mount, Router
 
 from tailrace.http.app import Unserved
-from tailrace.http.console_files import PAGES, Console
+from tailrace.http.console_files import LATER, PAGES, Console
 
 _FIRST_LOAD_BYTES_MAX = 100 * 1024
 
@@ -164,8 +164,9 @@ def test_what_is_not_an_asset_of_this_build_is_not_found(
 
 
 def test_the_first_load_is_small(console: Console) -> None:
-    """Everything at once, compressed: a console opens over a slow line too."""
-    total = sum(len(each.packed) for each in console.assets.values()) + len(console.page("").packed)
+    """Everything that is loaded at once, compressed: a console opens over a slow line too."""
+    assets = [each.packed for name, each in console.assets.items() if name not in LATER]
+    total = sum(map(len, assets)) + len(console.page("").packed)
     assert total < _FIRST_LOAD_BYTES_MAX, f"{total} bytes"
 
 
@@ -179,9 +180,16 @@ def test_every_module_is_loaded_ahead_and_every_import_exists(console: Console) 
     for name, each in console.assets.items():
         if not name.endswith(".js") or name in ("theme.js", "vendor/uplot.js"):
             continue
-        assert f'rel="modulepreload" href="/assets/{console.build}/{name}"' in page
+        is_ahead = f'rel="modulepreload" href="/assets/{console.build}/{name}"' in page
+        assert is_ahead == (name not in LATER)
         for wanted in re.findall(r'^import .*?from "\./([^"]+)";$', each.plain.decode(), re.M | re.S):
             assert wanted in console.assets, f"{name} imports {wanted}"
+            assert wanted not in LATER, f"{name} imports {wanted} at once"
+
+
+def test_modules_that_are_loaded_later_are_asked_for_by_name(console: Console) -> None:
+    asked = re.findall(r'import\("\./([^"]+)"\)', console.assets["app.js"].plain.decode())
+    assert set(asked) == LATER
 
 
 def test_no_file_names_another_host(console: Console) -> None:

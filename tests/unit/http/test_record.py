@@ -69,6 +69,8 @@ def test_a_record_is_shown_as_it_was_stored(run: Run, node: Node, client: httpx.
             "next_offsets": {"0": 3},
             "high_watermark": 3,
             "high_watermarks": {"0": 3},
+            "last_stable_offset": 3,
+            "last_stable_offsets": {"0": 3},
             "scanned": 3,
         }
         first, second, third = page["records"]
@@ -175,6 +177,7 @@ def test_partitions_are_merged_by_time_and_gone_on_with(
         assert page["next_offset"] is page["high_watermark"] is None
         assert page["next_offsets"] == {"0": 3, "1": 1, "2": 0}
         assert page["high_watermarks"] == {"0": 3, "1": 3, "2": 2}
+        assert (page["last_stable_offset"], page["last_stable_offsets"]) == (None, page["high_watermarks"])
         on = ",".join(f"{index}:{offset}" for index, offset in page["next_offsets"].items())
         assert values(await get(client, offsets=on)) == ["b1", "b2", "c0", "c1"]
         assert values(await get(client, offsets="2:1,0:2")) == ["a2", "c1"]

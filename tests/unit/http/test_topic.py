@@ -122,6 +122,7 @@ def test_one_topic_has_its_partitions(run: Run, node: Node, client: httpx.AsyncC
             "isr": [1],
             "start_offset": 0,
             "end_offset": 0,
+            "last_stable_offset": 0,
             "bytes": 0,
         }
         for index in range(2)

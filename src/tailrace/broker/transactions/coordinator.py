@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tailrace.broker.internal import Alarm
 from tailrace.broker.partition import Appended, Partition
@@ -97,7 +97,7 @@ class TransactionCoordinator:
         self._alarm: Alarm[Entry | None] = Alarm(clock, self.tick)  # None: look for what has expired
         self._filling: asyncio.Task[None] | None = None
         self.open_count = 0  # transactions that are open, or not complete
-        self.hanging: list[HangingTransaction] = []  # as of the last look
+        self.hanging: Sequence[HangingTransaction] = []  # as of the last look
         self._closed = False
 
     def __repr__(self) -> str:
@@ -344,8 +344,11 @@ class TransactionCoordinator:
                 home.check_ready()
         return [self._describe(entry) for entry in self._directory.entries()]
 
-    async def abort(self, transactional_id: str) -> None:
-        """Abort what is open, as an administrator: like a timeout. WRONG_STATE if nothing is open."""
+    async def abort(self, transactional_id: str, *, started_ms: int | None = None) -> None:
+        """Abort what is open, as an administrator: like a timeout. WRONG_STATE if nothing is open.
+
+        With `started_ms` only the transaction that began then is meant, and not one that began since.
+        """
         await self._producer_ids.fill()
         entry = self._directory.find(transactional_id)
         plan = None
@@ -354,6 +357,12 @@ class TransactionCoordinator:
         if entry is None or plan is None:
             raise TransactionRefused(
                 f"transactional id {transactional_id!r} has no open transaction",
+                situation=Situation.WRONG_STATE,
+            )
+        if started_ms not in (None, entry.stored.started_ms):
+            raise TransactionRefused(
+                f"the transaction of {transactional_id!r} that began at {started_ms} has ended, and another "
+                "one has begun. Nothing was aborted",
                 situation=Situation.WRONG_STATE,
             )
         self._perform(entry, plan)
@@ -369,14 +378,10 @@ class TransactionCoordinator:
 
     def look_for_hanging(self) -> None:
         """Find transactions that are open in a partition and that no coordinator knows; warn of each."""
-        if any(home.status is not HomeStatus.READY for home in self._directory.homes):
-            return  # what is known is not all that there is
-        known = {
-            (tp, entry.stored.producer_id)
-            for entry in self._directory.entries()
-            for tp in entry.stored.partitions
-        }
-        self.hanging = find_hanging(self._participants.partitions(), known)
+        found = self.find_hanging()
+        if found is None:
+            return
+        self.hanging = found
         for each in self.hanging:
             _logger.warning(
                 "transaction hangs: partition=%s producer=%d/%d first_offset=%d. Readers of committed "
@@ -388,6 +393,42 @@ class TransactionCoordinator:
                 *each.partition,
                 each.first_offset,
             )
+
+    def find_hanging(self) -> Sequence[HangingTransaction] | None:
+        """Open transactions that no coordinator knows; None while not all that is known has been read."""
+        if any(home.status is not HomeStatus.READY for home in self._directory.homes):
+            return None
+        known = {
+            (tp, entry.stored.producer_id)
+            for entry in self._directory.entries()
+            for tp in entry.stored.partitions
+        }
+        return find_hanging(self._participants.partitions(), known)
+
+    async def abort_hanging(self, partition: Partition, first_offset: int) -> None:
+        """End a transaction that hangs, in its partition; WRONG_STATE if none that hangs begins there."""
+        found = next(
+            (
+                each
+                for each in self.find_hanging() or ()
+                if (each.partition, each.first_offset) == (partition.name, first_offset)
+            ),
+            None,
+        )
+        if found is None:
+            raise TransactionRefused(
+                f"no transaction that hangs begins at offset {first_offset} of {partition.name}. One that "
+                "its coordinator knows is aborted by its transactional id",
+                situation=Situation.WRONG_STATE,
+            )
+        # As the newest coordinator that wrote a marker there; -1: none did.
+        epochs = (
+            each.coordinator_epoch
+            for each in partition.producers.describe()
+            if each.producer_id == found.producer_id
+        )
+        identity = Identity(found.producer_id, found.epoch)
+        await self.write_marker(partition, identity, commit=False, coordinator_epoch=max(0, *epochs))
 
     # ---- performing
 

@@ -8,10 +8,10 @@ import { Consumers } from "./consumers.js";
 import { Group } from "./group.js";
 import { Icon, Mark } from "./icon.js";
 import { Keys, showKeys } from "./keys.js";
+import { later } from "./later.js";
 import { Metrics } from "./metrics.js";
 import { Empty } from "./notice.js";
 import { Overview } from "./overview.js";
-import { Pipelines } from "./pipelines.js";
 import { href, useRoute } from "./router.js";
 import { Subscription } from "./subscription.js";
 import { Toasts } from "./toast.js";
@@ -19,10 +19,14 @@ import { Topic } from "./topic.js";
 import { Topics } from "./topics.js";
 import { html, render, useEffect, useErrorBoundary, useState } from "./vendor/htm-preact.js";
 
+const Pipelines = later(() => import("./pipelines.js").then((module) => module.Pipelines));
+const Transactions = later(() => import("./transactions.js").then((module) => module.Transactions));
+
 const PLACES = [
   ["Overview", "overview", [], [""]],
   ["Topics", "topics", ["topics"], ["topics"]],
   ["Consumers", "consumers", ["groups"], ["groups", "subscriptions"]],
+  ["Transactions", "transactions", ["transactions"], ["transactions"]],
   ["Pipelines", "pipelines", ["pipelines"], ["pipelines"]],
   ["Metrics", "charts", ["charts"], ["charts"]],
   ["Cluster", "cluster", ["cluster"], ["cluster"]],
@@ -76,6 +80,7 @@ function choose({ segments, query }) {
   if (place === "subscriptions" && name !== undefined) return html`<${Subscription} name=${name} />`;
   if (place === "groups" || place === "subscriptions")
     return html`<${Consumers} kind=${place} query=${query} />`;
+  if (place === "transactions") return html`<${Transactions} query=${query} />`;
   if (place === "pipelines") return html`<${Pipelines} />`;
   if (place === "charts") return html`<${Metrics} query=${query} />`;
   if (place === "cluster") return html`<${Cluster} query=${query} />`;

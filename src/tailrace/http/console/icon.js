@@ -6,6 +6,7 @@ const PATHS = {
   overview: "M3 12.500h3l2-6 4 10 2.500-7 1 3H17",
   topics: "M4 5.500h12M4 10h12M4 14.500h8",
   consumers: "M10 4v7m0 0-3-3m3 3 3-3M4 13v2.500h12V13",
+  transactions: "M5 4.500v11M15 4.500v11M5 10h7m-2.500-2.500L12 10l-2.500 2.500",
   pipelines: "M3 6h5c4 0 3 8 7 8h2m-3-3 3 3-3 3M3 14h3",
   charts: "M4 4v12h12M7.500 13V9m3.500 4V6m3.500 7v-2.500",
   cluster: "M4 4.500h12v4.500H4zM4 11.500h12V16H4zM6.800 6.800h.01M6.800 13.800h.01",

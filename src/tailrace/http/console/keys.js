@@ -11,6 +11,7 @@ const PLACES = {
   t: ["Topics", ["topics"]],
   g: ["Groups", ["groups"]],
   s: ["Subscriptions", ["subscriptions"]],
+  x: ["Transactions", ["transactions"]],
   p: ["Pipelines", ["pipelines"]],
   m: ["Metrics", ["charts"]],
   c: ["Cluster", ["cluster"]],

@@ -6,7 +6,7 @@
 import { root } from "./api.js";
 import { useEffect, useState } from "./vendor/htm-preact.js";
 
-const PAGES = new Set(["", "topics", "groups", "subscriptions", "pipelines", "charts", "cluster"]);
+const PAGES = new Set(["", "topics", "groups", "subscriptions", "transactions", "pipelines", "charts", "cluster"]);
 const watchers = new Set();
 
 // {segments: ["topics", "orders"], query: {offset: "5"}} of the address as it is now.

@@ -3,6 +3,7 @@
 `health`   is the node alive, may clients be sent to it
 `topic`    topics, their partitions and settings
 `record`   records: `produce` takes them, `reading` finds them, `arrow` writes them as columns
+`transaction`    several topics at once; what is open, and how to end it
 `group`    consumer groups: members, offsets, lag; `group_reset` moves them
 `cut`      every file of one moment, held for a backup
 `cluster`  the nodes, and how this one is, in a sentence
@@ -27,6 +28,7 @@ from tailrace.http.rest import (
     setting,
     subscription,
     topic,
+    transaction,
     user,
 )
 
@@ -34,6 +36,7 @@ OPERATIONS = (
     *health.OPERATIONS,
     *topic.OPERATIONS,
     *record.OPERATIONS,
+    *transaction.OPERATIONS,
     *group.OPERATIONS,
     *group_reset.OPERATIONS,
     *cluster.OPERATIONS,

@@ -50,6 +50,7 @@ def write_stream(schema: Any, topic: str, reading: Reading) -> bytes:
     metadata = {
         "next_offsets": msgspec.json.encode(reading.next_offsets),
         "high_watermarks": msgspec.json.encode(reading.high_watermarks),
+        "last_stable_offsets": msgspec.json.encode(reading.last_stable_offsets),
         "scanned": str(reading.page.scanned),
     }
     columns = _columns(topic, reading.page.records)

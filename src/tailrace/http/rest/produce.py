@@ -7,6 +7,9 @@
     application/octet-stream  one record, whose value is the body
                               -> as for JSON
 
+With `"atomic": true` the records of a JSON body are one transaction: readers see all of them or none, and a
+refusal leaves none. A body of bytes is one record, and lines have no end to wait for.
+
 ?key= and ?partition= are for records that have none of their own, which a body of bytes never has.
 
 What is answered is durable. Of lines no more is read than what is stored next, so a client that sends faster
@@ -27,7 +30,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from tailrace.broker.appending import Gathering, Stored
+from tailrace.broker.appending import Gathering, Stored, append_together
 from tailrace.broker.topic import NewTopic
 from tailrace.http.app import LongAnswer, failure_of, media_type
 from tailrace.http.body import read_lines, read_whole
@@ -42,6 +45,7 @@ class ProduceBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Records to be stored."""
 
     records: Annotated[list[RecordInput], msgspec.Meta(min_length=1)]
+    atomic: bool = False  # all of them become visible together, or none is stored
 
 
 class ProduceQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,7 +90,12 @@ async def produce(call: Call[ProduceQuery, ProduceBody | None]) -> Produced | Re
     if media == NDJSON:
         return await _produce_lines(call)
     assert call.body is not None
-    return await _produce_all(call, list(_read_all(call.body.records)))
+    records = read_inputs(call.body.records)
+    if not call.body.atomic:
+        return await _produce_all(call, records)
+    gathering = await gather(call, call.params["topic"], records, call.query)
+    (stored,) = await store_together(call, [gathering])
+    return Produced(offsets=places_of(stored))
 
 
 async def _produce_binary(call: Call[ProduceQuery, Any]) -> Produced:
@@ -95,25 +104,52 @@ async def _produce_binary(call: Call[ProduceQuery, Any]) -> Produced:
 
 
 async def _produce_all(call: Call[ProduceQuery, Any], records: Sequence[ParsedRecord]) -> Produced:
-    stored = await _store(call, records)
-    return Produced(offsets=[Place(partition, offset) for partition, offset in stored.offsets()])
+    return Produced(offsets=places_of(await _store(call, records)))
 
 
-def _read_all(rows: Sequence[RecordInput]) -> Iterator[ParsedRecord]:
+def places_of(stored: Stored) -> list[Place]:
+    """Where the records of a gathering are."""
+    return [Place(partition, offset) for partition, offset in stored.offsets()]
+
+
+def read_inputs(rows: Sequence[RecordInput], *, where: str = "records", **details: str) -> list[ParsedRecord]:
+    """The records of a body; INVALID_REQUEST says which one of `where` is none."""
+    records = []
     for number, row in enumerate(rows):
         try:
-            yield read_input(row)
+            records.append(read_input(row))
         except BadRecord as error:
-            raise invalid(f"records[{number}]: {error}", record=number) from error
+            raise invalid(f"{where}[{number}]: {error}", record=number, **details) from error
+    return records
+
+
+async def store_together(call: Call[Any, Any], gatherings: Sequence[Gathering]) -> list[Stored]:
+    """Append gatherings, all or nothing, and return when they are durable."""
+    clock, counters = call.service.gate.clock, call.service.gate.counters
+    started = clock.monotonic()
+    stored = await call.service.in_time(append_together(call.access, gatherings))
+    counters.produce_ms.append((clock.monotonic() - started) * 1000)
+    return stored
 
 
 async def _store(call: Call[ProduceQuery, Any], records: Sequence[ParsedRecord]) -> Stored:
     """Append records and return when they are durable."""
-    service, gate, query = call.service, call.service.gate, call.query
-    usual_key = None if query.key is None else query.key.encode("utf-8", "replace")
-    topic = await service.in_time(call.access.writable_topic(NewTopic(name=call.params["topic"])))
+    service, gate = call.service, call.service.gate
+    gathering = await gather(call, call.params["topic"], records, call.query)
     started = gate.clock.monotonic()
-    gathering = Gathering(call.access, topic, gate.publisher)
+    stored = gathering.append()
+    await service.in_time(stored.wait_acknowledged())
+    gate.counters.produce_ms.append((gate.clock.monotonic() - started) * 1000)
+    return stored
+
+
+async def gather(
+    call: Call[Any, Any], topic_name: str, records: Sequence[ParsedRecord], query: ProduceQuery
+) -> Gathering:
+    """The records by partition of a topic, which is created where the node does that."""
+    usual_key = None if query.key is None else query.key.encode("utf-8", "replace")
+    topic = await call.service.in_time(call.access.writable_topic(NewTopic(name=topic_name)))
+    gathering = Gathering(call.access, topic, call.service.gate.publisher)
     for each in records:
         gathering.add(
             usual_key if each.key is None else each.key,
@@ -122,10 +158,7 @@ async def _store(call: Call[ProduceQuery, Any], records: Sequence[ParsedRecord])
             partition=query.partition if each.partition is None else each.partition,
             timestamp_ms=each.timestamp,
         )
-    stored = gathering.append()
-    await service.in_time(stored.wait_acknowledged())
-    gate.counters.produce_ms.append((gate.clock.monotonic() - started) * 1000)
-    return stored
+    return gathering
 
 
 # ---- lines

@@ -86,6 +86,11 @@ class Reading:
     def high_watermarks(self) -> dict[int, int]:
         return {each.partition.index: each.partition.high_watermark for each in self._cursors}
 
+    @property
+    def last_stable_offsets(self) -> dict[int, int]:
+        """Where reading of committed records ends: below the high watermark while a transaction is open."""
+        return {each.partition.index: each.partition.last_stable_offset for each in self._cursors}
+
 
 async def read_records(call: Call[ReadQuery, Any], topic: Topic) -> Reading:
     """Read once, or until there is something to show or the time is up."""

@@ -32,6 +32,8 @@ class RecordPage(msgspec.Struct, frozen=True):
     next_offsets: dict[str, int]
     high_watermark: int | None
     high_watermarks: dict[str, int]
+    last_stable_offset: int | None
+    last_stable_offsets: dict[str, int]
     scanned: int  # records that were looked at
 
 
@@ -63,6 +65,7 @@ async def read(call: Call[ReadQuery, NoBody]) -> RecordPage | Response:
 def page_of(topic: str, reading: Reading) -> RecordPage:
     """What was read, as JSON says it."""
     next_offsets, ends = reading.next_offsets, reading.high_watermarks
+    stable = reading.last_stable_offsets
     alone = len(next_offsets) == 1
     return RecordPage(
         records=[view_record(topic, each.partition, each.record) for each in reading.page.records],
@@ -70,6 +73,8 @@ def page_of(topic: str, reading: Reading) -> RecordPage:
         next_offsets={str(index): offset for index, offset in next_offsets.items()},
         high_watermark=next(iter(ends.values())) if alone else None,
         high_watermarks={str(index): end for index, end in ends.items()},
+        last_stable_offset=next(iter(stable.values())) if alone else None,
+        last_stable_offsets={str(index): end for index, end in stable.items()},
         scanned=reading.page.scanned,
     )
 
@@ -104,7 +109,9 @@ OPERATIONS = (
             "goes to the partition that it names, else by its key as Kafka's producers choose, else with "
             "the others of the request to one partition in turn. A topic that does not exist is made, "
             "where the node allows that. Of JSON, a request is stored whole or, if one of its records "
-            "cannot be stored, not at all; after BROKER_NOT_AVAILABLE some of it may be stored. There is no "
+            "cannot be stored, not at all; after BROKER_NOT_AVAILABLE some of it may be stored. With "
+            "`atomic` it is one transaction: all of it becomes visible at one moment, in all partitions, and "
+            "of a request that is refused nothing is visible, ever. There is no "
             "idempotence here: a request whose answer was lost "
             "may have been stored, and is stored again when it is sent again. `key` and `partition` are "
             "for records that have none of their own, as a body of plain bytes."
@@ -141,7 +148,9 @@ OPERATIONS = (
             "partitions that were read; one that was added since must be named as well. `timeout` "
             "waits so many milliseconds for the first record. With `key` or `contains` a read may end "
             "without a record after many that do not match: `scanned` says how many, and the next offsets"
-            " go on behind them."
+            " go on behind them. Records of open transactions are not shown: a read ends at "
+            "`last_stable_offset`, which is below `high_watermark` while one is open. Those of aborted "
+            "transactions are left out."
         ),
         handler=read,
         query=ReadQuery,
@@ -149,7 +158,7 @@ OPERATIONS = (
         gives={
             ARROW_STREAM: (
                 "The records as Arrow, with the columns of Spark's Kafka source. The schema's metadata "
-                "has next_offsets, high_watermarks and scanned."
+                "has next_offsets, high_watermarks, last_stable_offsets and scanned."
             )
         },
         fails=(Code.TOPIC_NOT_FOUND, Code.OFFSET_OUT_OF_RANGE, Code.BROKER_NOT_AVAILABLE),

@@ -59,6 +59,7 @@ class PartitionView(msgspec.Struct, frozen=True):
     isr: list[int]
     start_offset: int | None
     end_offset: int | None
+    last_stable_offset: int | None  # below the end while a transaction is open
     bytes: int | None
 
 
@@ -243,8 +244,9 @@ def _detail(topic: Topic) -> TopicDetail:
 def partition_view(partition: Partition) -> PartitionView:
     try:
         start, end, size = partition.start_offset, partition.high_watermark, partition.size_bytes
+        stable = partition.last_stable_offset
     except BrokerError:  # led elsewhere, or its log is missing
-        start = end = size = None  # type: ignore[assignment]
+        start = end = stable = size = None  # type: ignore[assignment]
     return PartitionView(
         partition=partition.index,
         leader=partition.leader,
@@ -252,6 +254,7 @@ def partition_view(partition: Partition) -> PartitionView:
         isr=list(partition.isr),
         start_offset=start,
         end_offset=end,
+        last_stable_offset=stable,
         bytes=size,
     )
 
