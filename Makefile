@@ -6,7 +6,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install packages up test test-full check bench bench-quick bench-native bench-spark soak build clean fmt vet all
+.PHONY: help install packages up test test-full check bench bench-quick bench-native bench-spark bench-transactions soak build clean fmt vet all
 
 BIN := .venv/bin
 WITH_SPARK := $(filter-out 0 no,$(SPARK))
@@ -59,6 +59,9 @@ bench-native: install ## native messaging beside RabbitMQ, NATS and Redis, with 
 
 bench-spark: install ## topics through Spark, beside Spark's own Kafka source where Maven has it; about ten minutes
 	$(BIN)/python -m bench.spark
+
+bench-transactions: install ## transactions per second and how late readers are, beside Apache Kafka; about six minutes
+	$(BIN)/python -m bench.transactions
 
 soak: install ## one broker at half load for about twenty minutes: does anything grow?
 	$(BIN)/python -m bench.soak

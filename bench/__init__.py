@@ -11,6 +11,7 @@ what the machine does to one it does to the others. What is missing is skipped, 
 `child`     those processes, seen from here       `goal`      what is to be reached, as a table
 `report`    figures, and their JSON               `table` `page`  the same for people
 `scaling/`  Tailrace alone: cost against size
+`transactions/`  transactions beside Apache Kafka: `python -m bench.transactions`
 
 Three kinds of load: *wire* sends prebuilt frames, so that the server is the limit (tailrace.bench.wire);
 *client* is what a user of confluent-kafka gets; *durable* is wire with a sync to disk before every

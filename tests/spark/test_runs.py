@@ -25,7 +25,7 @@ from tailrace.spark.pipelines.declared import read_declared
 from tailrace.spark.pipelines.failure import cause_of
 from tailrace.spark.pipelines.run_topic import fetch_runs
 from tailrace.spark.pipelines.runner import Runner
-from tailrace.spark.pipelines.session import open_session
+from tailrace.spark.pipelines.session import SHUFFLE_PARTITIONS, new_session, open_session
 from tailrace.wire.json.run_record import RunRecord
 
 if TYPE_CHECKING:
@@ -137,6 +137,16 @@ def test_what_spark_itself_refuses_is_told_without_its_codes(spark: SparkSession
     with pytest.raises(AnalysisException) as error:
         spark.sql("SELECT * FROM ordrs")
     assert cause_of(error.value).startswith("The table or view `ordrs` cannot be found")
+
+
+def test_a_session_for_a_query_has_the_shuffle_partitions_of_its_cluster(spark: SparkSession) -> None:
+    before = spark.conf.get(SHUFFLE_PARTITIONS)
+    assert before is not None
+    spark.conf.set(SHUFFLE_PARTITIONS, "3")  # as for a cluster of three cores, once they could be counted
+    try:
+        assert new_session(spark).conf.get(SHUFFLE_PARTITIONS) == "3"
+    finally:
+        spark.conf.set(SHUFFLE_PARTITIONS, before)
 
 
 def test_a_session_that_is_there_is_used_and_left_alone(spark: SparkSession) -> None:

@@ -222,12 +222,13 @@ class Partition:
         append_time_ms: int | None = None,
         keys_checked: bool = False,
         verified: bool = False,
+        any_sequence: bool = False,
     ) -> Appended:
         """Sequence a validated batch; raises BrokerError. `acknowledged` tells when to answer its sender.
 
         `verified` says that the coordinator has this partition in the open transaction of the producer.
         Without it a transactional batch is refused with INVALID_TXN_STATE unless that transaction is open
-        here.
+        here. `any_sequence` is for a producer that the partition may have forgotten (`ProducerStates.check`).
 
         Where the topic stamps its records, the time is `append_time_ms` if given, else the clock's. A batch
         that was built with that time is left as it is: to stamp it again would cost a CRC. Where the topic is
@@ -240,7 +241,7 @@ class Partition:
         if settings.compact and not keys_checked:
             _check_keys(batch)
         if batch.producer_id >= 0:
-            if (duplicate := log.producers.check(batch)) is not None:
+            if (duplicate := log.producers.check(batch, any_sequence=any_sequence)) is not None:
                 time_ms = duplicate.timestamp_ms if settings.append_time else _NO_TIMESTAMP
                 end = Offset(duplicate.last_offset + 1)
                 return Appended(duplicate.base_offset, end, time_ms, log.start_offset)

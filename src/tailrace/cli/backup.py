@@ -15,6 +15,7 @@ import rich_click as click
 
 from tailrace.cli.config import config_option
 from tailrace.cli.exit import CommandFailed, ExitCode
+from tailrace.cli.login import login_option
 from tailrace.cli.output import Column, Output, examples, output_option, progress_bar
 from tailrace.model import StorageError
 
@@ -94,6 +95,7 @@ class _RateType(_FloatType):
 @click.option("--rate", type=_RateType(), metavar="BYTES", help="Read no more per second, such as 50MB.")
 @click.option("--dry-run", is_flag=True, help="Say what would be copied, and write nothing.")
 @config_option
+@login_option
 @output_option
 def create_backup(
     directory: Path,

@@ -11,6 +11,7 @@ import rich_click as click
 
 from tailrace.cli.config import config_option
 from tailrace.cli.exit import CommandFailed
+from tailrace.cli.login import login_option
 from tailrace.cli.output import Column, Output, examples, output_option
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     "--bootstrap", metavar="HOST:PORT", show_default="the one that runs here, if any", help="A broker to ask."
 )
 @config_option
+@login_option
 @output_option
 def command(
     data_dir: str | None,

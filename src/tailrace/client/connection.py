@@ -58,7 +58,8 @@ _SASL_AUTHENTICATE = 36
 _LOGIN_AGAIN = 0.8  # of the time for which a login holds: then the next one begins
 _SPOKEN_MAX = {0: 11, 1: 12, 9: 7, 10: 3, 22: 5, 24: 3, 26: 4, 28: 4}
 """Fetch, OffsetFetch, FindCoordinator: later versions name topics by ids and several groups at once. Those of
-transactions: later versions are for transactions whose every end changes the epoch, and for brokers."""
+transactions: later versions are for clusters in which every end of one changes the epoch
+(`newest` of `version_of`), and for brokers among each other."""
 _HANDSHAKE_VERSION = 3  # since Kafka 2.4; an older broker answers in version 0, with error 35
 _RECEIVE_BYTES = 64 * 1024
 _SIZE = struct.Struct(">i")
@@ -95,7 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         self.versions: dict[int, tuple[int, int]] = {}
         """Of every API that the broker speaks: its lowest and highest version."""
         self.features: dict[str, int] = {}
-        """The finalized features of the broker and their levels (KIP-584)."""
+        """Finalized features of the cluster, and the level of each (KIP-584)."""
         self._client_id = client_id
         self._request_timeout_s = request_timeout_s
         self._reply_bytes_max = reply_bytes_max
@@ -125,11 +126,14 @@ class Connection(asyncio.BufferedProtocol):
     def closed(self) -> bool:
         return self._failure is not None
 
-    def version_of(self, key: int, *, spoken_max: int | None = None) -> int:
-        """The newest version of an API that both sides speak; `spoken_max` is for callers that speak more."""
+    def version_of(self, key: int, *, newest: int | None = None) -> int:
+        """The newest version of an API that both sides speak.
+
+        `newest` is for versions that this client speaks only if a feature of the cluster allows it.
+        """
         ours = APIS[key]
         lowest, highest = self.versions.get(key, (0, -1))
-        spoken = _SPOKEN_MAX.get(key, ours.max_version) if spoken_max is None else spoken_max
+        spoken = _SPOKEN_MAX.get(key, ours.max_version) if newest is None else newest
         version = min(spoken, highest)
         if version < max(ours.min_version, lowest):
             theirs = f"speaks versions {lowest} to {highest}" if highest >= 0 else "does not offer it"
@@ -140,11 +144,20 @@ class Connection(asyncio.BufferedProtocol):
         return version
 
     async def request(
-        self, key: int, message: Message, *, version: int | None = None, timeout_s: float | None = None
+        self,
+        key: int,
+        message: Message,
+        *,
+        newest: int | None = None,
+        version: int | None = None,
+        timeout_s: float | None = None,
     ) -> Any:
-        """Send a message of an API, in the newest version unless one is given, and wait for the reply."""
+        """Send a message of an API and wait for the decoded reply.
+
+        It goes in the version of `version_of`, or in `version`, which the broker may serve and not tell.
+        """
         if version is None:
-            version = self.version_of(key)
+            version = self.version_of(key, newest=newest)
         frame = await self.exchange(key, version, [encode(message, version)], timeout_s=timeout_s)
         return self._decoded(response_type(key), version, frame)
 

@@ -125,16 +125,17 @@ class KafkaClient:
         coordinator: str | None = None,
         transactional_id: str | None = None,
         channel: Channel = REQUESTS,
+        newest: int | None = None,
         version: int | None = None,
         timeout_s: float | None = None,
     ) -> Any:
         """Send a request to a node, to the coordinator of a group or of a transactional id, or to any node.
 
-        Returns the decoded reply. The newest version that both sides speak is sent, unless one is given.
+        Returns the decoded reply. `newest` and `version` are those of `Connection.request`.
         """
 
         async def send(connection: Connection) -> Any:
-            return await connection.request(key, message, version=version, timeout_s=timeout_s)
+            return await connection.request(key, message, newest=newest, version=version, timeout_s=timeout_s)
 
         if transactional_id is not None:
             node = await self.find_coordinator(transactional_id, of_transactions=True)

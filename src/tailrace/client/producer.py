@@ -47,7 +47,7 @@ from tailrace.client.error import (
     is_retriable,
 )
 from tailrace.client.kafka import KafkaClient
-from tailrace.client.keys import INIT_PRODUCER_ID
+from tailrace.client.keys import INIT_PRODUCER_ID, PRODUCE
 from tailrace.client.metadata import TopicInfo
 from tailrace.client.pool import back_off_s
 from tailrace.client.transaction import GroupMetadata, State, Transactions
@@ -471,6 +471,7 @@ class Producer:
                 acks=self.config.acks,
                 timeout_s=self._client.request_timeout_s,
                 transactional_id=self.config.transactional_id,
+                newest=None if self._transactions is None else self._transactions.newest_of(PRODUCE),
             )
             for lane in lanes:
                 self._settle(lane, done[lane.partition])
@@ -543,7 +544,8 @@ class Producer:
 
     def _give_up(self, lane: Lane, error: SendError) -> None:
         batch = lane.batches[0]
-        _log.warning("records lost: topic=%s partition=%d count=%d", *lane.partition, len(batch.records))
+        if not self._is_aborting:
+            _log.warning("records lost: topic=%s partition=%d count=%d", *lane.partition, len(batch.records))
         self._finish(lane)
         if self._transactions is not None:
             self._transactions.fail(error, needs_epoch=batch.identity is not None)

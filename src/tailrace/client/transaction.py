@@ -17,6 +17,10 @@ A partition is added to the transaction before the first batch for it leaves, a 
 After a batch was given up, the broker and the producer may disagree about its sequence, and it may still
 arrive. `abort` then asks for a new epoch, so that brokers refuse what is late (KIP-360). A coordinator that
 has aborted the transaction by itself is asked for the current identity in the same way (KIP-588).
+
+Where the cluster has finalized the feature transaction.version at level 2 (KIP-890 part 2: Tailrace, Apache
+Kafka from 4.0 on), the answer to every EndTxn names the epoch of the next transaction, and partitions and
+groups join by their first batch or offsets: no request adds them. `init` learns which of the two it is.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from tailrace.client.accumulator import Identity
+from tailrace.client.connection import Connection
 from tailrace.client.error import (
     ClientClosed,
     ClientError,
@@ -43,6 +48,7 @@ from tailrace.client.keys import (
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
     INIT_PRODUCER_ID,
+    PRODUCE,
     TXN_OFFSET_COMMIT,
 )
 from tailrace.client.offsets import raise_worst
@@ -74,6 +80,9 @@ _FATAL = frozenset(
         ErrorCode.UNSUPPORTED_VERSION,
     }
 )
+_FEATURE, _EPOCH_PER_TRANSACTION = "transaction.version", 2
+_NEWEST_WITH_FEATURE = {PRODUCE: 12, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
+"""The versions in which every transaction has an epoch of its own."""
 _FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 # What a coordinator says of the transaction or of the request, and not of the producer.
 _ABORTABLE = frozenset(
@@ -134,9 +143,14 @@ class Transactions:
         self._is_decided = False  # EndTxn to commit was sent: it cannot be aborted any more
         self._needs_epoch = False  # before the next transaction
         self._is_ended = False  # the coordinator does not know it any more: there is nothing to end
+        self._has_own_epoch = False  # every transaction: its end answers with the next one (KIP-890 part 2)
 
     def __repr__(self) -> str:
         return f"<Transactions of {self.transactional_id}, {self.state.value}, {self.identity}>"
+
+    def newest_of(self, key: int) -> int | None:
+        """The newest version to speak, of an API where the cluster decides (`Connection.version_of`)."""
+        return _NEWEST_WITH_FEATURE.get(key) if self._has_own_epoch else None
 
     # ---- from one state to the next
 
@@ -224,6 +238,9 @@ class Transactions:
             missing = [each for each in partitions if each not in self._partitions]
             if not missing:
                 return
+            if self._has_own_epoch:
+                self._partitions.update(missing)
+                return
             request = add_partitions_request(self.transactional_id, self._known(), missing)
 
             async def attempt() -> None:
@@ -238,6 +255,8 @@ class Transactions:
         if not offsets:
             return
         identity = self._known()
+        if self._has_own_epoch:
+            self._groups.add(group.group)  # whether or not the request is answered
         if group.group not in self._groups:
             add = AddOffsetsToTxnRequest(self.transactional_id, *identity, group.group)
 
@@ -250,7 +269,10 @@ class Transactions:
         commit = _offset_commit(self.transactional_id, identity, group, offsets)
 
         async def attempt_commit() -> None:
-            reply = await self._client.request(TXN_OFFSET_COMMIT, commit, coordinator=group.group)
+            newest = self.newest_of(TXN_OFFSET_COMMIT)
+            reply = await self._client.request(
+                TXN_OFFSET_COMMIT, commit, coordinator=group.group, newest=newest
+            )
             _check_committed(reply, group.group)
 
         await self._joining(
@@ -271,8 +293,10 @@ class Transactions:
 
         async def attempt() -> Identity:
             node = await self._client.find_coordinator(self.transactional_id, of_transactions=True)
+            connection = await self._client.connection_to(node)
             # A broker may have producer ids and no transactions: say so before the first one begins.
-            (await self._client.connection_to(node)).version_of(ADD_PARTITIONS_TO_TXN)
+            connection.version_of(ADD_PARTITIONS_TO_TXN)
+            self._has_own_epoch = _has_own_epoch(connection)
             reply = await self._ask(INIT_PRODUCER_ID, request)
             check(reply.error_code, f"transactional id {self.transactional_id}")
             return Identity(reply.producer_id, reply.producer_epoch)
@@ -288,8 +312,11 @@ class Transactions:
         what = "committing the transaction" if commit else "aborting the transaction"
 
         async def attempt() -> None:
-            reply = await self._ask(END_TXN, request)
+            reply = await self._ask(END_TXN, request, newest=self.newest_of(END_TXN))
             check(reply.error_code, what)
+            if self._has_own_epoch:
+                self.identity = Identity(reply.producer_id, reply.producer_epoch)
+                self._needs_epoch = False  # this is the next one: what is late is refused
 
         try:
             await self._client.retrying(what, attempt, timeout_s=self._block_s)
@@ -313,8 +340,8 @@ class Transactions:
             self.fail(error, needs_epoch=True)  # whether the coordinator has it is not known
             raise self._failed() from error
 
-    async def _ask(self, key: int, request: Message) -> Any:
-        return await self._client.request(key, request, transactional_id=self.transactional_id)
+    async def _ask(self, key: int, request: Message, *, newest: int | None = None) -> Any:
+        return await self._client.request(key, request, transactional_id=self.transactional_id, newest=newest)
 
     # ---- fates
 
@@ -367,6 +394,15 @@ class Transactions:
         self._partitions.clear()
         self._groups.clear()
         self._is_decided = self._needs_epoch = self._is_ended = False
+
+
+def _has_own_epoch(connection: Connection) -> bool:
+    """Whether every transaction has an epoch of its own in this cluster."""
+    if connection.features.get(_FEATURE, 0) < _EPOCH_PER_TRANSACTION:
+        return False
+    return all(
+        connection.versions.get(key, (0, -1))[1] >= newest for key, newest in _NEWEST_WITH_FEATURE.items()
+    )
 
 
 def add_partitions_request(

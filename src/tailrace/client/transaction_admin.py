@@ -221,7 +221,7 @@ async def end_transaction(
 
     async def attempt() -> None:
         node = await client.find_coordinator(transactional_id, of_transactions=True)
-        version = (await client.connection_to(node)).version_of(END_TXN, spoken_max=END_FENCES_FROM)
+        version = (await client.connection_to(node)).version_of(END_TXN, newest=END_FENCES_FROM)
         reply = await client.request(END_TXN, request, node=node, version=version)
         check(reply.error_code, what)
 

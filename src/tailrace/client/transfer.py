@@ -61,13 +61,17 @@ async def produce_to(
     acks: int,
     timeout_s: float,
     transactional_id: str | None = None,
+    newest: int | None = None,
 ) -> dict[TopicPartition, Produced]:
-    """One batch per partition to their leader. With acks=0 nothing comes back, and nothing is known."""
+    """One batch per partition to their leader. With acks=0 nothing comes back, and nothing is known.
+
+    `newest` is that of `Connection.version_of`.
+    """
     topics: dict[str, dict[int, BytesLike]] = {}
     for (topic, partition), batch in batches.items():
         topics.setdefault(topic, {})[partition] = batch
     connection = await client.connection_to(node)
-    version = connection.version_of(PRODUCE)
+    version = connection.version_of(PRODUCE, newest=newest)
     body = write_produce_request(
         version,
         transactional_id=transactional_id,

@@ -169,7 +169,7 @@ async def abort_opened(client: KafkaClient, opened: Opened) -> bool:
     name = opened.transactional_id
     try:
         connection = await connection_to_coordinator(client, name)
-        if connection.version_of(END_TXN, spoken_max=END_FENCES_FROM) >= END_FENCES_FROM:
+        if connection.version_of(END_TXN, newest=END_FENCES_FROM) >= END_FENCES_FROM:
             await end_transaction(
                 client, name, producer_id=opened.producer_id, epoch=opened.epoch, commit=False
             )

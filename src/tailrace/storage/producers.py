@@ -14,7 +14,8 @@ Rules, for a batch that names a producer:
 - A control batch carries no sequence: it moves the epoch and leaves the sequences of its own epoch alone.
 - A transactional batch opens a transaction of its producer at its base offset, if none is open, and the next
   marker of that producer ends it. With a new epoch its first sequence is 0, known producer or not (KIP-890):
-  only a batch that a coordinator has not seen could begin elsewhere.
+  only a batch that a coordinator has not seen could begin elsewhere. A client without KIP-890 part 2 keeps
+  its epoch: a partition that has forgotten it takes any sequence (`any_sequence`).
 - A marker of an older coordinator epoch than the last one is refused (TRANSACTION_COORDINATOR_FENCED).
 
 Until its marker is visible, a transaction holds back the last stable offset: also while the marker is only
@@ -236,15 +237,18 @@ class ProducerStates:
         """The greatest producer id that is known; -1 if none is."""
         return max(self._producers, default=-1)
 
-    def check(self, batch: Batch) -> Duplicate | None:
+    def check(self, batch: Batch, *, any_sequence: bool = False) -> Duplicate | None:
         """Decide about a batch before its append: None to append it, or the one that it repeats.
 
-        Raises BrokerError with INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE_NUMBER.
+        `any_sequence` says that the producer keeps its epoch from one transaction to the next, and may have
+        been forgotten here in between: then its transaction may begin at any sequence. Raises BrokerError
+        with INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE_NUMBER.
         """
         if batch.producer_id < 0:
             return None
         if (known := self._producers.get(batch.producer_id)) is None:
-            if batch.attributes & _OF_TRANSACTIONS == TRANSACTIONAL_BIT and batch.base_sequence >= 0:
+            is_first = batch.attributes & _OF_TRANSACTIONS == TRANSACTIONAL_BIT and batch.base_sequence >= 0
+            if is_first and not any_sequence:
                 _check_sequence(batch, expected=0)
             return None
         if batch.producer_epoch < known.epoch:

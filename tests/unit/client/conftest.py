@@ -28,7 +28,12 @@ from tailrace.wire.kafka import (
     write_produce_response,
     write_response_head,
 )
-from tailrace.wire.kafka.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from tailrace.wire.kafka.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+)
 from tailrace.wire.kafka.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tailrace.wire.kafka.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tailrace.wire.kafka.messages.metadata import (
@@ -52,6 +57,8 @@ class FakeBroker:
     def __init__(self) -> None:
         self.topics: dict[str, int] = {"t": 1}
         self.asked: list[tuple[int, Any]] = []
+        self.spoken: list[tuple[int, int]] = []  # API key and version of each
+        self.features: dict[str, int] = {}  # finalized ones, with their levels
         self.connections = 0
         self.versions = {key: (api.min_version, api.max_version) for key, api in APIS.items()}
         self.stored: dict[tuple[str, int], list[bytes]] = {}
@@ -115,6 +122,7 @@ class FakeBroker:
         key, version = header.api_key, header.api_version
         request = self._read(key, version, body)
         self.asked.append((key, request))
+        self.spoken.append((key, version))
         answer = self.handlers[key](version, request)
         if isinstance(answer, Awaitable):
             answer = await answer
@@ -138,7 +146,8 @@ class FakeBroker:
             ApiVersion(api_key=key, min_version=first, max_version=last)
             for key, (first, last) in self.versions.items()
         ]
-        return ApiVersionsResponse(api_keys=keys)
+        features = [FinalizedFeatureKey(name, level, level) for name, level in self.features.items()]
+        return ApiVersionsResponse(api_keys=keys, finalized_features=features)
 
     def metadata(self, version: int, request: MetadataRequest) -> MetadataResponse:
         names = list(self.topics) if request.topics is None else [each.name or "" for each in request.topics]

@@ -30,7 +30,7 @@ from tailrace.wire.kafka.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
 )
-from tailrace.wire.kafka.messages.end_txn import EndTxnResponse
+from tailrace.wire.kafka.messages.end_txn import EndTxnRequest, EndTxnResponse
 from tailrace.wire.kafka.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tailrace.wire.kafka.messages.metadata import MetadataResponse, MetadataResponseTopic
 from tailrace.wire.kafka.messages.txn_offset_commit import (
@@ -59,7 +59,7 @@ class Coordinator(FakeBroker):
             ADD_OFFSETS: lambda _version, _request: AddOffsetsToTxnResponse(
                 error_code=self.code(ADD_OFFSETS)
             ),
-            END: lambda _version, _request: EndTxnResponse(error_code=self.code(END)),
+            END: self.end,
             OFFSET_COMMIT: self.commit_offsets,
             PRODUCE: self.take,
         }
@@ -87,6 +87,13 @@ class Coordinator(FakeBroker):
             for topic in request.v3_and_below_topics
         ]
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
+
+    def end(self, version: int, request: EndTxnRequest) -> Answer:
+        code = self.code(END)
+        if code or version < 5:
+            return EndTxnResponse(error_code=code)
+        self.epoch += 1
+        return EndTxnResponse(producer_id=request.producer_id, producer_epoch=self.epoch)
 
     def commit_offsets(self, _version: int, request: TxnOffsetCommitRequest) -> Answer:
         code = self.code(OFFSET_COMMIT)
@@ -117,10 +124,24 @@ class Coordinator(FakeBroker):
 Test = Callable[[Coordinator, Producer], Awaitable[None]]
 
 
-def with_producer(test: Test, *, init: bool = True, partitions: int = 1, **settings: Any) -> None:
+def with_producer(
+    test: Test,
+    *,
+    init: bool = True,
+    partitions: int = 1,
+    level: int = 0,
+    newest_end: int | None = None,
+    **settings: Any,
+) -> None:
+    """`level` is that of transaction.version, `newest_end` the version of EndTxn that the broker offers."""
+
     async def run() -> None:
-        async with Coordinator() as fake, fake.client() as client:
-            fake.topics["t"] = partitions
+        fake = Coordinator()
+        fake.topics["t"] = partitions
+        fake.features = {"transaction.version": level} if level else {}
+        if newest_end is not None:
+            fake.versions[END] = (0, newest_end)
+        async with fake, fake.client() as client:
             config = ProducerConfig(**{"transactional_id": "tx", "transaction_timeout_s": 9.5, **settings})
             async with Producer(client, config) as producer:
                 if init:
@@ -726,3 +747,88 @@ def test_a_broker_without_transactions_is_named() -> None:
                     await producer.init_transactions()
 
     unhurried.run(run())
+
+
+# ---- every transaction has an epoch of its own (KIP-890 part 2)
+
+
+async def begin(producer: Producer, value: bytes) -> None:
+    """A transaction with a record that has arrived."""
+    producer.begin_transaction()
+    await (await producer.send("t", value))
+
+
+def sent(fake: Coordinator) -> list[tuple[int, int]]:
+    """Epoch and first sequence of every batch that was stored."""
+    batches = [read_batch(each) for each in fake.stored[T0]]
+    return [(each.producer_epoch, each.base_sequence) for each in batches]
+
+
+def test_every_end_answers_with_the_next_epoch_and_nothing_is_added() -> None:
+    async def test(fake: Coordinator, producer: Producer) -> None:
+        for commits in (True, False, True):
+            await begin(producer, b"x")
+            await producer.send_offsets_to_transaction({T0: 3}, MEMBER)
+            if commits:
+                await producer.commit_transaction()
+            else:
+                await producer.abort_transaction()
+        assert fake.steps() == [INIT_PRODUCER_ID, *[PRODUCE, OFFSET_COMMIT, END] * 3]
+        assert {(PRODUCE, 12), (OFFSET_COMMIT, 5), (END, 5)} <= set(fake.spoken)
+        assert [each.producer_epoch for each in fake.asked_for(END)] == [0, 1, 2]
+        assert [each.producer_epoch for each in fake.asked_for(OFFSET_COMMIT)] == [0, 1, 2]
+        assert sent(fake) == [(0, 0), (1, 0), (2, 0)]
+
+    with_producer(test, level=2, linger_s=0.0)
+
+
+@pytest.mark.parametrize(("level", "newest_end"), [(0, 5), (1, 5), (2, 4)])
+def test_a_cluster_without_the_feature_or_its_versions_is_spoken_to_as_before(
+    level: int, newest_end: int
+) -> None:
+    async def test(fake: Coordinator, producer: Producer) -> None:
+        for _ in range(2):
+            await transact(producer, b"x")
+        assert fake.steps() == [INIT_PRODUCER_ID, *[ADD_PARTITIONS, PRODUCE, END] * 2]
+        assert {(ADD_PARTITIONS, 3), (PRODUCE, 11), (END, 4)} <= set(fake.spoken)
+        assert sent(fake) == [(0, 0), (0, 1)]
+
+    with_producer(test, level=level, newest_end=newest_end)
+
+
+def test_an_abort_needs_no_other_epoch_after_a_batch_was_given_up() -> None:
+    async def test(fake: Coordinator, producer: Producer) -> None:
+        fake.codes[PRODUCE] = [ErrorCode.TRANSACTION_ABORTABLE]
+        producer.begin_transaction()
+        future = await producer.send("t", b"x")
+        with pytest.raises(BrokerError):
+            await future
+        with pytest.raises(TransactionFailed):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+        await transact(producer, b"y")
+        assert fake.steps() == [INIT_PRODUCER_ID, PRODUCE, END, PRODUCE, END] and fake.ends() == [False, True]
+        assert sent(fake) == [(1, 0)]
+
+    with_producer(test, level=2)
+
+
+def test_an_abort_that_is_refused_asks_for_the_identity() -> None:
+    async def test(fake: Coordinator, producer: Producer) -> None:
+        fake.codes[END] = [ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.TRANSACTION_ABORTABLE]
+        with pytest.raises(TransactionFailed):
+            await transact(producer, b"x")
+        await producer.abort_transaction()
+        assert fake.steps() == [INIT_PRODUCER_ID, PRODUCE, END, END, INIT_PRODUCER_ID]
+        assert state_of(producer) is State.READY
+
+    with_producer(test, level=2)
+
+
+def test_a_batch_waits_for_the_end_of_the_transaction_before() -> None:
+    async def test(fake: Coordinator, producer: Producer) -> None:
+        fake.codes[PRODUCE] = [ErrorCode.CONCURRENT_TRANSACTIONS] * 2
+        await transact(producer, b"x")
+        assert fake.steps() == [INIT_PRODUCER_ID, PRODUCE, PRODUCE, PRODUCE, END]
+
+    with_producer(test, level=2)

@@ -1,4 +1,7 @@
-"""MessageProducer's transactions against a real broker: offsets, zombies, timeouts, restarts."""
+"""MessageProducer's transactions against a real broker: offsets, zombies, timeouts, restarts.
+
+Each test runs twice: with an epoch for every transaction (KIP-890 part 2), and as in a cluster without that.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,18 @@ IN, OUT = "in", "out"
 DEADLINE_S = 60.0
 
 
+@pytest.fixture(scope="module", params=[True, False], ids=["own-epochs", "one-epoch"], autouse=True)
+def own_epochs(request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Whether clients take the feature that the broker has finalized."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not request.param:
+            patch.setattr("tailrace.client.transaction._EPOCH_PER_TRANSACTION", 99)
+        yield request.param
+
+
 @pytest.fixture(scope="module")
-def broker() -> Iterator[tailrace.Broker]:
+def broker(own_epochs: bool) -> Iterator[tailrace.Broker]:
+    """A broker for each of the two."""
     with tailrace.Broker() as running:
         yield running
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from tests.unit.kafka.rig import NOW_MS, TOPIC, Client, Rig, play
 
 from tailrace.broker import NewTopic
 from tailrace.broker.transactions import Identity
-from tailrace.model import ErrorCode, TopicPartition
+from tailrace.model import BrokerError, ErrorCode, TopicPartition
 from tailrace.model.session import INTERNAL
 from tailrace.records import build_batch, iter_batches, read_batch, read_marker
 from tailrace.wire.kafka import ProduceResult, encode
@@ -176,6 +177,66 @@ def test_a_write_is_verified() -> None:
     play(scenario)
 
 
+def test_a_producer_that_was_quiet_for_long_goes_on_in_its_epoch() -> None:
+    async def scenario(rig: Rig) -> None:
+        producer = await connect(rig)
+        for sequence in range(3):
+            assert await producer.add(0) == {0: 0}
+            assert (await producer.write(sequence, b"%d" % sequence)).error_code == 0
+            assert await producer.end() == 0
+        producers = rig.partition().producers
+        producers.forget_idle(0, idle_ms=1)
+        assert producers.forget_idle(1, idle_ms=1) == 1
+        assert (await producer.write(3)).error_code == E.INVALID_TXN_STATE
+        assert await producer.add(0) == {0: 0}
+        assert (await producer.write(3, b"3")).error_code == 0
+        assert (await producer.write(5, b"5")).error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert await producer.end() == 0
+        assert await stored(rig) == ["0", "commit", "1", "commit", "2", "commit", "3", "commit"]
+
+    play(scenario)
+
+
+def test_a_producer_with_an_epoch_for_every_transaction_begins_each_at_sequence_0() -> None:
+    async def scenario(rig: Rig) -> None:
+        producer = await connect(rig)
+        assert (await producer.write(1, version=12)).error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert (await producer.write(0, version=12)).error_code == 0
+
+    play(scenario)
+
+
+def test_a_batch_does_not_overtake_one_that_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(rig: Rig) -> None:
+        producer = await connect(rig)
+        assert await producer.add(0) == {0: 0}
+        busy = BrokerError("busy", code=E.THROTTLING_QUOTA_EXCEEDED)
+        with monkeypatch.context() as patch:
+            patch.setattr(rig.log(), "append", raiser(busy))
+            assert (await producer.write(0)).error_code == E.THROTTLING_QUOTA_EXCEEDED
+        assert (await producer.write(1)).error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert (await producer.write(0)).error_code == 0
+        assert (await producer.write(1)).error_code == 0
+        assert await producer.end() == 0
+
+        assert await producer.add(1) == {1: 0}
+        with monkeypatch.context() as patch:
+            patch.setattr(rig.log(1), "append", raiser(busy))
+            assert (await producer.write(0, partition=1)).error_code == E.THROTTLING_QUOTA_EXCEEDED
+        assert await producer.end(commit=False) == 0
+        assert await producer.add(1) == {1: 0}  # what was refused belonged to another transaction
+        assert (await producer.write(7, partition=1)).error_code == 0
+
+    play(scenario)
+
+
+def raiser(error: Exception) -> Callable[..., Any]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
+
+
 def test_a_zombie_is_fenced_everywhere() -> None:
     async def scenario(rig: Rig) -> None:
         zombie = await connect(rig)
@@ -324,6 +385,37 @@ def test_every_transaction_has_an_epoch_with_version_2(commit: bool) -> None:
             assert await producer.end(commit=commit, version=5) == 0
         marker = "commit" if commit else "abort"
         assert await stored(rig) == ["0", "+", marker, "1", "+", marker, "2", "+", marker]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("version", [3, 5])
+def test_an_id_goes_on_with_another_producer_id_after_its_last_epoch(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("machine", "coordinator"):
+        monkeypatch.setattr(f"tailrace.broker.transactions.{module}.EPOCH_MAX", 2)
+
+    async def scenario(rig: Rig) -> None:
+        producer = await connect(rig)
+        seen = [producer.identity]
+        for number in range(7):
+            if version < 5:
+                assert await producer.add(0) == {0: 0}
+            write = await producer.write(0, b"%d" % number, version=12 if version >= 5 else 9)
+            assert write.error_code == 0
+            assert await producer.end(version=version) == 0
+            if version < 5:
+                assert await producer.init() == 0
+            seen.append(producer.identity)
+        assert [each.epoch for each in seen] == [0, 1, 2, 0, 1, 2, 0, 1]
+        assert len({each.producer_id for each in seen}) == 3
+        old = Producer(producer.client)
+        old.identity = seen[2]
+        refused = await old.end(version=version)
+        assert refused == E.INVALID_PRODUCER_ID_MAPPING
+        assert (await stored(rig))[::2] == [str(number) for number in range(7)]
+        assert rig.partition().last_stable_offset == rig.partition().high_watermark
 
     play(scenario)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hmac
 from collections.abc import Callable
 
 import pytest
@@ -27,6 +28,7 @@ from tailrace.security.verifier import (
     SCRAM_SHA_256,
     SCRAM_SHA_512,
     Verifier,
+    client_key,
     salted_password,
     verifier_of,
 )
@@ -199,6 +201,22 @@ def test_a_recorded_exchange_cannot_be_replayed() -> None:
     again.challenge(CLIENT_FIRST, lambda _: verifier())
     with pytest.raises(AuthenticationFailed, match="nonce"):
         again.finish(CLIENT_FINAL)
+
+
+def test_the_doubled_nonce_of_an_older_librdkafka_is_accepted_and_must_be_proven() -> None:
+    doubled = f"c=biws,r={CLIENT_NONCE}{NONCE}"
+    signed = f"{CLIENT_FIRST.decode()[3:]},{SERVER_FIRST.decode()},{doubled}".encode()
+    known = verifier()
+    salted = salted_password(SCRAM_SHA_256, PASSWORD, salt=RFC_SALT, iterations=4096)
+    key = client_key(SCRAM_SHA_256, salted)
+    signature = hmac.digest(known.stored_key, signed, "sha256")
+    proof = bytes(a ^ b for a, b in zip(key, signature, strict=True))
+    assert challenged().finish(f"{doubled},p={base64.b64encode(proof).decode()}".encode()).startswith(b"v=")
+    with pytest.raises(AuthenticationFailed, match="wrong"):
+        challenged().finish(CLIENT_FINAL.replace(NONCE.encode(), (CLIENT_NONCE + NONCE).encode()))
+    for other in (SERVER_NONCE + NONCE, NONCE + NONCE, CLIENT_NONCE * 2 + NONCE):
+        with pytest.raises(AuthenticationFailed, match="nonce"):
+            challenged().finish(f"c=biws,r={other},p={base64.b64encode(proof).decode()}".encode())
 
 
 @pytest.mark.parametrize("length", range(len(CLIENT_FINAL)))

@@ -34,7 +34,11 @@ def test_an_unknown_name_is_an_error_that_suggests_the_near_one(name: str, advic
 
 
 @pytest.mark.parametrize(
-    "name", ["path", "kafka.retries", "kafka.receive.buffer.bytes", "kafka.metrics.recording.level"]
+    "name",
+    [
+        *("path", "kafka.retries", "kafka.receive.buffer.bytes", "kafka.metric.reporters"),
+        *(f"kafka.metrics.{each}" for each in ("num.samples", "recording.level", "sample.window.ms")),
+    ],
 )
 def test_what_spark_adds_and_what_only_tunes_the_java_client_is_let_pass(name: str) -> None:
     assert Options({name: "1"}, known=KNOWN).text("minPartitions") is None

@@ -4,6 +4,7 @@
 `coordinator.py`  `TransactionCoordinator`: performs what the machine decides, in one event loop
 `machine.py`      one transactional id, as pure decisions; `state.py` what is kept of it, `refusal.py` why
                   something is refused
+`verification.py` whether a batch may go into a partition as part of a transaction
 `codec.py`        records of `__transaction_state` in Kafka's formats; `topic.py` that topic's name
 `directory.py`    which transactional ids live on this node; `home.py` a partition of that topic with its ids,
                   `loading.py` reads it

@@ -10,8 +10,9 @@ waited for in between:
 - A state is taken over when its record is sequenced, and never rolled back. A log that refuses the first
   record of a step raises before any state has changed.
 - A log that refuses a marker, or Complete, leaves the transaction in Prepare. It is decided then: what is
-  missing is tried again until it is written. A marker is written only where its producer has a transaction
-  open, so that marking twice is harmless.
+  missing is tried again until it is written, after pauses that double from `retry_ms` to `retry_ms_max`. The
+  first refusal is logged. A marker is written only where its producer has a
+  transaction open, so that marking twice is harmless.
 - Timeouts run on the steady clock, and start again in full when the process starts.
 """
 
@@ -25,16 +26,13 @@ from tailrace.broker.groups.topic import OFFSETS_TOPIC
 from tailrace.broker.internal import Alarm
 from tailrace.broker.partition import Appended, Partition
 from tailrace.broker.transactions.api import TransactionDescription
-from tailrace.broker.transactions.codec import write_key, write_value
+from tailrace.broker.transactions.codec import write_value
 from tailrace.broker.transactions.directory import Directory
 from tailrace.broker.transactions.hanging import HangingTransaction, find_hanging
 from tailrace.broker.transactions.home import Entry, HomeStatus
 from tailrace.broker.transactions.limits import TransactionConfig, check_timeout, check_transactional_id
 from tailrace.broker.transactions.machine import (
-    BUMPING_VERSION,
     Plan,
-    check_added,
-    check_identity,
     complete,
     is_expired,
     plan_add,
@@ -52,8 +50,8 @@ from tailrace.broker.transactions.state import (
     StoredTransaction,
     TransactionState,
 )
+from tailrace.broker.transactions.verification import Verifier
 from tailrace.model import BrokerError, ErrorCode, Offset, ProtocolError, StorageError, TopicPartition
-from tailrace.records import Batch
 from tailrace.runtime import Clock, Supervisor
 
 _logger = logging.getLogger(__name__)
@@ -85,6 +83,7 @@ class TransactionCoordinator:
         self._directory = Directory(
             log, groups=groups, config=self.config, tasks=self._tasks, attend=self._loaded
         )
+        self.verifier = Verifier(self._directory, add=self._add_verified)
         self._alarm: Alarm[Entry | None] = Alarm(clock, self.tick)  # None: look for what has expired
         self._filling: asyncio.Task[None] | None = None
         self.open_count = 0  # transactions that are open, or not complete
@@ -234,51 +233,10 @@ class TransactionCoordinator:
                 self._plan(entry)
         return entry
 
-    def check_added(self, transactional_id: str, identity: Identity, partition: TopicPartition) -> None:
-        """Whether the producer's transaction has this partition (KIP-890 part 1); NOT_IN_TRANSACTION."""
-        entry = self._directory.find(transactional_id)
-        check_added(None if entry is None else entry.stored, identity, partition)
-
-    def append(
-        self,
-        transactional_id: str,
-        partition: Partition,
-        batch: Batch,
-        *,
-        client_version: int = 0,
-        keys_checked: bool = False,
-    ) -> Appended:
-        """Sequence a transactional batch, in a partition that takes part in its transaction.
-
-        The first batch of a transaction in a partition is verified. A client of BUMPING_VERSION does not
-        announce its partitions: for such a client the partition is added here.
-        """
-        opened = partition.producers.open_transaction(batch.producer_id)
-        if opened is None or opened.epoch != batch.producer_epoch:
-            identity = Identity(batch.producer_id, batch.producer_epoch)
-            if self._is_new(transactional_id, identity, partition, batch):
-                self.verify(transactional_id, identity, partition.name, client_version=client_version)
-        return partition.append(batch, keys_checked=keys_checked, verified=True)
-
-    def _is_new(self, transactional_id: str, identity: Identity, partition: Partition, batch: Batch) -> bool:
-        """Whether a batch is not in the partition yet: one that is repeated begins no transaction."""
-        try:
-            return partition.producers.check(batch) is None
-        except BrokerError as error:
-            if error.code is ErrorCode.INVALID_PRODUCER_EPOCH:
-                # The coordinator knows whether the producer is a zombie or its transaction timed out.
-                entry = self._directory.find(transactional_id)
-                check_identity(None if entry is None else entry.stored, identity)
-            raise
-
-    def verify(
-        self, transactional_id: str, identity: Identity, partition: TopicPartition, *, client_version: int
+    def _add_verified(
+        self, transactional_id: str, identity: Identity, partition: TopicPartition, client_version: int
     ) -> None:
-        """The partition takes part in the transaction, or is refused."""
-        if client_version >= BUMPING_VERSION:
-            self.add_nowait(transactional_id, identity, [partition], client_version=client_version)
-        else:
-            self.check_added(transactional_id, identity, partition)
+        self.add_nowait(transactional_id, identity, [partition], client_version=client_version)
 
     async def end(
         self, transactional_id: str, identity: Identity, *, commit: bool, client_version: int = 0
@@ -431,18 +389,21 @@ class TransactionCoordinator:
             except TransactionRefused:
                 if number == 0:
                     raise
+                entry.failures += 1
                 break
-            if step.state.is_prepared and not self._mark(entry):
-                break
+            if step.state.is_prepared:
+                assert step.ended is not None
+                self.verifier.transaction_ended(step.ended.identity)
+                if not self._mark(entry):
+                    break
         self._plan(entry)
         return not plan.steps or entry.stored is plan.steps[-1]
 
     def _store(self, entry: Entry, following: StoredTransaction) -> None:
         """Sequence a state and take it over; TransactionRefused, and then nothing has changed."""
-        key, value = write_key(entry.transactional_id), write_value(following)
-        entry.end = self._sequence(entry, key, value)
+        entry.end = self._sequence(entry, entry.key, write_value(following))
         self.open_count += bool(following.partitions) - bool(entry.stored.partitions)
-        entry.stored = following
+        entry.stored, entry.failures = following, 0
 
     def _sequence(self, entry: Entry, key: bytes, value: bytes | None) -> Offset:
         try:
@@ -470,11 +431,33 @@ class TransactionCoordinator:
             try:
                 self._write_marker(partition, identity, commit=commit, coordinator_epoch=coordinator_epoch)
             except (BrokerError, StorageError) as error:
-                if isinstance(error, BrokerError) and error.code is ErrorCode.INVALID_PRODUCER_EPOCH:
+                code = error.code if isinstance(error, BrokerError) else None
+                if code is ErrorCode.INVALID_PRODUCER_EPOCH:
                     continue  # a later epoch wrote there: nothing of this transaction is open
-                _logger.warning("marker is not written yet: partition=%s error=%s", tp, error)
+                if (
+                    code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+                    and partition.producers.open_transaction(identity.producer_id) is None
+                ):
+                    continue  # it is marked already
+                self._tell_unmarked(entry, tp, error)
                 is_marked = False
+        entry.failures += not is_marked
         return is_marked
+
+    def _tell_unmarked(self, entry: Entry, tp: TopicPartition, error: BrokerError | StorageError) -> None:
+        """Log a marker that is refused: the first time, and not at every attempt after that."""
+        if entry.failures:
+            _logger.debug("marker is not written yet: partition=%s error=%s", tp, error)
+        elif isinstance(error, BrokerError) and error.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+            _logger.error(
+                "marker is refused: transactional_id=%s partition=%s error=%s. Readers of committed records "
+                "wait for it. Restart the broker: every start raises the epoch of its coordinator by 1",
+                entry.transactional_id,
+                tp,
+                error,
+            )
+        else:
+            _logger.warning("marker is not written yet: partition=%s error=%s", tp, error)
 
     def _write_marker(
         self, partition: Partition, identity: Identity, *, commit: bool, coordinator_epoch: int
@@ -506,6 +489,7 @@ class TransactionCoordinator:
                     _logger.info("transaction not ended in time: transactional_id=%s", entry.transactional_id)
                     self._perform(entry, plan)
         except TransactionRefused:
+            entry.failures += entry.stored.state.is_prepared
             entry.deadline_ms = max(entry.deadline_ms, now_ms + self.config.retry_ms)
         self._plan(entry)
 
@@ -513,7 +497,7 @@ class TransactionCoordinator:
         """See to it that `_attend` is called in time; a plan that is too early is left as it is."""
         state = entry.stored.state
         if state.is_prepared:
-            wake_ms = self._clock.steady_ms() + self.config.retry_ms
+            wake_ms = self._clock.steady_ms() + self.config.pause_ms(entry.failures)
         elif state is TransactionState.ONGOING and not entry.stored.is_two_phase:
             wake_ms = entry.deadline_ms
         else:
@@ -531,7 +515,7 @@ class TransactionCoordinator:
             if not is_expired(entry.stored, now_ms=now_ms, idle_ms=self.config.expiration_ms):
                 continue
             try:
-                self._sequence(entry, write_key(entry.transactional_id), None)
+                self._sequence(entry, entry.key, None)
             except TransactionRefused:
                 return  # the next look tries again
             del entry.home.entries[entry.transactional_id]
@@ -546,8 +530,10 @@ class TransactionCoordinator:
             async with asyncio.timeout(self.config.commit_timeout_ms / 1000):
                 await durable
         except (BrokerError, StorageError, TimeoutError) as error:
+            reason = str(error) or f"the disk took longer than {self.config.commit_timeout_ms} ms"
             raise TransactionRefused(
-                f"the state of the transaction is not durable yet: {error}", situation=Situation.LOG_REFUSES
+                f"the state of the transaction is not durable yet: {reason}",
+                situation=Situation.LOG_REFUSES,
             ) from error
 
     def _new_id(self) -> int:

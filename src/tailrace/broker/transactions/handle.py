@@ -57,7 +57,7 @@ class TransactionHandle:
         TransactionRefused if the positions of that group take no part in it.
         """
         partition = TopicPartition(OFFSETS_TOPIC, await group.find_partition())
-        self._coordinator.verify(self.id, identity, partition, client_version=client_version)
+        self._coordinator.verifier.verify(self.id, identity, partition, client_version=client_version)
         return await group.commit_transactional(  # sequenced in this turn, before anything is waited for
             commit.member_id,
             commit.generation_id,
@@ -71,7 +71,7 @@ class TransactionHandle:
         self, partition: Partition, batch: Batch, *, client_version: int, keys_checked: bool = False
     ) -> Appended:
         """Sequence a transactional batch, verified."""
-        return self._coordinator.append(
+        return self._coordinator.verifier.append(
             self.id, partition, batch, client_version=client_version, keys_checked=keys_checked
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 
+from tailrace.broker.transactions.codec import write_key
 from tailrace.broker.transactions.refusal import Situation, TransactionRefused
 from tailrace.broker.transactions.state import StoredTransaction
 from tailrace.broker.transactions.topic import TRANSACTIONS_TOPIC
@@ -26,15 +27,29 @@ class HomeStatus(enum.Enum):
 class Entry:
     """A transactional id: what is stored, and what only this process knows of it."""
 
-    __slots__ = ("connections", "deadline_ms", "end", "home", "planned_ms", "stored", "transactional_id")
+    __slots__ = (
+        "connections",
+        "deadline_ms",
+        "end",
+        "failures",
+        "home",
+        "key",
+        "planned_ms",
+        "stored",
+        "transactional_id",
+    )
 
     def __init__(self, transactional_id: str, home: Home, stored: StoredTransaction) -> None:
         self.transactional_id = transactional_id
+        self.key = write_key(transactional_id)  # of its records
         self.home = home
         self.stored = stored
         self.end = Offset(0)  # of its newest record: what is stored is durable when the log is up to here
         self.deadline_ms = 0  # when an Ongoing transaction is aborted
         self.planned_ms: int | None = None  # when its next look is planned
+        self.failures = (
+            0  # attempts to write the markers of this Prepare, and its Complete, that were refused
+        )
         self.connections: dict[bool, int] = {}
         """The newest connection that asked the coordinator of transactions (False) or of groups (True)."""
 

@@ -23,12 +23,17 @@ class TransactionConfig:
     timeout_ms_max: int = 900_000  # transaction.max.timeout.ms
     expiration_ms: int = 7 * _DAY_MS  # transactional.id.expiration.ms
     expiration_check_ms: int = 3_600_000  # transaction.remove.expired.transaction.cleanup.interval.ms
-    retry_ms: int = 500  # after which markers are tried again that a log refused
+    retry_ms: int = 500  # after which markers are tried again that a log refused; doubles each time
+    retry_ms_max: int = 5_000
     commit_timeout_ms: int = 5_000  # how long an answer waits for durability
     ids_max: int = 100_000  # transactional ids, per node
     pooled_ids_max: int = 1_000  # of them those that the node keeps for callers without one
     pool_wait_ms: int = 5_000  # how long such a caller waits for one
     pooled_timeout_ms: int = 60_000  # of a transaction of theirs; timeout_ms_max if that is less
+
+    def pause_ms(self, failures: int) -> int:
+        """How long to wait before markers are tried again, after this number of failed attempts."""
+        return min(self.retry_ms << min(max(failures - 1, 0), 20), max(self.retry_ms, self.retry_ms_max))
 
 
 def check_transactional_id(transactional_id: str) -> None:

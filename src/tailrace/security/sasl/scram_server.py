@@ -78,7 +78,7 @@ class ScramServer:
             raise malformed(self._mechanism, str(error)) from None
         if not hmac.compare_digest(final.gs2_header, first.gs2_header.encode()):
             raise malformed(self._mechanism, "c= is not the gs2 header of the first message")
-        if not hmac.compare_digest(final.nonce.encode(), self._nonce.encode()):
+        if not self._is_own_nonce(final.nonce, first.nonce):
             raise malformed(self._mechanism, "its nonce is not the one of this exchange")
         signed = f"{first.bare},{self._server_first},{final.without_proof}".encode()
         name = HASHES[self._mechanism]
@@ -89,3 +89,14 @@ class ScramServer:
         if not hmac.compare_digest(stored_key(self._mechanism, key), verifier.stored_key):
             raise wrong_credentials(self._mechanism)
         return f"v={encode_base64(hmac.digest(verifier.server_key, signed, name))}".encode()
+
+    def _is_own_nonce(self, nonce: str, client_nonce: str) -> bool:
+        """Whether a final nonce is that of this exchange, or that with the client's part in front once more.
+
+        librdkafka before 2.6.1 sends the second form, as kcat of Debian 12 does. It holds both nonces of this
+        exchange as well, and the proof covers our own first message in any case.
+        """
+        given = nonce.encode()
+        is_exact = hmac.compare_digest(given, self._nonce.encode())
+        is_doubled = hmac.compare_digest(given, (client_nonce + self._nonce).encode())
+        return is_exact or is_doubled

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tailrace.client.error import is_retriable
-from tailrace.model import BrokerError, ConfigError, StorageError
+from tailrace.model import BrokerError, StorageError
 from tailrace.spark.pipelines.failure import is_lasting, is_spark_error, raised_in
 
 if TYPE_CHECKING:
@@ -49,8 +49,6 @@ class Backoff:
 
 def may_pass(error: BaseException) -> bool:
     """Whether the same run may succeed later without anything being changed for it."""
-    if isinstance(error, ConfigError):
-        return False
     retriable: Any = getattr(error, "retriable", None)  # of tasks and jobs
     if isinstance(retriable, bool):
         return retriable

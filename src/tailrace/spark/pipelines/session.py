@@ -227,6 +227,18 @@ def _settle(session: SparkSession, settings: SparkSettings, *, tell: Tell) -> No
         session.conf.set(SHUFFLE_PARTITIONS, str(max(cores, 2)))
 
 
+def new_session(session: SparkSession) -> SparkSession:
+    """A session in the same Spark, with views of its own.
+
+    Spark gives it the settings with which the JVM was started. What `_settle` has set since is set again.
+    """
+    made = session.newSession()
+    partitions = session.conf.get(SHUFFLE_PARTITIONS)
+    assert partitions is not None  # Spark has a default
+    made.conf.set(SHUFFLE_PARTITIONS, partitions)
+    return made
+
+
 def _launch(
     given: Mapping[str, str], settings: SparkSettings, *, version: str, place: Path, show_log: bool
 ) -> SparkSession:

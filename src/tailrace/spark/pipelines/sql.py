@@ -40,6 +40,7 @@ from tailrace.model import ConfigError, TailraceError, TopicPartition
 from tailrace.spark.link import BrokerLink, link_to
 from tailrace.spark.pipelines.failure import cause_of, is_spark_error
 from tailrace.spark.pipelines.progress import Observer, Pace, Progress, ignore
+from tailrace.spark.pipelines.session import new_session
 from tailrace.spark.pipelines.spark_path import spark_path
 from tailrace.spark.pipelines.sql_bad import bad_records, find_raised, read_bad_rows
 from tailrace.spark.pipelines.sql_query import (
@@ -222,7 +223,7 @@ class _Run:
         show: Show | None,
     ) -> None:
         self._config = config
-        self._spark = spark.newSession()
+        self._spark = new_session(spark)
         self._observe, self._stop = observe, stop
         self._show = show or (print_json if config.output == "json" else print_table)
         self._link: BrokerLink = link_to(config.bootstrap)

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 Tell = Callable[[str], None]
 
 WORKER_MODULES = (
-    "tailrace.spark.reading",
     "tailrace.spark.source.task",
     "tailrace.spark.sink.writing",
     "tailrace.spark.pipelines.archive_task",

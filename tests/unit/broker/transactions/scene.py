@@ -87,6 +87,14 @@ class Place:
         self.open: dict[int, int] = {}  # producer id -> epoch
         self.refusals: list[Exception | None] = []
 
+    @property
+    def producers(self) -> Place:
+        """It knows its open transactions by itself."""
+        return self
+
+    def open_transaction(self, producer_id: int) -> int | None:
+        return self.open.get(producer_id)
+
     def write(self, identity: Identity) -> None:
         self.open[identity.producer_id] = identity.epoch
         self.journal.append(Put(str(self.name), f"batch {identity.producer_id}/{identity.epoch}"))

@@ -216,7 +216,7 @@ def test_a_log_that_is_full_for_long_leaves_all_or_nothing(
                 assert each in ([b"before"], [b"before", b"x"])
                 assert number >= DECIDED_FROM or each == [b"before"]
         for _ in range(3):
-            clock.advance(broker.config.transactions.retry_ms)
+            clock.advance(broker.config.transactions.retry_ms_max)
             broker.transactions.tick()
         tags = [b"before", b"x"] if number >= DECIDED_FROM else [b"before"]
         assert await committed(broker) == [tags] * 3 and is_nothing_open(broker)

@@ -134,6 +134,48 @@ def test_a_refused_marker_is_written_later_and_the_next_transaction_waits() -> N
     play(scenario)
 
 
+def test_a_marker_that_stays_refused_is_tried_less_and_less_often_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(scene: Scene) -> None:
+        identity = await scene.begin("x", T0, T1)
+        fenced = BrokerError("epoch 9", code=ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+        attempts = 12
+        scene.places[T0].refusals = [fenced] * attempts
+        assert await scene.coordinator.end("x", identity, commit=True) == identity
+        waited_ms = []
+        for left in range(attempts - 1, 0, -1):
+            waited_ms.append(0)
+            while len(scene.places[T0].refusals) == left:
+                waited_ms[-1] += 500
+                scene.advance(500)
+        assert waited_ms == [500, 1000, 2000, 4000] + [5000] * 7
+        lines = [each for each in caplog.records if each.levelname != "DEBUG"]
+        assert len(lines) == 1 and "Restart the broker" in lines[0].getMessage()
+        assert scene.state() == "PrepareCommit"
+        scene.advance(5000)
+        assert scene.written()[-2:] == ["t-0 commit 100/0", "state CompleteCommit"]
+
+        await scene.write("x", identity, T0)  # the pauses of the next transaction are short again
+        scene.places[T0].refusals = [BUSY]
+        await scene.coordinator.end("x", identity, commit=True)
+        scene.advance(500)
+        assert scene.state() == "CompleteCommit"
+
+    play(scenario)
+
+
+def test_a_marker_that_is_fenced_is_not_needed_where_nothing_is_open() -> None:
+    async def scenario(scene: Scene) -> None:
+        identity = await scene.coordinator.init("x", timeout_ms=1000)
+        await scene.coordinator.add("x", identity, [T0])
+        scene.places[T0].refusals = [BrokerError("9", code=ErrorCode.TRANSACTION_COORDINATOR_FENCED)]
+        await scene.coordinator.end("x", identity, commit=True)
+        assert scene.state() == "CompleteCommit"
+
+    play(scenario)
+
+
 def test_a_refused_complete_is_written_later() -> None:
     async def scenario(scene: Scene) -> None:
         identity = await scene.begin("x", T0)
@@ -378,12 +420,12 @@ def test_nothing_is_answered_before_every_prepare_is_resumed() -> None:
 def test_a_write_is_verified_or_adds_its_partition() -> None:
     async def scenario(scene: Scene) -> None:
         identity = await scene.begin("x", T0)
-        scene.coordinator.verify("x", identity, T0, client_version=0)
+        scene.coordinator.verifier.verify("x", identity, T0, client_version=0)
         with pytest.raises(TransactionRefused) as bad:
-            scene.coordinator.verify("x", identity, T1, client_version=0)
+            scene.coordinator.verifier.verify("x", identity, T1, client_version=0)
         assert bad.value.situation is Situation.NOT_IN_TRANSACTION
-        scene.coordinator.verify("x", identity, T1, client_version=2)
-        scene.coordinator.verify("x", identity, T1, client_version=2)
+        scene.coordinator.verifier.verify("x", identity, T1, client_version=2)
+        scene.coordinator.verifier.verify("x", identity, T1, client_version=2)
         assert scene.coordinator.describe("x").partitions == (T0, T1)
         assert scene.written().count("state Ongoing") == 2
 

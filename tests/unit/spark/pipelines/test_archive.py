@@ -444,7 +444,7 @@ def test_a_lake_that_others_always_move_on_is_a_conflict_in_the_end(
         open_table(config.to).commit(Change(operation="other", advances=[advance]))
 
     spark.interfere = overtake
-    with pytest.raises(Conflict, match="Somebody else archives the same topic"):
+    with pytest.raises(Conflict, match="Another archive writes the same topic"):
         run(config, spark)
     assert spark.jobs == 20
     assert lake_rows(Path(config.to)) == []

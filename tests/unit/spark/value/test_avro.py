@@ -215,6 +215,13 @@ def test_schemas_that_cannot_be_used_are_refused(registry: Registry) -> None:
         fetch_schema(registry.url, number)
 
 
+def test_an_answer_without_an_end_is_refused(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tailrace.spark.value.registry.REPLY_BYTES_MAX", 1000)
+    number = registry.register("orders-value", {**ORDER, "doc": "x" * 1000})
+    with pytest.raises(RegistryError, match="is over 1000 bytes"):
+        fetch_schema(registry.url, number)
+
+
 def test_a_registry_that_does_not_answer_is_named() -> None:
     with pytest.raises(RegistryError, match="the schema registry cannot be asked: http://127"):
         fetch_latest("http://127.0.0.1:1", "orders")

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from tailrace.spark.value import decoding
 from tailrace.spark.value.convert import Misfit, converter
-from tailrace.spark.value.decoding import decode_each, decode_json
+from tailrace.spark.value.decoding import decode_each, decode_framed, decode_json
+from tailrace.spark.value.registry import NO_FRAME
 
 LONG = pa.struct([("a", pa.int64())])
 TIME = pa.timestamp("us", tz="UTC")
@@ -83,6 +84,37 @@ def test_a_value_that_does_not_fit_its_type(kind: pa.DataType, given: str) -> No
     rows, bad = decode(value, kind=pa.struct([("a", kind)]))
     assert rows == [None]
     assert list(bad) == [0]
+
+
+NOT_NULL = pa.field("b", pa.int64(), nullable=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.struct([NOT_NULL]), b"{}"),
+        (pa.struct([NOT_NULL]), b'{"b": null}'),
+        (pa.struct([("s", pa.struct([NOT_NULL]))]), b'{"s": {}}'),
+        (pa.struct([("l", pa.list_(NOT_NULL))]), b'{"l": [1, null]}'),
+        (pa.struct([("l", pa.list_(pa.struct([NOT_NULL])))]), b'{"l": [{"b": 1}, {}]}'),
+    ],
+)
+def test_null_where_there_may_be_none_is_bad(kind: pa.StructType, value: bytes) -> None:
+    rows, bad = decode(value, kind=kind)
+    assert (rows, list(bad)) == ([None], [0])
+
+
+def test_a_field_with_too_many_digits_is_named() -> None:
+    _, bad = decode(b'{"total": 123.4}', kind=pa.struct([("total", pa.decimal128(4, 2))]))
+    assert bad == {0: "total does not fit"}
+
+
+def test_values_without_the_id_of_a_schema_are_named_and_the_others_are_read() -> None:
+    front = b"\0\0\0\0\7"
+    values = pa.array([front + b'{"a": 1}', b'{"a": 2}', None, b"\0", front + b'{"a": "x"}'], pa.binary())
+    found = decode_framed(values, lambda bodies: decode_json(bodies, LONG))
+    assert found.data.to_pylist() == [{"a": 1}, None, None, None, None]
+    assert found.bad == {1: NO_FRAME, 3: NO_FRAME, 4: "a does not fit"}
 
 
 def test_a_bad_value_is_named_by_its_path_and_leaves_the_others_alone() -> None:

@@ -88,17 +88,23 @@ def test_types_that_need_others_come_with_them_and_keep_their_namespaces() -> No
         "struct<who:struct<home:struct<city:string>,old:struct<city:string>"
         ",pet:struct<name:string,next:struct<size:int>>>>"
     )
+    pet = found["fields"][0]["type"]["fields"][2]["type"]
+    assert (pet["name"], pet["namespace"]) == ("Pet", "")
     fastavro.parse_schema(found)
 
 
 def test_schemas_without_an_end_are_refused() -> None:
+    asked: list[Version] = []
+
     def fetch(version: Version) -> Source:
+        asked.append(version)
         following = Version(version.subject, version.version + 1)
         return Source(text="{}", references={"x": following})
 
     source = Source(text='"x"', references={"x": Version("x", 1)})
     with pytest.raises(ConfigError, match=f"more than {SCHEMAS_MAX} other schemas"):
         write_out("AVRO", source, fetch=fetch, what="orders")
+    assert len(asked) == SCHEMAS_MAX
 
 
 def test_two_types_that_contain_each_other_come_to_an_end_and_are_refused() -> None:

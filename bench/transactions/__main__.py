@@ -1,0 +1,5 @@
+"""`python -m bench.transactions`."""
+
+from bench.transactions.command import command
+
+command()
