@@ -12,9 +12,13 @@ import tailrace
 from tailrace.cli import txn_abort
 from tailrace.cli.main import main
 from tailrace.client import MessageProducer, ProducerRecord
+from tailrace.client.kafka import KafkaClient
+from tailrace.client.transaction_admin import describe_transaction
 from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
 from tailrace.records import build_batch, read_batch
+from tailrace.spark.link import BrokerLink
+from tailrace.spark.transacting import Opened, prepare_opened
 
 HANGING_PRODUCER = 1 << 40
 
@@ -171,6 +175,26 @@ def test_an_abort_ends_the_transaction_and_fences_its_producer(
     assert (found["state"], found["timeout_ms"]) == ("Empty", 60_000)
     code, shown = fail(capsys, "abort", name, "--yes")
     assert code == 1 and "has no open transaction (its state is Empty)" in shown
+
+
+def test_a_prepared_transaction_has_no_timeout_and_is_aborted_at_an_administrators_word(
+    broker: tailrace.Broker, name: str, producer: MessageProducer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def prepare(client: KafkaClient) -> bool:
+        found = await describe_transaction(client, name)
+        return await prepare_opened(client, Opened(name, found.producer_id, found.producer_epoch))
+
+    link = BrokerLink(broker.bootstrap_servers)
+    try:
+        assert link.run(prepare)
+    finally:
+        link.close()
+    assert main(["txn", "describe", name]) == 0
+    assert "none (two-phase commit)" in capsys.readouterr().out
+    assert main(["txn", "abort", name, "--yes"]) == 0
+    assert values(broker, name) == [b"before"]
+    with pytest.raises(TailraceError):
+        producer.commit_transaction()
 
 
 def test_a_transaction_that_began_after_the_question_is_not_aborted(
