@@ -92,7 +92,7 @@ class Authentication:
         self._login = None
         if mechanism not in self._logins.mechanisms:
             if self._is_pending:
-                self._connection.close_after_replies()
+                self._connection.close_after_refusal()
             raise BrokerError(
                 f"this listener offers {', '.join(self._logins.mechanisms)}",
                 code=ErrorCode.UNSUPPORTED_SASL_MECHANISM,
@@ -104,7 +104,7 @@ class Authentication:
         """The answer to a message, and for how many ms a login that succeeded holds; 0: without an end."""
         login, connection = self._login, self._connection
         if login is None:
-            connection.close_after_replies()
+            connection.close_after_refusal()
             raise BrokerError("SaslHandshake comes first", code=ErrorCode.ILLEGAL_SASL_STATE)
         try:
             step = await login.step(data)
@@ -112,7 +112,7 @@ class Authentication:
                 self._check_same(step.principal.name)
         except BaseException:
             self._login = None
-            connection.close_after_replies()
+            connection.close_after_refusal()
             raise
         if step.principal is None:
             return step.data, 0

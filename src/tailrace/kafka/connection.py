@@ -38,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 _LARGE = FIRST_OWN_HOLD
 _NEVER = float("inf")
+_FAREWELL_S = 0.5
 _WHOLE = (bytes, list)
 _SMALL_BYTES_MAX = min(api.request_bytes_max for api in APIS.values())
 
@@ -49,6 +50,8 @@ class Connection(FramedConnection):
         "_admission",
         "_config",
         "_deadline",
+        "_farewell",
+        "_farewell_s",
         "_on_lost",
         "_on_made",
         "_orphans",
@@ -103,6 +106,8 @@ class Connection(FramedConnection):
         self._orphans: list[Pending] = []
         self._woken = False
         self.authentication: Authentication | None = None  # None: the listener asks nobody who it is
+        self._farewell_s = 0.0  # between the last reply and the end
+        self._farewell: asyncio.TimerHandle | None = None
         self._serve: Callable[..., Reply | None] = dispatch
 
     def __repr__(self) -> str:
@@ -184,6 +189,8 @@ class Connection(FramedConnection):
         self.service.budget.unread.forget(self)
         if self.authentication is not None:
             self.authentication.end()
+        if self._farewell is not None:
+            self._farewell.cancel()
         if self._timer is not None:
             self._timer.cancel()
         if self._waiting is not None:
@@ -237,8 +244,12 @@ class Connection(FramedConnection):
         if self.authentication is not None and not watched:
             self._serve = dispatch
 
-    def close_after_replies(self) -> None:
-        """Take nothing more; close when the replies under way have left."""
+    def close_after_refusal(self) -> None:
+        """Take nothing more; close a moment after the replies under way have left.
+
+        kafka-python shows no error that it receives together with the end of the connection.
+        """
+        self._farewell_s = _FAREWELL_S
         self._hold(CLOSING)
 
     def refuse_login(self, reason: str) -> None:
@@ -435,7 +446,11 @@ class Connection(FramedConnection):
         self._go_on()
 
     def _close_if_done(self) -> None:
-        if self._outbox.idle:
+        if not self._outbox.idle or self._farewell is not None:
+            return
+        if self._farewell_s:
+            self._farewell = self.service.loop.call_later(self._farewell_s, self._transport.close)
+        else:
             self._transport.close()
 
     def _broken(self, error: Exception) -> None:
