@@ -25,14 +25,14 @@ from tailrace.client.error import TimedOut, TransactionFailed
 ACCOUNTS, TOPIC, GROUP, REQUESTS = 4, "accounts", "tellers", "requests"
 PATIENCE_S = 120
 _CALL_S = 5
-"""librdkafka may lose track of offsets that it sends while its coordinator comes back: AddOffsetsToTxn is
-answered, TxnOffsetCommit is never sent, and the call waits for its time limit. Called again, it goes on."""
 _ABORTS = 0.2
 _POSITIONS = 0.3
 
 
 class Client(Protocol):
     """A transactional producer that goes on by itself over everything that it may."""
+
+    commits_positions: bool
 
     def transfer(
         self, values: dict[int, bytes], *, position: tuple[int, int] | None, commit: bool
@@ -41,7 +41,13 @@ class Client(Protocol):
 
 
 class ConfluentClient:
-    """librdkafka: one epoch for all transactions of a producer (no KIP-890 part 2)."""
+    """librdkafka: one epoch for all transactions of a producer (no KIP-890 part 2).
+
+    It commits no positions here: when its coordinator comes back in the middle of that, AddOffsetsToTxn is
+    answered and TxnOffsetCommit is sometimes never sent (2.x), and the call does not end.
+    """
+
+    commits_positions = False
 
     def __init__(self, bootstrap: str, name: str, **settings: object) -> None:
         config: dict[str, Any] = {
@@ -53,10 +59,6 @@ class ConfluentClient:
             "log_level": 0,
         }
         self._producer = confluent_kafka.Producer(config | settings)
-        # A consumer that never joins: its metadata is what a position is committed with.
-        self._consumer = confluent_kafka.Consumer(
-            {"bootstrap.servers": bootstrap, "group.id": GROUP, "log_level": 0}
-        )
         self._again(lambda: self._producer.init_transactions(_CALL_S))
 
     def transfer(self, values: dict[int, bytes], *, position: tuple[int, int] | None, commit: bool) -> bool:
@@ -64,11 +66,6 @@ class ConfluentClient:
         producer.begin_transaction()
         for account, value in values.items():
             producer.produce(TOPIC, value, partition=account)
-        if position is not None:
-            teller, number = position
-            offsets = [confluent_kafka.TopicPartition(REQUESTS, teller, number)]
-            metadata = self._consumer.consumer_group_metadata()
-            commit &= self._again(lambda: producer.send_offsets_to_transaction(offsets, metadata, _CALL_S))
         if commit and self._again(lambda: producer.commit_transaction(_CALL_S)):
             return True
         while not self._again(lambda: producer.abort_transaction(_CALL_S)):
@@ -77,7 +74,6 @@ class ConfluentClient:
 
     def close(self) -> None:
         self._producer.purge()
-        self._consumer.close()
 
     @staticmethod
     def _again(call: Callable[[], object]) -> bool:
@@ -97,6 +93,8 @@ class ConfluentClient:
 
 class OwnClient:
     """Tailrace's own Kafka client, which takes a new epoch for every transaction (KIP-890 part 2)."""
+
+    commits_positions = True
 
     def __init__(self, bootstrap: str, name: str, **settings: object) -> None:
         config = {"bootstrap.servers": bootstrap, "transactional.id": name, "request.timeout.ms": "10000"}
@@ -171,7 +169,8 @@ class Teller(threading.Thread):
             debit: b"%d:%d:%d" % (self.number, number, -amount),
             credit: b"%d:%d:%d" % (self.number, number, amount),
         }
-        position = (self.number, number) if rng.random() < _POSITIONS else None
+        has_position = self._client.commits_positions and rng.random() < _POSITIONS
+        position = (self.number, number) if has_position else None
         committed = self._client.transfer(values, position=position, commit=rng.random() >= _ABORTS)
         self.outcomes.append(committed)
         if committed and position is not None:
