@@ -27,7 +27,8 @@ from tailrace.client import MessageConsumer, TopicPartition
 GUIDE_PATH = ROOT / "docs" / "guide" / "exactly-once.md"
 GUIDE = GUIDE_PATH.read_text(encoding="utf-8")
 COMMANDS = [line for block in blocks(GUIDE) if block.language == "sh" for line in block.text.splitlines()]
-INSTALL, UP, *CREATE, PRODUCE, START, KILL, _START_AGAIN, COUNT, END, PARCELS, COUNT_PARCELS = COMMANDS[:-5]
+INSTALL, UP, *CREATE, PRODUCE, START, KILL, _START_AGAIN, COUNT, END = COMMANDS[:-9]
+PARCELS, COUNT_PARCELS, REMIND, COUNT_REMINDERS = COMMANDS[-9:-5]
 CREATE_LABELS, START_JOB, KILL_JOB, RUN_JOB, COUNT_LABELS = COMMANDS[-5:]
 INVOICES = TopicPartition("invoices", 0)
 ALL_COUNTED = "read_committed: 300 records, 300 different"
@@ -53,9 +54,10 @@ def wait_until(true: Callable[[], bool], what: Callable[[], object]) -> None:
 class Shell:
     """The reader's second terminal: lines are typed one after the other, and their output is kept."""
 
-    def __init__(self, directory: Path, *, port: int) -> None:
+    def __init__(self, directory: Path, *, port: int, native_port: int) -> None:
         self._directory = directory
         self._port = port
+        self._native_port = native_port
         self._screen = directory / "screen"
         self._typed = 0
         with self._screen.open("wb") as output:
@@ -75,8 +77,9 @@ class Shell:
             )
 
     def save(self, name: str, program: str) -> None:
-        """The one change: our broker has another port."""
+        """The one change: our broker has other ports."""
         patched = program.replace("localhost:9092", f"127.0.0.1:{self._port}")
+        patched = patched.replace('"localhost", 9999', f'"127.0.0.1", {self._native_port}')
         assert patched != program, "nothing in it connects"
         (self._directory / name).write_text(patched, encoding="utf-8")
 
@@ -129,7 +132,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 @pytest.fixture
 def shell(tmp_path: Path, server: ServerProcess) -> Iterator[Shell]:
     """A terminal with the guide's programs, and with orders in their topic."""
-    with closing(Shell(tmp_path, port=server.port)) as opened:
+    with closing(Shell(tmp_path, port=server.port, native_port=server.ports["native"])) as opened:
         for name, program in saved_programs().items():
             opened.save(name, program)
         for line in [*CREATE, PRODUCE]:
@@ -178,6 +181,11 @@ def test_a_worker_that_is_killed_loses_nothing_and_doubles_nothing(
     (shown,) = [each.shown for each in examples(GUIDE) if COUNT_PARCELS in each.text]
     assert shown is not None
     assert shell.type(COUNT_PARCELS) == shown.text
+
+    assert "committed up to order 300\n" in shell.type(REMIND)
+    (shown,) = [each.shown for each in examples(GUIDE) if COUNT_REMINDERS in each.text]
+    assert shown is not None
+    assert shell.type(COUNT_REMINDERS) == shown.text
 
 
 @pytest.mark.slow
@@ -236,6 +244,7 @@ def test_every_program_and_command_of_the_guide_is_known_to_this_test() -> None:
         ".venv/bin/tailrace topic create orders --partitions 1",
         ".venv/bin/tailrace topic create invoices --partitions 1",
         ".venv/bin/tailrace topic create parcels --partitions 1",
+        ".venv/bin/tailrace topic create reminders --partitions 1",
         "seq 1 300 | .venv/bin/tailrace produce orders",
         ".venv/bin/python worker.py & worker=$!",
         "kill -9 $worker",
@@ -244,14 +253,16 @@ def test_every_program_and_command_of_the_guide_is_known_to_this_test() -> None:
         "kill $worker",
         ".venv/bin/python parcels.py",
         ".venv/bin/python count.py parcels",
+        ".venv/bin/python reminders.py",
+        ".venv/bin/python count.py reminders",
         ".venv/bin/tailrace topic create labels --partitions 1",
         ".venv/bin/python labels.py & job=$!",
         "kill -9 $job",
         ".venv/bin/python labels.py",
         ".venv/bin/python count.py labels",
     ]
-    assert list(saved_programs()) == ["worker.py", "count.py", "parcels.py", "labels.py"]
-    assert len([block for block in blocks(GUIDE) if block.language == "python"]) == 4
+    assert list(saved_programs()) == ["worker.py", "count.py", "parcels.py", "reminders.py", "labels.py"]
+    assert len([block for block in blocks(GUIDE) if block.language == "python"]) == 5
 
 
 def test_links_lead_somewhere() -> None:

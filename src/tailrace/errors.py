@@ -12,6 +12,7 @@
         ClientClosed           the client was closed before, or while, this was done
         InvalidMessage         what was to be sent cannot be sent
         TransactionFailed      the open transaction cannot commit: abort it, and begin again
+        OutcomeUnknown         whether the transaction has committed is not known
         ProducerFailed         this producer can have no more transactions: close it
         BufferFull, NoOffset, UnsupportedApi
       ConfigError              a setting is wrong; the text names it and the fix
@@ -32,6 +33,7 @@ from tailrace.client.error import (
     ConnectionLost,
     ConnectTimedOut,
     NoOffset,
+    OutcomeUnknown,
     ProducerFailed,
     TimedOut,
     TransactionFailed,
@@ -65,6 +67,7 @@ __all__ = [
     "InvalidMessage",
     "NoOffset",
     "OffsetOutOfRange",
+    "OutcomeUnknown",
     "ProducerFailed",
     "ProtocolError",
     "SerializationError",

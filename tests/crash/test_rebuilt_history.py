@@ -26,7 +26,9 @@ from tailrace.storage.segment import DirectoryConfig, SegmentLog, SegmentStorage
 from tailrace.storage.segment.journal import read_header, read_rounds
 from tailrace.storage.segment.rebuild import RebuildReport, rebuild_directory
 from tailrace.testing.faults.image import (
+    Image,
     ImageMaker,
+    RoundPlace,
     copy_as_killed,
     open_directly,
     read_contents,
@@ -312,3 +314,41 @@ def test_a_segment_that_a_trim_had_removed_and_a_crash_brought_back_hides_nothin
     report = rebuild(lost, config)
     assert (report.partitions[0].start, report.partitions[0].end) == (offset, 10 + more)
     assert asyncio.run(read_contents(lost, config)) == kept[0]
+
+
+def test_a_log_that_was_empty_behind_a_trim_begins_where_it_was_cut(fast_path: Path) -> None:
+    """The truncation took the batch that the trim was within. No epoch in the snapshot tells the start."""
+    config = still_directory()
+
+    async def work(filled: Filled) -> None:
+        await filled.append("a")
+        both = build_batch([(1, b"b", b"1", ()), (2, b"c", b"2", ())])
+        filled.log.append(read_batch(both), leader_epoch=Epoch(0))
+        await filled.log.wait_durable(filled.log.end_offset)
+        await filled.log.trim(Offset(2))
+        await filled.truncate(2)
+        await filled.storage.wait_applied()
+        await filled.storage.checkpoint()
+        used = {file: file.read_bytes() for file in (fast_path / "served" / "journal").iterdir()}
+        for file, data in used.items():
+            forgotten[file.name] = data
+        await filled.append(*"de")
+
+    forgotten: dict[str, bytes] = {}
+    lost, records, end = asyncio.run(crash(fast_path, config, work))
+    forget_rounds_of(lost, forgotten)
+    report = rebuild(lost, config)
+    assert report.partitions[0].start == 1
+    assert asyncio.run(read_again(lost, config)) == (records, end)
+
+
+def forget_rounds_of(path: Path, before: dict[str, bytes]) -> None:
+    """Have the journal begin behind the rounds that it held before."""
+    (file,) = [each for each in (path / "journal").iterdir() if each.read_bytes() != before.get(each.name)]
+    data = memoryview(file.read_bytes())
+    header = read_header(data)
+    assert header is not None
+    rounds = list(read_rounds(data, header))
+    old = len(list(read_rounds(memoryview(before[file.name]), header)))
+    place = RoundPlace(lsn=rounds[old].lsn, path=f"journal/{file.name}", begin=rounds[old].position, end=0)
+    Image.forget_rounds(path, before=place)

@@ -79,6 +79,7 @@ class Truth:
     due_ms: dict[int, int] = field(default_factory=dict)  # waiting
     ready: set[int] = field(default_factory=set)
     dead: set[int] = field(default_factory=set)
+    pending: set[int] = field(default_factory=set)
     bury_ms: dict[int, int] = field(default_factory=dict)  # dead ones that are to be reported again
     failed: dict[int, int] = field(default_factory=dict)
 
@@ -91,6 +92,7 @@ class Truth:
                 (State.WAITING, self.due_ms),
                 (State.READY, self.ready),
                 (State.DEAD, self.dead),
+                (State.PENDING, self.pending),
             )
             if offset in holders
         ]
@@ -102,6 +104,7 @@ class Truth:
             held.pop(offset, None)
         self.ready.discard(offset)
         self.dead.discard(offset)
+        self.pending.discard(offset)
 
     def finish(self, offset: int) -> None:
         self.forget(offset)
@@ -120,6 +123,15 @@ class Truth:
     def durable(self) -> Truth:
         """What is left of it after a crash."""
         return Truth(done=set(self.done), failed=dict(self.failed))
+
+
+@dataclass(eq=False)
+class Transaction:
+    """What a transaction acknowledges; its record is kept until the cursor holds the same."""
+
+    offsets: list[int]
+    epoch: int
+    committed: bool = False
 
 
 @dataclass
@@ -157,6 +169,8 @@ class SubscriptionMachine(RuleBasedStateMachine):
         self.next_member_id = 0
         self.keeps_content = True
         self.journal, self.durable, self.truth = Journal(), Truth(), Truth()
+        self.transactions: list[Transaction] = []
+        self.stored: list[Transaction] = []  # their records and markers as a crash would leave them
         self._boot()
         self.join(2)
         self.join(3)
@@ -301,7 +315,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
         self.fed = max(self.fed, end)
 
     def _may_feed(self) -> bool:
-        self.reads_first = self.reads_first and bool(self.to_read)
+        self.reads_first = self.reads_first and bool(self.to_read or self.truth.pending)
         return bool(self.members) and not self.reads_first
 
     @rule(keeps=st.booleans())
@@ -505,6 +519,73 @@ class SubscriptionMachine(RuleBasedStateMachine):
                 self._failed(offset, verdict, delay_ms=delay_ms)
                 self._free(member.id)
 
+    # ---- transactions
+
+    @precondition(lambda self: self.truth.holder)
+    @rule(which=st.integers(0, 4), ranges=RANGES, old=RARELY)
+    def pend(self, which: int, ranges: list[tuple[int, int]], old: int) -> None:
+        """A transaction acknowledges messages of a member, all of them or none."""
+        member, truth = self._member(which), self.truth
+        epoch = self.machine.epoch - (not old)
+        named = {offset for start, end in ranges for offset in range(start, min(end, MESSAGES_MAX + 2))}
+        locked = self.machine.locked(ranges, members=[member.id], epoch=epoch)
+        if not old or any(truth.holder.get(offset) != member.id for offset in named):
+            assert locked is None
+            return
+        assert locked == sorted(named)
+        self._pend(locked)
+
+    @precondition(lambda self: self.truth.holder)
+    @rule(which=st.integers(0, 4))
+    def pend_own(self, which: int) -> None:
+        member = self._member(which)
+        held = self.machine.held_by(member.id, [(0, 1 << 60)])
+        ranges = [(offset, offset + 1) for offset in held]
+        assert self.machine.locked(ranges, members=[member.id], epoch=self.machine.epoch) == held
+        self._pend(held)
+
+    def _pend(self, offsets: list[int]) -> None:
+        self.sync()  # its record is behind those of the cursor that were due
+        with self._step("pend"):
+            pended = self.machine.pend(offsets)
+        assert pended == [Settled(offset, self.truth.holder[offset]) for offset in offsets]
+        for offset, member_id in pended:
+            self.truth.forget(offset)
+            self.truth.pending.add(offset)
+            self._free(member_id)
+        self.transactions.append(Transaction(offsets, self.machine.epoch))
+
+    @precondition(lambda self: any(not each.committed for each in self.transactions))
+    @rule(which=st.integers(0, 99), commit=st.booleans())
+    def end_transaction(self, which: int, commit: bool) -> None:
+        waiting = [each for each in self.transactions if not each.committed]
+        ended, truth = waiting[which % len(waiting)], self.truth
+        expected = ended.offsets if ended.epoch == self.machine.epoch else []
+        assert set(expected) <= truth.pending
+        if commit:
+            ended.committed = True
+            with self._step("commit"):
+                settled = self.machine.commit(ended.offsets, epoch=ended.epoch)
+            assert settled == [Settled(offset, None) for offset in expected]
+            for offset in expected:
+                truth.finish(offset)
+                self._settled(offset, None)
+            return
+        self.transactions.remove(ended)
+        with self._step("abort"):
+            ready, dead = self.machine.abort(ended.offsets, epoch=ended.epoch)
+        assert (ready, dead) == (expected, [])
+        for offset in ready:
+            truth.forget(offset)
+            truth.ready.add(offset)
+            if self.members:
+                self._deliver_again(offset)
+
+    @rule()
+    def sync_transactions(self) -> None:
+        """Their records and markers are durable, whatever of the cursor is."""
+        self.stored = [Transaction(each.offsets, each.epoch, each.committed) for each in self.transactions]
+
     def _failed(self, offset: int, verdict: Verdict | None, *, delay_ms: int | None = None) -> None:
         if self.truth.fail(offset, max_deliveries=self.max_deliveries):
             assert verdict is Verdict.DEAD
@@ -619,7 +700,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
         if chance:
             return
         offset, truth = min(offset, len(self.log)), self.truth
-        tracked = [*truth.holder, *truth.due_ms, *truth.ready, *truth.dead]
+        tracked = [*truth.holder, *truth.due_ms, *truth.ready, *truth.dead, *truth.pending]
         forgotten = self.machine.seek(offset)
         assert forgotten == [Settled(at, truth.holder.get(at)) for at in sorted(tracked)]
         self.truth = Truth(done=set(range(offset)))
@@ -646,17 +727,32 @@ class SubscriptionMachine(RuleBasedStateMachine):
         assert journal.failures == self.machine.failures
         assert journal.epoch == self.machine.epoch
         self.durable = self.truth.durable()
+        self.transactions = [each for each in self.transactions if not each.committed]
+        self.sync_transactions()
 
     @rule(chance=RARELY)
     def crash(self, chance: int) -> None:
         if chance:
             return
-        self.truth = self.durable.durable()
+        self.truth, journal = self.durable.durable(), self.journal
+        self.transactions, self.stored = self.stored, []
+        valid = [each for each in self.transactions if each.epoch == journal.epoch]
+        for each in valid:
+            if each.committed:  # as loading puts it together
+                journal.ranges += [(offset, offset + 1) for offset in each.offsets]
+                for offset in each.offsets:
+                    journal.failures.pop(offset, None)
+                    self.truth.finish(offset)
+        self.sync_transactions()
         self.truth.dead = {
             offset for offset, count in self.truth.failed.items() if 0 < self.max_deliveries <= count
         }
         self.truth.bury_ms = dict.fromkeys(self.truth.dead, 0)
         self._boot()
+        for each in valid:
+            if not each.committed:
+                self.machine.restore_pending(each.offsets)
+                self.truth.pending.update(each.offsets)
 
     # ---- what holds at any time
 
@@ -685,7 +781,8 @@ class SubscriptionMachine(RuleBasedStateMachine):
             machine, truth = self.machine, self.truth
             assert machine.failures == truth.failed
             assert (machine.in_flight, machine.waiting) == (len(truth.holder), len(truth.due_ms))
-            assert machine.unacked == sum(map(len, (truth.holder, truth.due_ms, truth.ready, truth.dead)))
+            tracked = (truth.holder, truth.due_ms, truth.ready, truth.dead, truth.pending)
+            assert machine.unacked == sum(map(len, tracked))
             times = [*truth.lock_ms.values(), *truth.due_ms.values(), *truth.bury_ms.values()]
             assert machine.next_time_ms() == min(times, default=None)
 
@@ -704,6 +801,9 @@ class SubscriptionMachine(RuleBasedStateMachine):
             member.credit = MESSAGES_MAX
             self.dispatch.ready(member)
         self.join(MESSAGES_MAX)
+        for number in range(len(self.transactions)):
+            if not all(each.committed for each in self.transactions):
+                self.end_transaction(number, commit=number % 2 == 0)
         for _ in range(3 * MESSAGES_MAX):
             self.read_again(0, MESSAGES_MAX)
             self.feed(MESSAGES_MAX)

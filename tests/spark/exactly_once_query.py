@@ -58,7 +58,7 @@ def main(job: dict[str, Any]) -> None:
             .start()
         )
         said = -1
-        while not query.awaitTermination(0.05):  # type: ignore[arg-type]  # Spark takes fractions of a second
+        while not query.awaitTermination(0.05):  # type: ignore[arg-type]  # it takes fractions, too
             progress = query.lastProgress
             if progress is not None and progress["batchId"] > said:
                 said = progress["batchId"]

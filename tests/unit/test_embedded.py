@@ -116,6 +116,65 @@ def test_reading_ends_at_the_last_stable_offset(
     assert values(broker, "t", offset=1) == [b"1", b"2", b"3", b"4"]
 
 
+def test_a_transaction_stores_records_of_several_topics_together(broker: tailrace.Broker) -> None:
+    broker.create_topic("orders", partitions=2)
+    with broker.transaction() as tx:
+        tx.produce("orders", b"a", key=b"k", headers={"h": b"1"}, partition=1)
+        tx.produce("audit", b"b")
+        tx.publish("orders", b"c", partition=1, timestamp=77)
+        assert list(broker.read("orders")) == []
+        assert tx.produced == []
+    assert [(each.partition, each.offset) for each in tx.produced] == [(1, 0), (0, 0), (1, 1)]
+    first, second = broker.read("orders")
+    assert (first.value, first.key, first.headers, first.partition) == (b"a", b"k", (("h", b"1"),), 1)
+    assert (second.value, second.timestamp) == (b"c", 77)
+    assert [record.value for record in broker.read("audit")] == [b"b"]
+
+
+def test_an_exception_in_a_transaction_stores_nothing(broker: tailrace.Broker) -> None:
+    broker.create_topic("orders")
+    with pytest.raises(KeyError):
+        _fill_and_raise(broker)
+    assert list(broker.read("orders")) == []
+
+
+def _fill_and_raise(broker: tailrace.Broker) -> None:
+    with broker.transaction() as tx:
+        tx.produce("orders", b"a")
+        raise KeyError
+
+
+def test_the_asynchronous_broker_has_transactions_too() -> None:
+    async def scenario() -> list[bytes | None]:
+        async with tailrace.AsyncBroker() as broker:
+            async with broker.transaction() as tx:
+                tx.produce("orders", b"a")
+                tx.produce("audit", b"b")
+            assert len(tx.produced) == 2
+            return [record.value async for record in broker.read("audit")]
+
+    assert asyncio.run(scenario()) == [b"b"]
+
+
+def test_a_record_that_is_refused_costs_the_transaction(broker: tailrace.Broker) -> None:
+    broker.create_topic("orders")
+    broker.create_topic("small", configs={"max.message.bytes": 200})
+    tx = broker.transaction()
+    with tx:
+        pass
+    with pytest.raises(tailrace.TailraceError, match="is over"):
+        tx.produce("orders", b"a")
+    with pytest.raises(TypeError):
+        broker.transaction().produce("orders", "text")  # type: ignore[arg-type]
+    tx = broker.transaction()
+    tx.produce("orders", b"a")
+    tx.produce("small", b"x" * 300)
+    with pytest.raises(BrokerError, match=r"max\.message\.bytes"), tx:
+        pass
+    assert list(broker.read("orders")) == []
+    assert tx.produced == []
+
+
 def test_a_topic_that_comes_by_itself_has_one_partition(broker: tailrace.Broker) -> None:
     broker.produce("t", b"v")
     with pytest.raises(BrokerError) as caught:

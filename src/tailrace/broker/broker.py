@@ -81,6 +81,13 @@ class Broker:
             config=config.groups,
             on_failure=self._fail,
         )
+        self.subscriptions = Subscriptions(
+            InternalTopic(self.topics, name=CURSORS_TOPIC, partitions=_CURSORS_PARTITIONS),
+            self.topics,
+            clock=clock,
+            storage_is_durable=storage.durable,
+            on_failure=self._fail,
+        )
         self._producer_ids = ProducerIds(metadata)
         self.transactions = TransactionCoordinator(
             InternalTopic(
@@ -90,7 +97,7 @@ class Broker:
                 configs=TRANSACTIONS_CONFIGS,
             ),
             participants=self.topics,
-            groups=self.groups,
+            states={OFFSETS_TOPIC: self.groups, CURSORS_TOPIC: self.subscriptions},
             producer_ids=self._producer_ids,
             clock=clock,
             config=config.transactions,
@@ -98,16 +105,10 @@ class Broker:
         )
         self.transaction_ids = IdPool(self.transactions, node_id=node_id, on_failure=self._fail)
         self.atomic = AtomicAppender(self.transactions, self.transaction_ids)
+        self.subscriptions.bury_with(self.atomic)
         self.users = Users(user_store, on_failure=self._fail)
         self.group_settings = GroupSettings(metadata, on_failure=self._fail)
         self.publisher = Publisher(clock=clock)
-        self.subscriptions = Subscriptions(
-            InternalTopic(self.topics, name=CURSORS_TOPIC, partitions=_CURSORS_PARTITIONS),
-            self.topics,
-            clock=clock,
-            storage_is_durable=storage.durable,
-            on_failure=self._fail,
-        )
         self.delayed = Delayed(
             self.topics,
             self.publisher,

@@ -43,7 +43,7 @@ from tailrace.broker.topic import (
 from tailrace.broker.transactions.api import Identity, TransactionDescription
 from tailrace.broker.transactions.atomic import Write
 from tailrace.broker.transactions.handle import TransactionHandle
-from tailrace.broker.transactions.limits import check_client_id, check_pooled_id
+from tailrace.broker.transactions.limits import RESERVED_PREFIX, check_client_id, check_pooled_id
 from tailrace.broker.transactions.pool import Pooled
 from tailrace.broker.transactions.topic import TRANSACTIONS_TOPIC
 from tailrace.broker.waiters import Callback
@@ -434,7 +434,9 @@ class Access:
         if operation is not Operation.DESCRIBE:
             check_client_id(transactional_id)
         self._check(operation, Resource(ResourceKind.TRANSACTIONAL_ID, transactional_id))
-        return TransactionHandle(self._transactions, transactional_id, connection=self.number)
+        return TransactionHandle(
+            self._transactions, self._subscriptions, transactional_id, connection=self.number
+        )
 
     async def take_transactional_id(self) -> Pooled:
         """A transactional id of the node for a caller without its own; `give_back_transactional_id` follows.
@@ -450,7 +452,15 @@ class Access:
     def pooled_transaction(self, transactional_id: str) -> TransactionHandle:
         """A transactional id that `take_transactional_id` gave out; any other name is refused."""
         check_pooled_id(transactional_id)
-        return TransactionHandle(self._transactions, transactional_id, connection=self.number)
+        return TransactionHandle(
+            self._transactions, self._subscriptions, transactional_id, connection=self.number
+        )
+
+    def begun_transaction(self, transactional_id: str) -> TransactionHandle:
+        """The transactional id of a transaction that this client began, on a connection that was lost."""
+        if transactional_id.startswith(RESERVED_PREFIX):
+            return self.pooled_transaction(transactional_id)
+        return self.transaction(transactional_id, Operation.WRITE)
 
     async def append_atomically(self, plan: Callable[[], Sequence[Write]]) -> list[Sequenced]:
         """Append to several partitions, all or nothing; returns when it is durable (`AtomicAppender`).

@@ -15,16 +15,23 @@ Nothing here waits: the caller waits for `Published.end_offset` to be durable.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
 from tailrace.broker.configs import TopicSettings
-from tailrace.broker.partition import Partition
-from tailrace.broker.sequence import NO_SEQUENCE, SEQUENCE_MAX, check_keys, sequence, too_large
+from tailrace.broker.partition import Appended, Partition
+from tailrace.broker.sequence import (
+    NO_SEQUENCE,
+    SEQUENCE_MAX,
+    build_batches,
+    check_keys,
+    sequence,
+    too_large,
+)
 from tailrace.broker.topic import NewTopic, Topic
 from tailrace.model import NO_PRODUCER, BrokerError, ErrorCode, Offset
-from tailrace.records import BatchBuilder, NewRecord, build_batch, iter_batches
+from tailrace.records import Batch, BatchBuilder, NewRecord, build_batch, iter_batches, read_batch
 from tailrace.runtime import Clock
 from tailrace.wire.kafka.partitioner import partition_of_key
 
@@ -134,7 +141,52 @@ class Publisher:
             )
         return self._append(partition, messages, producer_id=producer_id, first_sequence=sequence)
 
+    def publish_transactional(
+        self,
+        partition: Partition,
+        messages: Sequence[NewMessage],
+        *,
+        producer_id: int,
+        epoch: int,
+        sequence: int,
+        append: Callable[[Batch, int | None], Appended],
+    ) -> Published:
+        """Sequence messages in the open transaction of a producer; `append` is given each batch and its time.
+
+        BrokerError likewise, and what `append` says.
+        """
+        time_ms, records, stamp_ms = self._stamp(partition, messages)
+        batches = build_batches(
+            records,
+            partition.settings,
+            stamp_ms=stamp_ms,
+            producer_id=producer_id,
+            epoch=epoch,
+            sequence=sequence,
+            transactional=True,
+        )
+        appended = [append(read_batch(data), stamp_ms) for data in batches]
+        partition.published_ms = time_ms
+        return Published(
+            partition.index,
+            base_offset=appended[0].base_offset,
+            count=len(messages),
+            timestamp_ms=time_ms,
+            end_offset=appended[-1].end_offset,
+        )
+
     # ---- inside
+
+    def _stamp(
+        self, partition: Partition, messages: Sequence[NewMessage]
+    ) -> tuple[int, list[NewRecord], int | None]:
+        """The time of messages that arrive now, their records, and the time that the topic stamps."""
+        now_ms, last_ms = self._clock.now_ms(), partition.published_ms
+        if last_ms < 0:
+            last_ms = _newest_ms(partition, now_ms)
+        time_ms = now_ms if now_ms > last_ms else last_ms
+        records: list[NewRecord] = [(time_ms, key, value, headers) for key, value, headers in messages]
+        return time_ms, records, time_ms if partition.settings.append_time else None
 
     def _append(
         self,
@@ -144,13 +196,7 @@ class Publisher:
         producer_id: int = NO_PRODUCER,
         first_sequence: int = NO_SEQUENCE,
     ) -> Published:
-        now_ms, last_ms = self._clock.now_ms(), partition.published_ms
-        if last_ms < 0:
-            last_ms = _newest_ms(partition, now_ms)
-        time_ms = now_ms if now_ms > last_ms else last_ms
-        settings = partition.settings
-        records: list[NewRecord] = [(time_ms, key, value, headers) for key, value, headers in messages]
-        stamp_ms = time_ms if settings.append_time else None
+        time_ms, records, stamp_ms = self._stamp(partition, messages)
         epoch = -1 if producer_id == NO_PRODUCER else NATIVE_EPOCH
         base_offset, end_offset = sequence(
             partition,

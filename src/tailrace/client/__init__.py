@@ -53,6 +53,7 @@ _HOMES = {
     "AsyncClient": "tailrace.client.async_client",
     "AsyncMessage": "tailrace.client.native.message",
     "AsyncSubscription": "tailrace.client.native.subscription",
+    "AsyncTransaction": "tailrace.client.native.transaction",
     "BrokerClient": "tailrace.client.broker_client",
     "Consumer": "tailrace.client.consumer",
     "ConsumerConfig": "tailrace.client.consumer",
@@ -76,6 +77,7 @@ _HOMES = {
     "Subscription": "tailrace.client.native.blocking",
     "TopicDescription": "tailrace.client.admin_client",
     "TopicPartition": "tailrace.model",
+    "Transaction": "tailrace.client.native.blocking_transaction",
 }
 
 __all__ = [
@@ -83,6 +85,7 @@ __all__ = [
     "AsyncClient",
     "AsyncMessage",
     "AsyncSubscription",
+    "AsyncTransaction",
     "BrokerClient",
     "Consumer",
     "ConsumerConfig",
@@ -106,6 +109,7 @@ __all__ = [
     "Subscription",
     "TopicDescription",
     "TopicPartition",
+    "Transaction",
 ]
 
 

@@ -10,7 +10,8 @@
 
 Publishing is idempotent: after a lost connection everything unanswered is sent again with its sequences, and
 the broker leaves out what it has. All publishes of one turn of the event loop leave together, so many at once
-(asyncio.gather, tasks) are much faster than one after the other. tailrace.client.native holds the parts.
+(asyncio.gather, tasks) are much faster than one after the other. `transaction` publishes to several topics
+and acknowledges messages in one step. tailrace.client.native holds the parts.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from tailrace.client.native.request import config_properties, making_properties,
 from tailrace.client.native.status import Status
 from tailrace.client.native.subscription import PREFETCH, AsyncHandler, AsyncSubscription, JoinConfig
 from tailrace.client.native.subscriptions import Notice
+from tailrace.client.native.transaction import AsyncTransaction
 from tailrace.model import BrokerError, ConfigError, ErrorCode
 from tailrace.model.address import Address
 from tailrace.security import Secret
@@ -423,6 +425,19 @@ class AsyncClient:
         # Repeated, it would move more than was asked for.
         frame, _ = await self._open.link.request(MessageType.REDRIVE, properties, repeat=count is None)
         return number_of(frame, "_count")
+
+    # ---- transactions
+
+    def transaction(
+        self, transactional_id: str | None = None, *, timeout_s: float | None = None
+    ) -> AsyncTransaction:
+        """Messages that are published and acknowledged in one step: `async with client.transaction() as tx`.
+
+        Leaving the block commits, an exception aborts. With a `transactional_id` this client takes over from
+        any other one that uses it: what that has open is aborted and cannot commit. Only then can a timeout
+        be given, after which the broker aborts.
+        """
+        return AsyncTransaction(lambda: self._open, transactional_id=transactional_id, timeout_s=timeout_s)
 
     # ---- what there is
 

@@ -37,6 +37,7 @@ from tailrace.client.async_client import (
 from tailrace.client.error import ClientClosed
 from tailrace.client.loop_thread import LoopThread
 from tailrace.client.native.blocking import Handler, Message, Subscription
+from tailrace.client.native.blocking_transaction import Transaction
 from tailrace.client.native.outgoing import Body, Key, Text
 from tailrace.client.native.published import Published
 from tailrace.client.native.reconnect import Reconnect
@@ -352,6 +353,18 @@ class BrokerClient:
     def redrive(self, name: str, count: int | None = None) -> int:
         """Deliver the dead letters of a subscription once more, all or so many; how many there are."""
         return self._call(self._client.redrive(name, count))
+
+    # ---- transactions
+
+    def transaction(
+        self, transactional_id: str | None = None, *, timeout_s: float | None = None
+    ) -> Transaction:
+        """Messages that are published and acknowledged in one step: `with client.transaction() as tx`.
+
+        Leaving the block commits, an exception aborts. See `AsyncClient.transaction`.
+        """
+        thread = self._open_thread()
+        return Transaction(self._client.transaction(transactional_id, timeout_s=timeout_s), thread)
 
     # ---- what there is
 

@@ -104,6 +104,10 @@ class TransactionFailed(ClientError):
     """The open transaction cannot commit any more: abort it, and do its work again in the next one."""
 
 
+class OutcomeUnknown(ClientError):
+    """Whether a transaction has committed is not known: its answer was lost, and the broker cannot tell."""
+
+
 class ProducerFailed(ClientError):
     """This producer can have no more transactions, because another one with its id took over: close it."""
 

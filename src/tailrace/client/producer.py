@@ -544,7 +544,8 @@ class Producer:
 
     def _give_up(self, lane: Lane, error: SendError) -> None:
         batch = lane.batches[0]
-        _log.warning("records lost: topic=%s partition=%d count=%d", *lane.partition, len(batch.records))
+        if not self._is_aborting:
+            _log.warning("records lost: topic=%s partition=%d count=%d", *lane.partition, len(batch.records))
         self._finish(lane)
         if self._transactions is not None:
             self._transactions.fail(error, needs_epoch=batch.identity is not None)

@@ -6,6 +6,7 @@
 `dispatch`    from a frame's type to its handler            `handlers/`  what each request does
 `publishing`  messages of one read, stored as one batch     `membership` subscriptions of one client
 `delivery`    messages pushed to a client                   `pulling`    messages that it asked for
+`transacting` open transactions of one client: what is published and acknowledged in one step
 `waits`       replies that wait for durability              `property`   numbers and texts of a request
 `stream`      what is different on a stream of bytes: TCP, a Unix socket, TLS
 `websocket`   what is different on a WebSocket that the HTTP listener accepted

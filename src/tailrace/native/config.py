@@ -52,6 +52,12 @@ class NativeConfig:
     pull_wait_ms_max: int = 60_000
     describe_bytes_max: int = 8 * _MIB  # of one answer
 
+    # Transactions. Their time is bounded by transaction.max.timeout.ms of the node.
+    transactions_max: int = 16  # open on one connection
+    transaction_acks_max: int = 10_000  # messages that one of them acknowledges
+    transaction_timeout_ms: int = 60_000  # of a client that names none
+    commit_again_s: float = 60.0  # how long an id of the node is kept for a client that repeats its commit
+
     def __post_init__(self) -> None:
         for name in self.__slots__:
             value = getattr(self, name)

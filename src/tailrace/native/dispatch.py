@@ -6,7 +6,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from tailrace.model import BrokerError, ErrorCode
-from tailrace.native.handlers import describing, greeting, joining, settling, subscription, topic
+from tailrace.native.handlers import (
+    describing,
+    greeting,
+    joining,
+    settling,
+    subscription,
+    topic,
+    transaction,
+)
 from tailrace.wire.native import Frame, MessageType, type_name
 
 if TYPE_CHECKING:
@@ -45,6 +53,9 @@ HANDLERS: Final[dict[int, Handler]] = {
     int(MessageType.EXTEND): settling.extend,
     int(MessageType.DESCRIBE): describing.describe,
     int(MessageType.REDRIVE): subscription.redrive,
+    int(MessageType.TXN_BEGIN): transaction.begin,
+    int(MessageType.TXN_COMMIT): transaction.commit,
+    int(MessageType.TXN_ABORT): transaction.abort,
     **{int(own): _refuse_own for own in _BROKERS_OWN},
 }
 """What serves a request; it replies itself, or raises what is to be answered."""

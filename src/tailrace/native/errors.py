@@ -17,6 +17,7 @@ ANSWERABLE = (BrokerError, StorageError)
 RETRIABLE: Final = frozenset(
     {
         ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.KAFKA_STORAGE_ERROR,

@@ -21,6 +21,7 @@ from tailrace.native.dispatch import HANDLERS, refuse_type
 from tailrace.native.errors import ANSWERABLE, timed_out, write_refusal
 from tailrace.native.membership import Membership
 from tailrace.native.publishing import PUBLISH, PUBLISH_BATCH, Publishing
+from tailrace.native.transacting import Transacting
 from tailrace.wire.native import Frame, MessageType, write_frame
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class NativeProtocol:
         "outlet",
         "peer_heartbeat_ms",
         "service",
+        "transactions",
         "unanswered",
         "unanswered_bytes",
     )
@@ -103,6 +105,7 @@ class NativeProtocol:
         self.is_closed = False
         self.login: NativeLogin | None = None  # None: who it is was known when it came, or nobody asks
         self.membership = Membership(self)
+        self.transactions = Transacting(self)
         self._publishing = Publishing(self)
         self._waiting: dict[Wait, None] = {}  # for durability; the oldest first
         self._told: list[Wait] = []
@@ -208,12 +211,14 @@ class NativeProtocol:
     def finish(self, *, failed: bool) -> None:
         """Nothing more is taken: leave every subscription; what is under way is still answered."""
         self.flush()
+        self.transactions.close()
         self.membership.leave_all(failed=failed)
 
     def close(self) -> None:
         """The client is gone."""
         self.is_closed = True
         self._publishing.abandon()
+        self.transactions.close()
         self.membership.leave_all(failed=True)
 
     # ---- for handlers

@@ -10,6 +10,7 @@ and at the end of the read. Each request has its own reply, written when the gro
   joins a group: it must not cost the others theirs.
 - A delayed message is put aside with its due time instead. It has no place yet, so its order does not matter,
   and nobody waits for it.
+- What belongs to a transaction (`transacting`) has groups of its own. A refusal costs the transaction.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from tailrace.broker.topic import Topic
     from tailrace.native.counting import RequestCounts
     from tailrace.native.protocol import NativeProtocol
+    from tailrace.native.transacting import OpenTransaction
 
 PUBLISH = int(MessageType.PUBLISH)
 PUBLISH_BATCH = int(MessageType.PUBLISH_BATCH)
@@ -54,7 +56,16 @@ _NOT_STORED = BrokerError("not stored, by a mistake of the broker", code=ErrorCo
 class PublishRequest:
     """One PUBLISH or PUBLISH_BATCH, read."""
 
-    __slots__ = ("bytes", "count", "messages", "partition", "producer_id", "producer_sequence", "sequence")
+    __slots__ = (
+        "bytes",
+        "count",
+        "messages",
+        "partition",
+        "producer_id",
+        "producer_sequence",
+        "sequence",
+        "transaction",
+    )
 
     def __init__(self, frame: Frame, messages: list[NewMessage], *, count: int, size: int) -> None:
         properties = frame.properties
@@ -63,6 +74,7 @@ class PublishRequest:
         self.count = count  # of a batch; 0: a message by itself
         self.bytes = size
         self.partition = partition_of(properties) if "_partition" in properties else None
+        self.transaction: OpenTransaction | None = None
         self.producer_id, self.producer_sequence = NO_PRODUCER, _NO_SEQUENCE
         if "_producer" in properties or "_sequence" in properties:
             self.producer_id = number_of(properties, "_producer", least=0, most=LONG_MAX)
@@ -88,6 +100,7 @@ class Group:
         "request_bytes",
         "taken_at",
         "told",
+        "transaction",
     )
 
     def __init__(self, protocol: NativeProtocol, partition: Partition, first: PublishRequest) -> None:
@@ -98,6 +111,7 @@ class Group:
         self._published: Published | None = None
         self._error: Exception | None = None
         self.partition = partition
+        self.transaction = first.transaction
         self.producer_id = first.producer_id
         self.first_sequence = self._next_sequence = first.producer_sequence
         self.messages: list[NewMessage] = []
@@ -113,6 +127,7 @@ class Group:
         """Whether a request may be stored together with those that are here."""
         return (
             request.producer_id == self.producer_id
+            and request.transaction is self.transaction
             and (self.producer_id == NO_PRODUCER or request.producer_sequence == self._next_sequence)
             and self.request_bytes + request.bytes <= self._bytes_max
         )
@@ -129,15 +144,21 @@ class Group:
         """Have it stored; durability, or the reason why there is none, is told later or at once."""
         messages, self.messages = self.messages, []
         try:
-            self._published = published = self._protocol.service.publisher.publish(
-                self.partition, messages, producer_id=self.producer_id, sequence=self.first_sequence
-            )
+            self._published = published = self._sequence(messages)
             self.partition.acknowledged(published.end_offset, ACKS_ALL, self)
         except ANSWERABLE as error:
             self.set_exception(error)
         except Exception:
             self.set_exception(_NOT_STORED)
             raise
+
+    def _sequence(self, messages: Sequence[NewMessage]) -> Published:
+        publisher = self._protocol.service.publisher
+        if self.transaction is not None:
+            return self.transaction.publish(publisher, self.partition, messages)
+        return publisher.publish(
+            self.partition, messages, producer_id=self.producer_id, sequence=self.first_sequence
+        )
 
     def done(self) -> bool:
         return self.told
@@ -151,6 +172,8 @@ class Group:
     def set_exception(self, error: Exception) -> None:
         if not self.told:
             self._error = error
+            if self.transaction is not None:
+                self.transaction.fail(error)
             self.set_result(None)
 
     def write_replies(self, out: list[bytes]) -> None:
@@ -208,6 +231,8 @@ class Publishing:
         try:
             name = frame.properties.get("_topic") or text_of(frame.properties, "_topic")
             request = _read_one(frame, size) if frame.type == PUBLISH else _read_batch(frame, size)
+            if "_transaction" in frame.properties:
+                self._join(frame, request)
             due_ms = self._due_ms(frame, request)
             topic = protocol.access.writable_topic_nowait(name)
             if due_ms is not None:
@@ -220,6 +245,9 @@ class Publishing:
             protocol.outlet.give(size)
             protocol.count(frame.type, error)
             protocol.refuse(frame.sequence, error)
+            transaction = protocol.transactions.get(frame.properties.get("_transaction", ""))
+            if transaction is not None:
+                transaction.fail(error)
         except BaseException:
             protocol.outlet.give(size)
             raise
@@ -283,11 +311,24 @@ class Publishing:
             topic = await protocol.in_time(protocol.access.writable_topic(published_topic(name)))
             self._put(topic, request)
         except BaseException as error:
+            if request.transaction is not None and isinstance(error, Exception):
+                request.transaction.fail(error)
             protocol.outlet.give(request.bytes)
             protocol.count(PUBLISH_BATCH if request.count else PUBLISH, error)
             protocol.report(request.sequence, error)
         finally:
             protocol.unhold()
+
+    def _join(self, frame: Frame, request: PublishRequest) -> None:
+        """A request belongs to an open transaction."""
+        if request.producer_id != NO_PRODUCER:
+            raise refusal(
+                "_producer and _sequence do not go with _transaction: the broker numbers its messages"
+            )
+        request.transaction = self._protocol.transactions.find(frame.properties["_transaction"])
+        for message in request.messages:
+            if _says_when(message) or any(name in frame.properties for name in _DELAYS):
+                raise refusal("a message of a transaction cannot be delayed. Publish it without _transaction")
 
     def _due_ms(self, frame: Frame, request: PublishRequest) -> int | None:
         """When a message is due, if that lies ahead."""

@@ -14,7 +14,7 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cache
 from pathlib import Path
@@ -35,6 +35,7 @@ from tailrace.server.local import (
     check_timestamp,
     records_in,
 )
+from tailrace.server.local_transaction import AsyncLocalTransaction, GatheredRecord, LocalTransaction
 from tailrace.server.node import Node
 from tailrace.storage.api import Fsync
 
@@ -250,6 +251,17 @@ class AsyncBroker:
             topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
         )
 
+    def transaction(self) -> AsyncLocalTransaction:
+        """Records that are stored together: `async with broker.transaction() as tx: tx.produce(...)`.
+
+        Leaving the block commits, an exception stores nothing. Readers see all of the records or none.
+        """
+        return AsyncLocalTransaction(self.produce_together)
+
+    async def produce_together(self, records: Sequence[GatheredRecord]) -> list[Produced]:
+        """Store the records of a transaction; what leaving its block calls."""
+        return await self._access().produce_together(records)
+
     async def read(
         self, topic: str, partition: int | None = None, offset: int | None = None
     ) -> AsyncIterator[EmbeddedRecord]:
@@ -415,6 +427,13 @@ class Broker:
     ) -> Produced:
         """Append one record, in process; returns where it went, once it is acknowledged."""
         return self._call(self._inner.produce(topic, value, key, headers, partition, timestamp))
+
+    def transaction(self) -> LocalTransaction:
+        """Records that are stored together: `with broker.transaction() as tx: tx.produce(...)`.
+
+        Leaving the block commits, an exception stores nothing. Readers see all of the records or none.
+        """
+        return LocalTransaction(self._inner.produce_together, self._call)
 
     def read(
         self, topic: str, partition: int | None = None, offset: int | None = None

@@ -7,9 +7,9 @@ acknowledged when it is durable. Reading ends at the last stable offset as it wa
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from tailrace.broker.appending import Gathering
+from tailrace.broker.appending import Gathering, append_together
 from tailrace.broker.gate import Gate
 from tailrace.broker.partition import Partition
 from tailrace.broker.topic import NewTopic
@@ -20,6 +20,9 @@ from tailrace.model.operation import Operation
 from tailrace.model.payload import wrong_payload
 from tailrace.model.session import EMBEDDED
 from tailrace.records import BadSpan, BatchError
+
+if TYPE_CHECKING:
+    from tailrace.server.local_transaction import GatheredRecord
 
 READ_BYTES = 1 << 20
 
@@ -77,13 +80,28 @@ class LocalAccess:
         """Append one record and return when it is acknowledged."""
         known = await self._access.writable_topic(NewTopic(name=topic))
         gathering = Gathering(self._access, known, self._publisher)
-        pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
-        for name, data in pairs:
-            check_bytes(f"header {name!r}", data)
-        gathering.add(key, value, headers=pairs, partition=partition, timestamp_ms=timestamp)
+        gathering.add(key, value, headers=header_pairs(headers), partition=partition, timestamp_ms=timestamp)
         stored = gathering.append()
         await stored.wait_acknowledged()
         return Produced(*stored.offsets()[0])
+
+    async def produce_together(self, records: Sequence[GatheredRecord]) -> list[Produced]:
+        """Append the records of a transaction, all or none; returns where each went, when that is durable."""
+        gatherings: dict[str, Gathering] = {}
+        for topic in dict.fromkeys(record.topic for record in records):
+            known = await self._access.writable_topic(NewTopic(name=topic))
+            gatherings[topic] = Gathering(self._access, known, self._publisher)
+        for record in records:
+            gatherings[record.topic].add(
+                record.key,
+                record.value,
+                headers=record.headers,
+                partition=record.partition,
+                timestamp_ms=record.timestamp,
+            )
+        stored = await append_together(self._access, list(gatherings.values()))
+        places = {topic: iter(each.offsets()) for topic, each in zip(gatherings, stored, strict=True)}
+        return [Produced(*next(places[record.topic])) for record in records]
 
     async def create_topic(self, name: str, *, partitions: int, configs: Mapping[str, object]) -> None:
         from tailrace.server.kind import as_text  # only for those who set something
@@ -144,6 +162,14 @@ def records_in(portion: Portion, *, topic: str, span: Span) -> Iterator[Embedded
             span.partition.index,
             record.offset,
         )
+
+
+def header_pairs(headers: Headers) -> list[tuple[str, bytes | None]]:
+    """Headers as pairs, each checked."""
+    pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
+    for name, data in pairs:
+        check_bytes(f"header {name!r}", data)
+    return pairs
 
 
 def check_bytes(name: str, value: object) -> None:

@@ -10,8 +10,18 @@ from tests.turns import counted_turns
 
 from tailrace.broker.feed import Feed
 from tailrace.broker.partition import Partition
+from tailrace.broker.visible_records import read_nowait
 from tailrace.model import BrokerError, ErrorCode, LogDamaged, Offset, StorageError
-from tailrace.records import CONTROL_BIT, HEADER_BYTES, Compression, build_batch, crc32c, read_batch
+from tailrace.records import (
+    CONTROL_BIT,
+    HEADER_BYTES,
+    BadSpan,
+    Compression,
+    build_batch,
+    crc32c,
+    read_batch,
+    rebuild_batch,
+)
 from tailrace.runtime import Supervisor
 from tailrace.storage import Slice
 from tailrace.testing import FakeClock
@@ -120,6 +130,23 @@ def test_a_feed_with_a_limit_ends_there_until_it_moves() -> None:
         assert fed.drain() == [4, 5] and fed.feed.position == 6
 
     play(scenario)
+
+
+def test_a_feed_with_a_limit_ends_there_when_its_records_come_from_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_cold(monkeypatch)
+
+    async def before(rig: Rig) -> None:
+        await rig.topic()
+        await rig.publish(*[b"v"] * 10)
+
+    async def after(rig: Rig) -> None:
+        fed = Fed(rig.partition(), limit=4)
+        assert await fed.drain_cold(rig, 4) == [0, 1, 2, 3]
+        assert fed.drain() == []
+
+    play_lives(tmp_path, before, after, config=COLD)
 
 
 def test_a_limit_within_a_gap_is_reached() -> None:
@@ -266,6 +293,26 @@ def test_a_broken_batch_behind_a_gap_counts_only_its_own() -> None:
         rig.partition().append(read_batch(broken_batch(3)))
         fed = Fed(rig.partition())
         assert fed.drain() == [] and (fed.feed.position, fed.skipped) == (4, 3)
+
+    play(scenario)
+
+
+def test_a_batch_whose_bytes_are_no_batch_counts_from_its_own_first_offset() -> None:
+    """What lies before it in the same portion holds no record for a subscription."""
+
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        rig.partition().append(read_batch(control_batch()))
+        await rig.publish(b"a", b"b")
+        portion = read_nowait(rig.partition(), 0, bytes_max=1 << 20)
+        assert portion is not None
+        feed = Fed(rig.partition()).feed
+        feed._begin(portion)
+        span = BadSpan(
+            position=0, size=1, first_offset=1, next_offset=3, reason="x", code=ErrorCode.CORRUPT_MESSAGE
+        )
+        assert feed._pass_span(span)
+        assert [(skip.offset, skip.count) for skip in feed.skips] == [(1, 2)]
 
     play(scenario)
 
@@ -425,6 +472,20 @@ def test_one_record_is_fetched_from_within_a_batch() -> None:
         record = await fed.feed.fetch(7)
         assert record is not None and record.value == b"7"
         assert fed.drain() == list(range(10))  # not disturbed
+
+    play(scenario)
+
+
+def test_the_record_behind_one_that_compaction_removed_is_not_fetched_for_it() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        batch = read_batch(build_batch([(NOW_MS, None, b"%d" % n, ()) for n in range(3)]))
+        kept = [record for record in batch.records() if record.offset != 1]
+        rig.partition().append(read_batch(rebuild_batch(batch, kept, delete_horizon_ms=None)))
+        feed = Fed(rig.partition()).feed
+        assert await feed.fetch(1) is None
+        third = await feed.fetch(2)
+        assert third is not None and third.value == b"2"
 
     play(scenario)
 

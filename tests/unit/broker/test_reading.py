@@ -22,9 +22,9 @@ from tailrace.broker.reading import (
 )
 from tailrace.broker.unreadable import Unreadable
 from tailrace.model import LogDamaged, Offset, OffsetOutOfRange
-from tailrace.records import BatchFields, Compression, NewRecord, Record, build_batch, crc32c, read_batch
+from tailrace.records import BatchFields, Compression, NewRecord, build_batch, crc32c, read_batch
 from tailrace.storage.api import Slice
-from tailrace.storage.opening import inflate
+from tailrace.storage.opening import Opened, inflate
 
 from .conftest import Play, Rig, opened
 
@@ -437,20 +437,36 @@ def test_the_loop_keeps_turning_on_the_way_to_the_middle_of_a_batch(play: Play) 
     play(scenario)
 
 
-def test_pages_of_large_batches_are_read_two_at_a_time(play: Play) -> None:
+def test_the_loop_keeps_turning_while_a_page_of_small_records_is_read(play: Play) -> None:
+    async def scenario(rig: Rig) -> None:
+        (partition,) = await partitions_of(rig, 1)
+        log = partition.log
+        assert log is not None
+        records: list[NewRecord] = [(5, b"k", b"v", ())] * 5_000
+        log.append(read_batch(build_batch(records, leader_epoch=0)))
+        async with counted_turns() as turns:
+            found = await read_page([Cursor(partition, 0)], limits())
+        assert len(found.records) == 5_000
+        assert len(turns) >= 4
+
+    play(scenario)
+
+
+def test_pages_of_large_batches_are_read_two_at_a_time(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(rig: Rig) -> None:
         partitions = await partitions_of(rig, 2)
         for partition in partitions:
             put_large(partition, size=1 << 20)
         pages = [[Cursor(each, 0) for each in partitions] for _ in range(8)]
-        most = 0
+        most, hold = 0, Cursor._hold
 
-        def accept(_: Record) -> bool:
+        def noted(cursor: Cursor, opened: Opened) -> None:
             nonlocal most
+            hold(cursor, opened)
             most = max(most, sum(any(each.held_bytes > 1 << 20 for each in page) for page in pages))
-            return True
 
-        found = await asyncio.gather(*(read_page(page, limits(held=1), accept=accept) for page in pages))
+        monkeypatch.setattr(Cursor, "_hold", noted)
+        found = await asyncio.gather(*(read_page(page, limits(held=8 << 20)) for page in pages))
         for page in found:
             assert sorted(places(page.records)) == [(0, 0), (0, 1), (1, 0), (1, 1)]
         assert 0 < most <= 2

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from tailrace.cluster import MemoryStore, MirroredStore, Rows, mirror
-from tailrace.cluster.image_file import IMAGE, PREVIOUS, load, load_newest, read_image, write_image
-from tailrace.cluster.store import Entry
+from tailrace.cluster.image_file import IMAGE, PREVIOUS, load, load_newest, read_image, save, write_image
+from tailrace.cluster.replacement import replace
+from tailrace.cluster.store import METADATA, Entry
 from tailrace.model import StorageError
 
 CLUSTER = '{"format":1,"id":"one"}'
@@ -112,3 +114,33 @@ def test_a_store_that_is_not_the_one_of_the_image_is_refused(tmp_path: Path, row
 )
 def test_a_file_that_is_no_image_is_none(content: bytes) -> None:
     assert read_image(content) is None
+
+
+def test_an_image_and_a_replaced_database_are_synced_before_they_get_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut may keep a name and lose what was written to the file, if that was not synced."""
+    calls: list[str] = []
+    fsync, put, rename = os.fsync, os.replace, os.rename
+
+    def synced(descriptor: int) -> None:
+        calls.append(f"sync {os.fstat(descriptor).st_ino}")
+        fsync(descriptor)
+
+    def named(move: Callable[[str, str], None]) -> Callable[[str, str], None]:
+        def noted(source: str, target: str) -> None:
+            calls.append(f"name {os.stat(source).st_ino} {Path(target).name}")
+            move(source, target)
+
+        return noted
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", named(put))
+    monkeypatch.setattr(os, "rename", named(rename))
+    save(tmp_path, write_image(Rows()))
+    path = str(tmp_path / METADATA)
+    replace(path, Rows(), kept=path)
+    for file in (IMAGE, METADATA):
+        inode = (tmp_path / file).stat().st_ino
+        first_name = next(n for n, call in enumerate(calls) if call.startswith(f"name {inode} "))
+        assert f"sync {inode}" in calls[:first_name], file

@@ -175,6 +175,7 @@ def test_a_websocket_of_a_foreign_page_is_refused_with_an_error(run: Run, node: 
         assert response.status_code == 403
         assert response.headers["content-type"] == "application/json"
         assert b"AUTHORIZATION_FAILED" in (response.body or b"")
+        assert "frame-ancestors 'none'" in response.headers["content-security-policy"]
 
     run(scenario())
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 from tests.turns import counted_turns
 
 from tailrace.model import Offset
 from tailrace.records import (
+    DECOMPRESSED_BYTES_MAX,
     Batch,
     BatchError,
     Compression,
@@ -18,6 +20,7 @@ from tailrace.records import (
     build_batch,
     read_batch,
 )
+from tailrace.storage import opening
 from tailrace.storage.opening import find_record_at, is_costly, open_nowait, open_records, visit_records
 
 MANY = 200_000
@@ -78,6 +81,30 @@ def test_others_get_turns_while_a_large_batch_is_looked_through(compression: Com
         assert len(turns) >= 20_000 // 500
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", ["visited", "opened"])
+def test_a_large_batch_is_decompressed_by_a_thread_and_no_more_of_it_in_the_loop(
+    monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    sizes_in_loop: list[int] = []
+    inflate = opening.inflate
+
+    def noted(batch: Batch, *, bytes_max: int = 1 << 60) -> Batch:
+        if threading.current_thread() is threading.main_thread():
+            sizes_in_loop.append(bytes_max)
+        return inflate(batch, bytes_max=min(bytes_max, DECOMPRESSED_BYTES_MAX))
+
+    async def main() -> None:
+        batch = read_batch(build_batch([(0, b"k", bytes(1 << 20), ())], compression=Compression.ZSTD))
+        if how == "visited":
+            await visit_records(batch, lambda _: False)
+        else:
+            await open_records(Visible(batch, 0, batch.base_offset, batch.next_offset))
+
+    monkeypatch.setattr(opening, "inflate", noted)
+    asyncio.run(main())
+    assert sizes_in_loop == [256 * 1024], "a bounded part, to see that it is large"
 
 
 def test_only_a_few_large_batches_are_open_decompressed_at_a_time() -> None:

@@ -3,12 +3,13 @@
 Pure, without clock or I/O:
 `definition`            what somebody asked for: mode, guarantee, limits
 `cursor`                which offsets are done with: a prefix, and ranges beyond it
-`machine`               what becomes of each message of one partition
+`machine`               what becomes of each message of one partition; `timers` when its locks end
 `dispatch`              who gets which message
 
 Durable, in the compacted topic `__tailrace_cursors`:
 `stored`, `codec`       values, and their bytes
 `journal`, `loading`    small records for changes, now and then one with everything; how they are read back
+`acknowledging`         what transactions acknowledge, from its record to the end of the transaction
 `cursor_writer`         what changed together is one write; a waiter is told when its write is durable
 
 At work:
@@ -22,7 +23,7 @@ At work:
 `subscription`          a turn: times, new messages, members
 `start`, `move`         where the cursor goes when somebody moves it, and what that means for messages
 `redelivery`            what was not settled: delivered again, or written off
-`burial`                writes dead letters, many as one batch; what is written may be passed
+`burial`                writes dead letters, many in one transaction; what is written may be passed
 `dead_letter`           what nobody could deal with, with the reason
 `latency`               how long messages take, of some of them
 `description`           what a subscription says of itself

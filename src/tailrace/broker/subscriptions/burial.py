@@ -1,8 +1,9 @@
 """Writing off messages: each becomes a dead letter, and is done when that is durable.
 
-What one turn of the loop gives up is written together (`broker/sequence.py`), as one batch unless it is very
-much. Nothing waits for the durability of the batch before it: a batch knows its messages, and is told when it
-is durable. Only then may the cursor pass them.
+What one turn of the loop gives up is written together, as one batch unless it is very much. The letters and a
+record that has a start pass their messages are one transaction, sequenced in one turn. So a crash leaves both
+or neither: no message has two letters. Nothing waits for the durability of the transaction before it: each
+knows its messages, and is told when it is durable. Only then may the cursor pass them.
 
 A dead letter needs the content of its message, which is kept in the retry buffer or read from the log once
 more. What cannot be read or written is tried again later. A letter that the topic never takes (too large)
@@ -14,13 +15,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from tailrace.broker.partition import Partition
-from tailrace.broker.subscriptions.dead_letter import DeadLetters, write_dead_letter
+from tailrace.broker.subscriptions.dead_letter import (
+    Burial,
+    DeadLetters,
+    StoredKeys,
+    write_dead_letter,
+)
 from tailrace.broker.subscriptions.definition import SubscriptionConfig
 from tailrace.broker.subscriptions.retained import Retained, size_of
+from tailrace.broker.subscriptions.stored import AcksKey
 from tailrace.broker.subscriptions.subscribed_partition import SubscribedPartition
 from tailrace.model import BrokerError, ErrorCode
 from tailrace.records import NewRecord, Record
@@ -59,8 +67,12 @@ class Burials:
         retained: Retained,
         dead_letters: DeadLetters,
         on_done: Callable[[SubscribedPartition, int], None],
+        on_stored: Callable[[Iterable[AcksKey]], None],
     ) -> None:
-        """`on_done` is given each message that the cursor may pass."""
+        """`on_done` is given each message that the cursor may pass.
+
+        `on_stored` is given, after these, the records that had a start pass them before the cursor did.
+        """
         self.written = 0  # dead letters that are durable
         self._config = config
         self._clock = clock
@@ -68,6 +80,7 @@ class Burials:
         self._retained = retained
         self._dead_letters = dead_letters
         self._on_done = on_done
+        self._on_stored = on_stored
         self._queue: deque[Grave] = deque()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -115,7 +128,7 @@ class Burials:
                 graves, letters = await self._write(portion)
                 if letters:
                     topic = await self._dead_letters.ensure(self._config.dead_letter_topic)
-                    self._sequence(topic, graves, letters)
+                    await self._sequence(topic, graves, letters)
                 del portion[: len(graves)]
         finally:
             for feed in feeds:
@@ -158,10 +171,28 @@ class Burials:
             now_ms=now_ms,
         )
 
-    def _sequence(self, topic: Partition, graves: Sequence[Grave], letters: Sequence[NewRecord]) -> None:
+    async def _sequence(
+        self, topic: Partition, graves: Sequence[Grave], letters: Sequence[NewRecord]
+    ) -> None:
         """Append letters together; those that the topic never takes are found by halves, and tried later."""
+
+        def plan() -> Burial | None:
+            """Those that are still due: the wait for the topic and for a transaction may have been long."""
+            due = [pair for pair in zip(graves, letters, strict=True) if pair[0].is_due]
+            if self._closed or not due:
+                return None
+            dead: dict[SubscribedPartition, list[int]] = {}
+            for grave, _ in due:
+                dead.setdefault(grave.partition, []).append(grave.offset)
+            return Burial(
+                self._config.name,
+                [letter for _, letter in due],
+                {partition: sorted(offsets) for partition, offsets in dead.items()},
+                partial(_WhenDurable, self, [grave for grave, _ in due]),
+            )
+
         try:
-            self._dead_letters.append(topic, letters, _WhenDurable(self, graves))
+            await self._dead_letters.bury(topic, plan)
         except BrokerError as error:
             if error.code not in _NEVER_TAKEN:
                 raise
@@ -170,22 +201,28 @@ class Burials:
                 self._retry_later(graves)
                 return
             middle = len(letters) // 2
-            self._sequence(topic, graves[:middle], letters[:middle])
-            self._sequence(topic, graves[middle:], letters[middle:])
+            await self._sequence(topic, graves[:middle], letters[:middle])
+            await self._sequence(topic, graves[middle:], letters[middle:])
 
-    def durable(self, graves: Sequence[Grave]) -> None:
+    def durable(self, graves: Sequence[Grave], stored: StoredKeys) -> None:
         """The letters of these are durable."""
         self.written += len(graves)
         if self._closed:
             return  # nothing may be stored for this subscription any more
         for grave in graves:
             self._finish(grave)
+        for partition, key in stored:
+            del partition.undecided_acks[key]
+        self._on_stored([key for _, key in stored])
 
-    def failed(self, graves: Sequence[Grave], error: Exception) -> None:
+    def failed(self, graves: Sequence[Grave], stored: StoredKeys, error: Exception) -> None:
         """The letters of these were sequenced, and never became durable."""
-        if not self._closed:
-            self._log(error)
-            self._retry_later(graves)
+        if self._closed:
+            return
+        for partition, key in stored:
+            del partition.undecided_acks[key]
+        self._log(error)
+        self._retry_later(graves)
 
     def _finish(self, grave: Grave) -> None:
         if grave.partition.machine.buried(grave.offset):
@@ -206,11 +243,12 @@ class Burials:
 class _WhenDurable:
     """Waits for the durability of some dead letters (`storage.api.Waiter`)."""
 
-    __slots__ = ("_burials", "_graves", "_told")
+    __slots__ = ("_burials", "_graves", "_stored", "_told")
 
-    def __init__(self, burials: Burials, graves: Sequence[Grave]) -> None:
+    def __init__(self, burials: Burials, graves: Sequence[Grave], stored: StoredKeys) -> None:
         self._burials = burials
         self._graves = graves
+        self._stored = stored
         self._told = False
 
     def done(self) -> bool:
@@ -218,8 +256,8 @@ class _WhenDurable:
 
     def set_result(self, result: None, /) -> None:  # noqa: ARG002
         self._told = True
-        self._burials.durable(self._graves)
+        self._burials.durable(self._graves, self._stored)
 
     def set_exception(self, error: Exception, /) -> None:
         self._told = True
-        self._burials.failed(self._graves, error)
+        self._burials.failed(self._graves, self._stored, error)

@@ -5,15 +5,20 @@ So acknowledgements that come together share a record, and no write waits for th
 told when the write that holds its acknowledgement is durable; after a write that failed the next one is a
 snapshot. A subscription that is deleted writes nothing after its tombstones: the next one of its name must
 not find anything of it.
+
+The acknowledgements of a transaction that committed are a record of their own (`journal`). Its tombstone goes
+with the first write after the one that holds them is durable; no write is made for tombstones alone.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from tailrace.broker.internal import Done, Source
+from tailrace.broker.subscriptions.journal import acks_tombstone
+from tailrace.broker.subscriptions.stored import AcksKey
 from tailrace.broker.subscriptions.subscribed_partition import SubscribedPartition
 from tailrace.model import BrokerError, ErrorCode
 from tailrace.records import NewRecord
@@ -35,6 +40,9 @@ class CursorWriter:
         self._write_soon = write_soon
         self._clock = clock
         self._waiting: list[Waiter] = []  # for the next write
+        self._acks: dict[AcksKey, None] = {}  # of transactions that committed, without a durable tombstone
+        self._to_move: list[AcksKey] = []  # those that the next write holds
+        self._moved: list[AcksKey] = []  # those that a durable write holds: their tombstones are due
         self._anew = False  # the last write failed, or something changed that only a snapshot tells
         self._ended = False
 
@@ -56,6 +64,17 @@ class CursorWriter:
         """The next write tells everything anew."""
         self._anew = True
 
+    def acks_committed(self, keys: Iterable[AcksKey]) -> None:
+        """The machines know that the transactions of these have committed; have them moved to the cursor."""
+        keys = list(keys)
+        self._acks.update(dict.fromkeys(keys))
+        self._to_move += keys
+        self.flush_soon()
+
+    def acks_keys(self) -> list[AcksKey]:
+        """Acknowledgements of transactions that are stored and have no durable tombstone."""
+        return [key for partition in self._partitions for key in partition.undecided_acks] + list(self._acks)
+
     def end(self) -> None:
         """Write nothing more: the subscription is deleted. Those that wait for the next write are told."""
         self._ended = True
@@ -72,7 +91,13 @@ class CursorWriter:
         if self._ended:
             return None
         waiters, self._waiting = self._waiting, []
-        return self._take_records(), partial(self._done, waiters)
+        records = self._take_records()
+        moving, self._to_move = self._to_move, []
+        moved, self._moved = self._moved, []
+        if moved:
+            now_ms = self._clock.now_ms()
+            records += [acks_tombstone(key, time_ms=now_ms) for key in moved]
+        return records, partial(self._done, waiters, moving, moved)
 
     def _take_records(self) -> list[NewRecord]:
         now_ms = self._clock.now_ms()
@@ -82,9 +107,17 @@ class CursorWriter:
         changed = (partition.write_changes(now_ms) for partition in self._partitions)
         return [record for record in changed if record is not None]
 
-    def _done(self, waiters: list[Waiter], code: ErrorCode) -> None:
+    def _done(
+        self, waiters: list[Waiter], moving: list[AcksKey], tombstoned: list[AcksKey], code: ErrorCode
+    ) -> None:
         if code:
             self._anew = True
+            self._to_move = moving + self._to_move  # the snapshot holds them
+            self._moved = tombstoned + self._moved
+        else:
+            self._moved += moving
+            for key in tombstoned:
+                del self._acks[key]
         _tell(waiters, code)
 
 

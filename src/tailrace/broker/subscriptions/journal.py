@@ -15,6 +15,10 @@ That holds on two conditions. The log keeps writes in the order in which they we
 leaves a prefix of them: a delta that outlived the snapshot before it would take the place of one that is
 still needed. So several writes of a cursor may be in flight. And after a write that failed, or may have, the
 next one is a snapshot: `need_snapshot`.
+
+What a transaction acknowledges is a record of its own, in the batch of that transaction. When it has
+committed, the next record of the cursor holds the same ranges, and once that one is durable a tombstone takes
+the transaction's record away. In this order the newest records are the whole cursor at any moment.
 """
 
 from __future__ import annotations
@@ -23,13 +27,22 @@ from collections.abc import Callable
 
 from tailrace.broker.subscriptions.codec import (
     SLOTS,
+    write_acks,
+    write_acks_key,
     write_cursor_key,
     write_definition,
     write_definition_key,
     write_delta,
     write_snapshot,
 )
-from tailrace.broker.subscriptions.stored import CursorDelta, CursorKey, CursorSnapshot, StoredSubscription
+from tailrace.broker.subscriptions.stored import (
+    AcksKey,
+    CursorDelta,
+    CursorKey,
+    CursorSnapshot,
+    StoredAcks,
+    StoredSubscription,
+)
 from tailrace.records import NewRecord
 
 _SNAPSHOT_SLOT = 0
@@ -85,3 +98,13 @@ def definition_tombstone(subscription: str, *, time_ms: int) -> NewRecord:
     subscription, which loading drops; the other way round a subscription would have lost its progress.
     """
     return time_ms, write_definition_key(subscription), None, ()
+
+
+def acks_record(key: AcksKey, acks: StoredAcks, *, time_ms: int) -> NewRecord:
+    """What a transaction acknowledges in one partition, for a batch of that transaction."""
+    return time_ms, write_acks_key(key), write_acks(acks), ()
+
+
+def acks_tombstone(key: AcksKey, *, time_ms: int) -> NewRecord:
+    """The acknowledgements of a transaction are in the cursor, or void."""
+    return time_ms, write_acks_key(key), None, ()

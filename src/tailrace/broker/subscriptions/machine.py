@@ -7,6 +7,9 @@
                  nack, expire        waiting, or dead once it was delivered max_deliveries times
                  release             ready, or dead likewise
                  give_back           ready
+                 pend                pending
+    pending      commit              done
+                 abort               ready, or dead if it was
     waiting      take_due            ready
                  ack, lost           done
     ready        deliver             in flight
@@ -22,6 +25,9 @@
   lock may refuse, extend or give it back. A dead message is not saved: its dead letter is on its way already.
 - What an earlier life of the broker may have delivered is available again, and nobody knows who had it. An
   acknowledgement of it that was on its way when that life ended counts all the same.
+- A pending message is acknowledged by a transaction that is not decided. It has no lock, no member and no
+  timer, and only the end of its transaction changes it, or a seek. After a start a dead message is pending
+  while the transaction that has its dead letter is not decided.
 - An event that names another epoch changes nothing.
 - While a subscription has no members, what is ready is parked: kept as ranges, which cost less than a place
   for each message. A parked message is ready all the same; `unpark` comes before any message is delivered,
@@ -34,13 +40,13 @@ from __future__ import annotations
 
 import enum
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 from tailrace.broker.subscriptions.cursor import Cursor
 from tailrace.broker.subscriptions.definition import SubscriptionConfig
+from tailrace.broker.subscriptions.timers import Timers
 from tailrace.model.ranges import Ranges
 
 OffsetRanges = Iterable[tuple[int, int]]
@@ -58,6 +64,8 @@ class State(enum.StrEnum):
     """To be delivered again as soon as its content is here and somebody has room."""
     DEAD = "dead"
     """It failed too often; its dead letter is being written."""
+    PENDING = "pending"
+    """A transaction acknowledges it, and has not ended."""
     DONE = "done"
 
 
@@ -72,6 +80,11 @@ TRANSITIONS: Final[Mapping[State, Mapping[str, frozenset[State]]]] = {
         "expire": frozenset({State.WAITING, State.DEAD}),
         "release": frozenset({State.READY, State.DEAD}),
         "give_back": frozenset({State.READY}),
+        "pend": frozenset({State.PENDING}),
+    },
+    State.PENDING: {
+        "commit": frozenset({State.DONE}),
+        "abort": frozenset({State.READY, State.DEAD}),
     },
     State.WAITING: {
         "take_due": frozenset({State.READY}),
@@ -96,10 +109,15 @@ TRANSITIONS: Final[Mapping[State, Mapping[str, frozenset[State]]]] = {
 _WAITING: Final = -1
 _READY: Final = -2
 _DEAD: Final = -3
-_STATES: Final = {_WAITING: State.WAITING, _READY: State.READY, _DEAD: State.DEAD}
+_PENDING: Final = -4
+_STATES: Final = {
+    _WAITING: State.WAITING,
+    _READY: State.READY,
+    _DEAD: State.DEAD,
+    _PENDING: State.PENDING,
+}
 
 _DOUBLINGS_MAX: Final = 62  # beyond it any back-off is above any bound
-_STALE_MIN: Final = 64  # fewer stale timers than this are not worth a clean-up
 _new_tuple = tuple.__new__
 
 
@@ -127,7 +145,7 @@ class Expired(NamedTuple):
 
 
 class Released(NamedTuple):
-    """What a member who left gives back."""
+    """What a member who left gives back, or a transaction that was aborted."""
 
     ready: list[int]
     dead: list[int]
@@ -199,9 +217,9 @@ class PartitionMachine:
         self.failures: dict[int, int] = {}  # offset -> failed deliveries, of what is not done
         self._where: dict[int, int] = {}  # tracked offset -> member, or one of the states above
         self._held: dict[int, set[int]] = {}  # member -> what is in flight with him, until he is released
-        self._locks = _Timers()  # of what is in flight, all of it
-        self._backoffs = _Timers()  # of what is waiting, all of it
-        self._burials = _Timers()  # of dead ones whose letter could not be written
+        self._locks = Timers()  # of what is in flight, all of it
+        self._backoffs = Timers()  # of what is waiting, all of it
+        self._burials = Timers()  # of dead ones whose letter could not be written
         self._parked = Ranges()  # ready, and not in _where while no member can get them
         self._taken_position = cursor.position
         self._newly = Ranges()  # done since changes were taken, beyond the position
@@ -223,7 +241,7 @@ class PartitionMachine:
 
     @property
     def unacked(self) -> int:
-        """Messages that were delivered and are not done: in flight, waiting, ready or dead."""
+        """Messages that were delivered and are not done: in flight, waiting, ready, dead or pending."""
         return len(self._where) + self._parked.count
 
     @property
@@ -304,7 +322,7 @@ class PartitionMachine:
         tracked, held, lock_times = self._where, self._held, self._locks.times
         for offset in self._tracked_in(ranges):
             where = tracked.get(offset, _DEAD)  # one that is named twice is gone the second time
-            if where == _DEAD:
+            if where <= _DEAD:  # dead or pending
                 continue
             if where >= 0 and not self.failures:  # the common case, as `_forget` does it
                 del tracked[offset], lock_times[offset]
@@ -380,6 +398,81 @@ class PartitionMachine:
             self._where[offset] = _READY
         return due
 
+    # ---- transactions
+
+    def locked(self, ranges: OffsetRanges, *, members: Collection[int], epoch: int) -> list[int] | None:
+        """The offsets of these ranges, ascending; None unless each is in flight with one of the members.
+
+        Tries no more offsets than the members hold, however wide the ranges are.
+        """
+        if epoch != self.epoch:
+            return None
+        budget = sum(len(self._held.get(member, ())) for member in members)
+        offsets: set[int] = set()
+        for start, end in ranges:
+            if end - start > budget:
+                return None
+            offsets.update(range(start, end))
+        if any(self._where.get(offset, _READY) not in members for offset in offsets):
+            return None
+        return sorted(offsets)
+
+    def pend(self, offsets: Iterable[int]) -> list[Settled]:
+        """A transaction acknowledges these, which are in flight; whose they were."""
+        pended: list[Settled] = []
+        for offset in offsets:
+            member = self._where[offset]
+            assert member >= 0, "only who holds the lock may acknowledge in a transaction"
+            self._locks.cancel(offset)
+            self._held[member].remove(offset)
+            self._where[offset] = _PENDING
+            pended.append(Settled(offset, member))
+        return pended
+
+    def restore_pending(self, offsets: Iterable[int]) -> None:
+        """A transaction that an earlier life left open acknowledges these."""
+        for offset in offsets:
+            if not self.cursor.is_done(offset):
+                self._burials.cancel(offset)
+                self._where[offset] = _PENDING
+
+    def commit(self, offsets: Iterable[int], *, epoch: int) -> list[Settled]:
+        """The transaction that acknowledges these has committed; the ones that are done with that."""
+        committed: list[Settled] = []
+        if epoch != self.epoch:
+            return committed
+        for offset in offsets:
+            if self._where.get(offset) == _PENDING:
+                self._forget(offset, _PENDING)
+                self._finish(offset, offset + 1)
+                committed.append(Settled(offset, None))
+        return committed
+
+    def abort(self, offsets: Iterable[int], *, epoch: int) -> Released:
+        """The transaction that acknowledges these was aborted, and no delivery has failed; what they are now.
+
+        The caller has the dead ones buried.
+        """
+        released = Released([], [])
+        if epoch != self.epoch:
+            return released
+        for offset in offsets:
+            if self._where.get(offset) != _PENDING:
+                continue
+            if self.rules.is_dead(self.failures.get(offset, 0)):
+                self._where[offset] = _DEAD
+                released.dead.append(offset)
+            else:
+                self._where[offset] = _READY
+                released.ready.append(offset)
+        return released
+
+    def count_dead(self, offsets: Iterable[int]) -> int:
+        """How many of these have failed for the last time."""
+        if not self.failures:
+            return 0
+        return sum(self.rules.is_dead(self.failures.get(offset, 0)) for offset in offsets)
+
     # ---- without members
 
     def park(self) -> list[int]:
@@ -411,9 +504,12 @@ class PartitionMachine:
             self._burials.set(offset, retry_at_ms)
 
     def lost(self, offset: int) -> bool:
-        """Nobody will get it again: its content is gone, or it is too old. False if somebody has it now."""
+        """Nobody will get it again: its content is gone, or it is too old. False if somebody has it now.
+
+        False too while a transaction that acknowledges it is open.
+        """
         where = self._where.get(offset, 0)
-        if where >= 0:
+        if where >= 0 or where == _PENDING:
             return False
         self._forget(offset, where)
         self._finish(offset, offset + 1)
@@ -440,7 +536,7 @@ class PartitionMachine:
         self.failures.clear()
         self._changed.clear()
         self._newly.clear()
-        self._locks, self._backoffs, self._burials = _Timers(), _Timers(), _Timers()
+        self._locks, self._backoffs, self._burials = Timers(), Timers(), Timers()
         self._earlier_end = 0
         self._whole = True
         return forgotten
@@ -502,7 +598,7 @@ class PartitionMachine:
         for start, end in ranges:
             offset, end = max(start, cursor.position), min(end, self._earlier_end)
             while self._earlier_left > 0 and (offset := cursor.beyond.first_gap(offset)) < end:
-                if offset not in self._where:  # else it is dead
+                if offset not in self._where:  # else it is dead or pending
                     self._earlier_left -= 1
                     if self.failures.pop(offset, 0):
                         self._changed[offset] = 0
@@ -559,74 +655,3 @@ class PartitionMachine:
                 del self.failures[offset]
                 self._changed[offset] = 0
         return self._finish(start, end)
-
-
-class _Timers:
-    """When something ends, for many offsets; one time each.
-
-    Offsets that were given the same time share a list: a turn of a subscription locks many at once. A list
-    may hold offsets whose time was changed or cancelled: they are passed over when they come up, and swept
-    out when there are more of them than of the others.
-    """
-
-    __slots__ = ("_entries", "_heap", "_offsets", "times")
-
-    def __init__(self) -> None:
-        self.times: dict[int, int] = {}  # offset -> time, what holds
-        self._offsets: dict[int, list[int]] = {}  # time -> offsets that were given it
-        self._heap: list[int] = []  # the times that have a list
-        self._entries = 0  # of all lists
-
-    def __len__(self) -> int:
-        return len(self.times)
-
-    def time_of(self, offset: int) -> int:
-        return self.times[offset]
-
-    def set(self, offset: int, time_ms: int) -> None:
-        self.times[offset] = time_ms
-        offsets = self._offsets.get(time_ms)
-        if offsets is None:
-            self._offsets[time_ms] = [offset]
-            heappush(self._heap, time_ms)
-        else:
-            offsets.append(offset)
-        self._entries += 1
-        if self._entries > 2 * len(self.times) + _STALE_MIN:
-            self._sweep()
-
-    def cancel(self, offset: int) -> None:
-        self.times.pop(offset, None)
-
-    def next_ms(self) -> int | None:
-        heap, times = self._heap, self.times
-        while heap:
-            time_ms = heap[0]
-            offsets = self._offsets[time_ms]
-            while offsets:
-                if times.get(offsets[-1]) == time_ms:
-                    return time_ms
-                offsets.pop()
-                self._entries -= 1
-            del self._offsets[heappop(heap)]
-        return None
-
-    def due(self, now_ms: int) -> list[int]:
-        """Take out the offsets whose time has come, earliest first."""
-        due: list[int] = []
-        while (time_ms := self.next_ms()) is not None and time_ms <= now_ms:
-            offsets = self._offsets.pop(heappop(self._heap))
-            self._entries -= len(offsets)
-            for offset in sorted(offsets):
-                if self.times.get(offset) == time_ms:  # else it was changed, or is named twice
-                    del self.times[offset]
-                    due.append(offset)
-        return due
-
-    def _sweep(self) -> None:
-        self._offsets = {}
-        for offset, time_ms in self.times.items():
-            self._offsets.setdefault(time_ms, []).append(offset)
-        self._heap = list(self._offsets)
-        heapify(self._heap)
-        self._entries = len(self.times)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from tailrace.broker.subscriptions.burial import Burials, Grave
@@ -20,6 +20,7 @@ from tailrace.broker.subscriptions.dead_letter import DeadLetters
 from tailrace.broker.subscriptions.definition import SubscriptionConfig
 from tailrace.broker.subscriptions.message_memory import SUBSCRIPTION_BYTES_MAX
 from tailrace.broker.subscriptions.retained import Retained, size_of
+from tailrace.broker.subscriptions.stored import AcksKey
 from tailrace.broker.subscriptions.subscribed_partition import SubscribedPartition
 from tailrace.model import BrokerError
 from tailrace.records import Record
@@ -58,11 +59,12 @@ class Redelivery:
         dead_letters: DeadLetters,
         on_record: Callable[[SubscribedPartition, Record], None],
         on_done: Callable[[SubscribedPartition, int], None],
+        on_stored: Callable[[Iterable[AcksKey]], None],
         on_caught_up: Callable[[], None],
     ) -> None:
         """`on_record` is given what may be delivered again, `on_done` what never will be.
 
-        `on_caught_up` is called when `is_behind` may have become false.
+        `on_stored` is that of `Burials`. `on_caught_up` is called when `is_behind` may have become false.
         """
         self._config = config
         self._tasks = tasks
@@ -79,7 +81,13 @@ class Redelivery:
         self._round = 0  # raised by `forget`: what was read for an earlier one is dropped
         self._closed = False
         self._burials = Burials(
-            config, clock=clock, tasks=tasks, retained=retained, dead_letters=dead_letters, on_done=on_done
+            config,
+            clock=clock,
+            tasks=tasks,
+            retained=retained,
+            dead_letters=dead_letters,
+            on_done=on_done,
+            on_stored=on_stored,
         )
 
     @property

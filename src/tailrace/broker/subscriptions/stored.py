@@ -33,6 +33,26 @@ class CursorKey(NamedTuple):
     partition: int
 
 
+class AcksKey(NamedTuple):
+    """The acknowledgements of one transaction in one partition; no other transaction has this key."""
+
+    cursor: CursorKey
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredAcks:
+    """What a transaction acknowledges in one partition."""
+
+    epoch: int  # of the cursor: after a seek the acknowledgements are void
+    ranges: tuple[tuple[int, int], ...]
+
+    @property
+    def offsets(self) -> list[int]:
+        return [offset for start, end in self.ranges for offset in range(start, end)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CursorSnapshot:
     """All of a cursor, as it was after its write number `version`."""

@@ -8,7 +8,7 @@ from tailrace.broker.subscriptions.dead_letter import is_letter_of
 from tailrace.broker.subscriptions.delivery import Source
 from tailrace.broker.subscriptions.journal import CursorRecords
 from tailrace.broker.subscriptions.machine import PartitionMachine
-from tailrace.broker.subscriptions.stored import CursorDelta, CursorSnapshot
+from tailrace.broker.subscriptions.stored import AcksKey, CursorDelta, CursorSnapshot, StoredAcks
 from tailrace.model import BrokerError
 from tailrace.records import NewRecord, Record
 from tailrace.storage.opening import SLICE_RECORDS
@@ -49,6 +49,7 @@ class SubscribedPartition:
         "records",
         "skipped",
         "source",
+        "undecided_acks",
         "unreadable",
     )
 
@@ -70,6 +71,7 @@ class SubscribedPartition:
         self.machine = machine
         self.feed = feed
         self.records = records
+        self.undecided_acks: dict[AcksKey, StoredAcks] = {}  # stored, of transactions that are open
         self.expired = 0  # messages whose time to live was over
         self.skipped = 0  # messages that were never delivered: gone, or in a batch that cannot be decoded
         self.unreadable = 0  # those of them that cannot be decoded

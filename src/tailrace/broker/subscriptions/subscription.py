@@ -21,9 +21,10 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from tailrace.broker.subscriptions.acknowledging import LockedMessages
 from tailrace.broker.subscriptions.at_most_once import SendWhenDurable
 from tailrace.broker.subscriptions.cursor_writer import CursorWriter
-from tailrace.broker.subscriptions.dead_letter import DeadLetters
+from tailrace.broker.subscriptions.dead_letter import DeadLetters, find_letters
 from tailrace.broker.subscriptions.definition import Guarantee, Mode, Start, SubscriptionConfig
 from tailrace.broker.subscriptions.delivery import Delivery, Notice, Recipient
 from tailrace.broker.subscriptions.dispatch import make_dispatch
@@ -36,6 +37,7 @@ from tailrace.broker.subscriptions.move import SeekPlan, plan_move
 from tailrace.broker.subscriptions.redelivery import Redelivery
 from tailrace.broker.subscriptions.retained import RECORD_BYTES, Retained, size_of
 from tailrace.broker.subscriptions.start import resolve_start
+from tailrace.broker.subscriptions.stored import AcksKey, StoredAcks
 from tailrace.broker.subscriptions.subscribed_partition import (
     PRIORITY_DEFAULT,
     Pending,
@@ -102,7 +104,7 @@ class Subscription:
         ] = {}  # of what the dispatch counts as out; key_shared only
         self._ahead_bytes = 0  # of messages in the dispatch that nobody had yet
         self._ahead_bytes_max = SUBSCRIPTION_BYTES_MAX
-        self._keeps_order = False  # nothing new is taken until everything was read that comes again
+        self._keeps_order = False  # nothing new is taken before what members had earlier
         self._intake = Intake(self.partitions, order=config.order)
         self._loop = asyncio.get_running_loop()
         self._planned = False
@@ -118,6 +120,7 @@ class Subscription:
             dead_letters=dead_letters,
             on_record=self._put_again,
             on_done=self._settled,
+            on_stored=self._acks_stored,
             on_caught_up=self.wake,
         )
 
@@ -347,6 +350,46 @@ class Subscription:
             machine.extend(offset, member=member.id, epoch=epoch, until_ms=until_ms) for offset in held
         )
 
+    # ---- acknowledgements of transactions
+
+    def find_locked(
+        self, members: Sequence[Member], topic: str, partition: int, epoch: int, ranges: OffsetRanges
+    ) -> LockedMessages | None:
+        """The messages of these ranges; None unless each is in flight with one of the members."""
+        self._check_open()
+        subscribed = self._find(topic, partition)
+        ids = [member.id for member in members]
+        offsets = subscribed.machine.locked(ranges, members=ids, epoch=epoch)
+        return None if offsets is None else LockedMessages(self, subscribed, offsets)
+
+    def pend(self, partition: SubscribedPartition, offsets: Iterable[int]) -> None:
+        """A transaction acknowledges these, which are in flight: no member has them until it has ended."""
+        for _, member_id in partition.machine.pend(offsets):
+            self._free(member_id)
+        self.wake()
+
+    def pending_committed(self, partition: SubscribedPartition, key: AcksKey, acks: StoredAcks) -> None:
+        """The transaction has committed: its messages are done, unless a seek came between."""
+        dead = partition.machine.count_dead(acks.offsets)
+        settled = partition.machine.commit(acks.offsets, epoch=acks.epoch)
+        self._settle_all(partition, settled)
+        if not dead:
+            self._stopwatch.settled(partition.source, acks.ranges)
+            self.counters.acknowledged += len(settled)
+        assert self.writer is not None
+        self.writer.acks_committed([key])
+        self.wake()
+
+    def pending_aborted(self, partition: SubscribedPartition, acks: StoredAcks) -> None:
+        """The transaction was aborted: its messages are delivered again, and no delivery has failed."""
+        ready, dead = partition.machine.abort(acks.offsets, epoch=acks.epoch)
+        for offset in ready:
+            if self._members:  # else the next one to come has it delivered
+                self._redelivery.deliver_again(partition, offset)
+        for offset in dead:
+            self._redelivery.bury(partition, offset, "given up before the broker was started again")
+        self.wake()
+
     # ---- moving the cursor
 
     async def seek(self, start: Start, partition: int | None = None) -> int:
@@ -385,16 +428,16 @@ class Subscription:
         if letters is None:
             return 0
         limit = max(self.redriven_to, letters.partition.start_offset)
-        end = letters.partition.last_stable_offset
-        target = end if count is None else min(limit + count, end)
-        if target <= limit:
+        target, redriven = await find_letters(letters.partition, limit, count)
+        self._check_open()
+        if not redriven or target <= self.redriven_to:
             return 0
         letters.feed.limit = target
         assert self.writer is not None
         self.writer.need_snapshots()
         self.wake()
         await self.writer.wait()
-        return target - limit
+        return redriven
 
     # ---- a turn
 
@@ -451,7 +494,7 @@ class Subscription:
         missing = min(wanted, room) - len(self._dispatch)
         if missing <= 0 or self._retained.is_full or self._ahead_bytes >= self._ahead_bytes_max:
             return False
-        if self._keeps_order and self._redelivery.is_behind:
+        if self._keeps_order and self._awaits_earlier():
             return False
         self._keeps_order = False
         prioritised = self.config.priority
@@ -467,6 +510,10 @@ class Subscription:
             if self._ahead_bytes - before >= bytes_max:
                 break
         return messages_left <= 0 or self._ahead_bytes - before >= bytes_max
+
+    def _awaits_earlier(self) -> bool:
+        """Whether messages that members had before are still to be read again, or undecided."""
+        return self._redelivery.is_behind or any(each.undecided_acks for each in self.partitions)
 
     def _expiry_ms(self, now_ms: int) -> int:
         """Returns the earlier of the machine's clock and `now_ms` of the steady one.
@@ -616,6 +663,11 @@ class Subscription:
         self._settle_all(partition, [Settled(offset, None)])
         self._store_soon()
         self.wake()
+
+    def _acks_stored(self, keys: Iterable[AcksKey]) -> None:
+        """Records of transactions say what the machines know by now."""
+        assert self.writer is not None
+        self.writer.acks_committed(keys)
 
     def _store_soon(self) -> None:
         """Something is to be made durable that nobody waits for."""

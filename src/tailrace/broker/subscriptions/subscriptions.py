@@ -11,19 +11,25 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tailrace.broker.feed import Feed
 from tailrace.broker.internal import ErrorMap, InternalLog, StateWriter, partition_for
 from tailrace.broker.partition import Partition
 from tailrace.broker.publishing import id_prefix
+from tailrace.broker.subscriptions.acknowledging import LockedMessages, TransactionalAcks
 from tailrace.broker.subscriptions.cursor import Cursor
 from tailrace.broker.subscriptions.cursor_writer import CursorWriter
 from tailrace.broker.subscriptions.dead_letter import DeadLetters
 from tailrace.broker.subscriptions.definition import Start, SubscriptionConfig
 from tailrace.broker.subscriptions.delivery import Notice, Source
 from tailrace.broker.subscriptions.description import list_dead_letters
-from tailrace.broker.subscriptions.journal import CursorRecords, definition_record, definition_tombstone
+from tailrace.broker.subscriptions.journal import (
+    CursorRecords,
+    acks_tombstone,
+    definition_record,
+    definition_tombstone,
+)
 from tailrace.broker.subscriptions.latency import Latencies
 from tailrace.broker.subscriptions.loading import LoadedCursors, load_cursors
 from tailrace.broker.subscriptions.machine import PartitionMachine, Rules
@@ -35,10 +41,13 @@ from tailrace.broker.subscriptions.subscribed_partition import SubscribedPartiti
 from tailrace.broker.subscriptions.subscription import Subscription
 from tailrace.broker.topic import Topic, unknown_topic
 from tailrace.broker.topics import Topics
-from tailrace.model import BrokerError, ErrorCode, StorageError
+from tailrace.model import BrokerError, ErrorCode, StorageError, TopicPartition
 from tailrace.model.ranges import Ranges
 from tailrace.records import NewRecord
 from tailrace.runtime import Clock, Supervisor
+
+if TYPE_CHECKING:
+    from tailrace.broker.transactions.atomic import AtomicAppender
 
 logger = logging.getLogger(__name__)
 
@@ -76,13 +85,17 @@ class Subscriptions:
         self._durable = storage_is_durable
         self._on_failure = on_failure
         self._tasks = Supervisor(on_failure)
-        self._dead_letters = DeadLetters(topics)
         self.latencies = Latencies()
         self.memory = MessageMemory()
         self._subscriptions: dict[str, Subscription] = {}
         self._writers: dict[int, StateWriter] = {}
         self._changing = asyncio.Lock()
         self._changes: set[asyncio.Task[Any]] = set()  # under way, or waiting for their turn
+        self._acks = TransactionalAcks(
+            partition_of=self._partition_of, writer_of=self._writer_of, clock=clock
+        )
+        self._dead_letters = DeadLetters(topics, acks=self._acks, home_of=self.home_of)
+        self._ended_meanwhile: list[tuple[int, int, bool]] = []  # transactions, while cursors are being read
         self._loaded = asyncio.Event()
         self._reading = asyncio.Lock()
         self._reading_again: asyncio.Task[None] | None = None
@@ -127,6 +140,10 @@ class Subscriptions:
         """The topic of cursors is served again: read the partitions that could not be read."""
         self._reading_again = self._tasks.start(f"load {CURSORS_TOPIC} again", self._load())
 
+    def bury_with(self, appender: AtomicAppender) -> None:
+        """Have dead letters written by this one; before `start`."""
+        self._dead_letters.appender = appender
+
     async def wait_loaded(self) -> None:
         """Return when no partition is being read."""
         await self._loaded.wait()
@@ -157,6 +174,26 @@ class Subscriptions:
         subscription = self.known(name)
         partition = self._dead_letters.partition(subscription.config.dead_letter_topic)
         return [] if partition is None else await list_dead_letters(subscription, partition, count)
+
+    # ---- transactions
+
+    def pend(self, messages: Iterable[LockedMessages], *, producer_id: int, producer_epoch: int) -> None:
+        """A transaction acknowledges these messages (`acknowledging`); its coordinator knows of them."""
+        self._acks.pend(messages, producer_id=producer_id, producer_epoch=producer_epoch)
+
+    def home_of(self, name: str) -> TopicPartition:
+        """Where the acknowledgements of a subscription are stored."""
+        return TopicPartition(CURSORS_TOPIC, self._partition_of(name))
+
+    def transaction_ended(self, partition: int, producer_id: int, *, commit: bool) -> None:
+        """A marker was sequenced in a partition of the cursors topic: what was pending is done, or ready.
+
+        While the partition is being read that waits: the marker may be behind what is read.
+        """
+        if partition in self._read or (self._loaded.is_set() and partition not in self._failed):
+            self._acks.ended(partition, producer_id, commit=commit)
+        else:
+            self._ended_meanwhile.append((partition, producer_id, commit))
 
     # ---- changes
 
@@ -232,9 +269,10 @@ class Subscriptions:
         records = [definition_tombstone(name, time_ms=now_ms)]
         for partition in subscription.partitions:
             records.extend(partition.records.tombstones(time_ms=now_ms))
+        assert subscription.writer is not None
+        records.extend(acks_tombstone(key, time_ms=now_ms) for key in subscription.writer.acks_keys())
         self._first_epoch = max(self._first_epoch, _next_epoch(subscription.partitions))
         subscription.close(notice=Notice(event="deleted", reason=reason))
-        assert subscription.writer is not None
         subscription.writer.end()  # no write of its own may come after the tombstones
         await self._write(name, records)
         del self._subscriptions[name]
@@ -273,7 +311,10 @@ class Subscriptions:
         self._read.add(partition)
         self._clear_away(loaded, partition)
         for stored in loaded.definitions.values():
-            self._restore(stored, loaded.cursors)
+            self._restore(stored, loaded)
+        ended, self._ended_meanwhile = self._ended_meanwhile, []
+        for home, producer_id, commit in ended:
+            self.transaction_ended(home, producer_id, commit=commit)
 
     def _clear_away(self, loaded: LoadedCursors, partition: int) -> None:
         """Forget what a crash has left: subscriptions whose topic is gone, cursors without either."""
@@ -289,6 +330,13 @@ class Subscriptions:
         records = [definition_tombstone(name, time_ms=now_ms) for name in sorted(gone)]
         for key in (*loaded.orphans, *cursors):
             records.extend(CursorRecords(key).tombstones(time_ms=now_ms))
+        known = [*loaded.undecided, *(key for keys in loaded.committed.values() for key in keys)]
+        void = [
+            key
+            for key in known
+            if key.cursor.subscription in gone or self._topics.by_id(key.cursor.topic_id) is None
+        ]
+        records.extend(acks_tombstone(key, time_ms=now_ms) for key in (*loaded.orphan_acks, *void))
         for name in gone:
             logger.warning(
                 "subscription ended: %s: its topic %s is gone", name, loaded.definitions[name].topic
@@ -297,7 +345,7 @@ class Subscriptions:
         if records:
             self._writer_of(partition).put(records, lambda _code: None)  # the next start tries again
 
-    def _restore(self, stored: StoredSubscription, cursors: dict[CursorKey, CursorSnapshot]) -> None:
+    def _restore(self, stored: StoredSubscription, loaded: LoadedCursors) -> None:
         topic = self._topics.by_id(stored.topic_id)
         if topic is None:
             return
@@ -309,16 +357,29 @@ class Subscriptions:
         subscription = self._new(config, stored.created_ms)
         places = [(topic, partition) for partition in topic.partitions]
         letters = self._topics.get(config.dead_letter_topic)
-        if letters is not None and CursorKey(config.name, letters.id, 0) in cursors:
+        if letters is not None and CursorKey(config.name, letters.id, 0) in loaded.cursors:
             places.append((letters, letters.partitions[0]))
         partitions = []
         for place, (home, partition) in enumerate(places):
-            snapshot = cursors.get(CursorKey(config.name, home.id, partition.index))
+            snapshot = loaded.cursors.get(CursorKey(config.name, home.id, partition.index))
             snapshot = snapshot or _fresh(0)  # added later, and nothing of it is done
             restored = self._subscribe(subscription, home, partition, place, snapshot)
             restored.machine.expect_earlier(end=restored.end, count_max=config.unacked_max)
             partitions.append(restored)
         self._open(subscription, partitions)
+        self._restore_acks(subscription, loaded)
+
+    def _restore_acks(self, subscription: Subscription, loaded: LoadedCursors) -> None:
+        """Go on with the acknowledgements of transactions."""
+        partitions = {each.records.key: each for each in subscription.partitions}
+        for key, acks in loaded.undecided.items():
+            if key.cursor in partitions:
+                self._acks.restore(subscription, partitions[key.cursor], key, acks)
+        committed = [key for cursor in partitions for key in loaded.committed.get(cursor, ())]
+        if committed:
+            assert subscription.writer is not None
+            subscription.writer.need_snapshots()  # no record of the cursor holds them yet
+            subscription.writer.acks_committed(committed)
 
     # ---- inside
 
@@ -426,8 +487,11 @@ class Subscriptions:
         if code:
             raise BrokerError(f"{CURSORS_TOPIC} cannot be written now; try again", code=code)
 
+    def _partition_of(self, name: str) -> int:
+        return partition_for(name, self._log.partitions)
+
     def _writer(self, name: str) -> StateWriter:
-        return self._writer_of(partition_for(name, self._log.partitions))
+        return self._writer_of(self._partition_of(name))
 
     def _writer_of(self, partition: int) -> StateWriter:
         writer = self._writers.get(partition)
@@ -450,7 +514,7 @@ class Subscriptions:
             raise BrokerError(
                 "subscriptions are being read; try again soon", code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             )
-        if self._failed and partition_for(name, self._log.partitions) in self._failed:
+        if self._failed and self._partition_of(name) in self._failed:
             raise BrokerError(
                 f"the cursors of {name} could not be read; the log of this node says why",
                 code=ErrorCode.COORDINATOR_NOT_AVAILABLE,

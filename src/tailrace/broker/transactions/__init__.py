@@ -9,6 +9,7 @@
 `directory.py`    which transactional ids live on this node; `home.py` a partition of that topic with its ids,
                   `loading.py` reads it
 `hanging.py`      finds transactions that no coordinator will end
+`acknowledging.py`  commits that acknowledge messages of subscriptions
 `pool.py`         transactional ids of the node, for callers without one
 `atomic.py`       appends to several partitions in one turn, all or nothing
 `handle.py`       one transactional id, as the gate hands it out

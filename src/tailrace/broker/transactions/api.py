@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tailrace.broker.transactions.machine import BUMPING_VERSION
 from tailrace.broker.transactions.state import Identity, TransactionState
 from tailrace.model import TopicPartition
 
-__all__ = ["Identity", "TransactionDescription", "TransactionState"]
+__all__ = ["BUMPING_VERSION", "Identity", "TransactionDescription", "TransactionState"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

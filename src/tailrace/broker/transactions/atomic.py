@@ -24,6 +24,7 @@ from tailrace.broker.transactions.coordinator import TransactionCoordinator
 from tailrace.broker.transactions.home import Entry
 from tailrace.broker.transactions.machine import BUMPING_VERSION
 from tailrace.broker.transactions.pool import IdPool, Pooled
+from tailrace.model import TopicPartition
 from tailrace.records import NewRecord
 
 
@@ -33,6 +34,15 @@ class Write(NamedTuple):
     partition: Partition
     records: Sequence[NewRecord]
     stamp_ms: int | None  # their time where the topic stamps them, else None
+
+
+class AtomicStep(NamedTuple):
+    """What one transaction does in its only turn."""
+
+    writes: Sequence[Write]
+    homes: Sequence[TopicPartition] = ()  # further partitions that take part
+    then: Callable[[int, int], None] | None = None
+    """Called after the writes with producer id and epoch; appends to `homes`."""
 
 
 class AtomicAppender:
@@ -51,23 +61,41 @@ class AtomicAppender:
         """
         pooled = await self._pool.take()
         try:
-            entry, sequenced = self._sequence(pooled, plan())
+            entry, sequenced = self._sequence(pooled, AtomicStep(plan()))
         finally:
             self._pool.give_back(pooled)
         await self._coordinator.wait_durable(entry)
         return sequenced
 
-    def _sequence(self, pooled: Pooled, writes: Sequence[Write]) -> tuple[Entry, list[Sequenced]]:
+    async def sequence(self, plan: Callable[[], AtomicStep | None]) -> None:
+        """Sequence what `plan` says in the turn in which it is called; nothing if it says None.
+
+        Returns in that turn: it does not wait until anything is durable. Raises BrokerError or StorageError,
+        and then nothing takes effect.
+        """
+        pooled = await self._pool.take()
+        try:
+            step = plan()
+            if step is not None:
+                self._sequence(pooled, step)
+        finally:
+            self._pool.give_back(pooled)
+
+    def _sequence(self, pooled: Pooled, step: AtomicStep) -> tuple[Entry, list[Sequenced]]:
         """Everything from Ongoing to Complete. What is left Ongoing is aborted when the id is given back."""
         name, identity = pooled
+        writes = step.writes
         built = [(write, _build(write, pooled)) for write in writes]
         partitions = {write.partition.name for write in writes}
         assert len(partitions) == len(writes), "a second write would repeat the sequences of the first"
+        partitions.update(step.homes)
         self._coordinator.add_nowait(name, identity, partitions, client_version=BUMPING_VERSION)
         sequenced = [
             append_batches(write.partition, batches, stamp_ms=write.stamp_ms, verified=True)
             for write, batches in built
         ]
+        if step.then is not None:
+            step.then(*identity)
         entry, _ = self._coordinator.end_nowait(name, identity, commit=True, client_version=BUMPING_VERSION)
         return entry, sequenced
 

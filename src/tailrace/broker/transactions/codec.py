@@ -19,7 +19,9 @@ over. Keys of later versions are passed over too.
 
 from __future__ import annotations
 
+import struct
 from collections import defaultdict
+from functools import lru_cache
 
 from tailrace.broker.internal import FieldReader, FieldWriter, MalformedFields
 from tailrace.broker.transactions.state import (
@@ -35,6 +37,8 @@ from tailrace.records import BytesLike
 _KEY_VERSION = 0
 _VERSION_WITH_TAGS = 1
 _PREVIOUS_ID, _NEXT_ID, _CLIENT_VERSION, _OWN = 0, 1, 2, 10000
+_HEAD = struct.Struct(">hqhib")
+_TIMES = struct.Struct(">qq")
 _NOBODY = Identity(NO_PRODUCER_ID, -1)
 _CLASSIC_TOPIC_BYTES_MIN = 2 + 4
 _COMPACT_TOPIC_BYTES_MIN = 1 + 1 + 1
@@ -62,21 +66,15 @@ def read_key(data: BytesLike) -> str | None:
 
 def write_value(stored: StoredTransaction) -> bytes:
     out = FieldWriter()
-    out.int16(_VERSION_WITH_TAGS)
-    out.int64(stored.producer_id)
-    out.int16(stored.epoch)
-    out.int32(stored.timeout_ms)
-    out.int8(stored.state)
-    _write_partitions(out, stored.partitions)
-    out.int64(stored.updated_ms)
-    out.int64(stored.started_ms)
     tags = _tags_of(stored)
     out.uvarint(len(tags))
     for tag, content in tags:
         out.uvarint(tag)
         out.uvarint(len(content))
         out.raw(content)
-    return bytes(out.data)
+    head = _HEAD.pack(_VERSION_WITH_TAGS, stored.producer_id, stored.epoch, stored.timeout_ms, stored.state)
+    times = _TIMES.pack(stored.updated_ms, stored.started_ms)
+    return b"".join((head, _partitions_as_bytes(stored.partitions), times, out.data))
 
 
 def read_value(data: BytesLike) -> StoredTransaction:
@@ -110,10 +108,12 @@ def read_value(data: BytesLike) -> StoredTransaction:
     )
 
 
-def _write_partitions(out: FieldWriter, partitions: frozenset[TopicPartition]) -> None:
+@lru_cache(maxsize=256)
+def _partitions_as_bytes(partitions: frozenset[TopicPartition]) -> bytes:
+    """Kept: a transaction stores them twice, and a producer's transactions often have the same ones."""
     if not partitions:
-        out.uvarint(0)  # null, as Kafka writes it
-        return
+        return b"\0"  # null, as Kafka writes it
+    out = FieldWriter()
     topics: dict[str, list[int]] = defaultdict(list)
     for name, index in sorted(partitions):
         topics[name].append(index)
@@ -124,6 +124,7 @@ def _write_partitions(out: FieldWriter, partitions: frozenset[TopicPartition]) -
         for index in indexes:
             out.int32(index)
         out.uvarint(0)
+    return bytes(out.data)
 
 
 def _tags_of(stored: StoredTransaction) -> list[tuple[int, bytearray]]:

@@ -20,19 +20,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
-from tailrace.broker.groups.topic import OFFSETS_TOPIC
 from tailrace.broker.internal import Alarm
 from tailrace.broker.partition import Appended, Partition
 from tailrace.broker.transactions.api import TransactionDescription
-from tailrace.broker.transactions.codec import write_key, write_value
+from tailrace.broker.transactions.codec import write_value
 from tailrace.broker.transactions.directory import Directory
 from tailrace.broker.transactions.hanging import HangingTransaction, find_hanging
 from tailrace.broker.transactions.home import Entry, HomeStatus
 from tailrace.broker.transactions.limits import TransactionConfig, check_timeout, check_transactional_id
 from tailrace.broker.transactions.machine import (
     Plan,
+    check_identity,
     complete,
     is_expired,
     plan_add,
@@ -41,11 +41,17 @@ from tailrace.broker.transactions.machine import (
     plan_prepare,
     plan_timeout,
 )
-from tailrace.broker.transactions.ports import Groups, Participants, ProducerIdSource, TransactionLog
+from tailrace.broker.transactions.ports import (
+    Participants,
+    ProducerIdSource,
+    TransactionalState,
+    TransactionLog,
+)
 from tailrace.broker.transactions.refusal import Situation, TransactionRefused
 from tailrace.broker.transactions.state import (
     EPOCH_MAX,
     NO_TIMEOUT_MS,
+    Ended,
     Identity,
     StoredTransaction,
     TransactionState,
@@ -67,7 +73,7 @@ class TransactionCoordinator:
         log: TransactionLog,
         *,
         participants: Participants,
-        groups: Groups,
+        states: Mapping[str, TransactionalState],
         producer_ids: ProducerIdSource,
         clock: Clock,
         config: TransactionConfig | None = None,
@@ -76,12 +82,16 @@ class TransactionCoordinator:
         self.config = config or TransactionConfig()
         self._log = log
         self._participants = participants
-        self._groups = groups
+        self._states = states  # by the topic that holds it
         self._producer_ids = producer_ids
         self._clock = clock
         self._tasks = Supervisor(on_failure)
         self._directory = Directory(
-            log, groups=groups, config=self.config, tasks=self._tasks, attend=self._loaded
+            log,
+            states=states.values(),
+            config=self.config,
+            tasks=self._tasks,
+            attend=self._loaded,
         )
         self.verifier = Verifier(self._directory, add=self._add_verified)
         self._alarm: Alarm[Entry | None] = Alarm(clock, self.tick)  # None: look for what has expired
@@ -280,6 +290,18 @@ class TransactionCoordinator:
             entry.deadline_ms = now_ms = self._clock.steady_ms()
             self._attend(entry, now_ms)
 
+    def has_committed(self, transactional_id: str, identity: Identity) -> bool:
+        """Whether the newest transaction that ended is that of this identity, and committed.
+
+        Raises TransactionRefused for any other producer than the one whose turn it is.
+        """
+        entry = self._directory.find(transactional_id)
+        known = None if entry is None else entry.stored
+        if known is not None and known.ended == Ended(identity, commit=True):
+            return True
+        check_identity(known, identity)
+        return False
+
     def check_connection(self, transactional_id: str, connection: int, *, is_group: bool) -> None:
         """The connection fence, for clients whose EndTxn does not move the epoch.
 
@@ -401,8 +423,7 @@ class TransactionCoordinator:
 
     def _store(self, entry: Entry, following: StoredTransaction) -> None:
         """Sequence a state and take it over; TransactionRefused, and then nothing has changed."""
-        key, value = write_key(entry.transactional_id), write_value(following)
-        entry.end = self._sequence(entry, key, value)
+        entry.end = self._sequence(entry, entry.key, write_value(following))
         self.open_count += bool(following.partitions) - bool(entry.stored.partitions)
         entry.stored, entry.failures = following, 0
 
@@ -465,8 +486,9 @@ class TransactionCoordinator:
     ) -> Appended | None:
         """Sequence a marker where the producer has a transaction open; None where it has none."""
         marked = partition.append_marker(*identity, commit=commit, coordinator_epoch=coordinator_epoch)
-        if partition.topic == OFFSETS_TOPIC:
-            self._groups.transaction_ended(partition.index, identity.producer_id, commit=commit)
+        state = self._states.get(partition.topic)
+        if state is not None:
+            state.transaction_ended(partition.index, identity.producer_id, commit=commit)
         return marked
 
     def _loaded(self, entry: Entry) -> None:
@@ -516,7 +538,7 @@ class TransactionCoordinator:
             if not is_expired(entry.stored, now_ms=now_ms, idle_ms=self.config.expiration_ms):
                 continue
             try:
-                self._sequence(entry, write_key(entry.transactional_id), None)
+                self._sequence(entry, entry.key, None)
             except TransactionRefused:
                 return  # the next look tries again
             del entry.home.entries[entry.transactional_id]

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from tailrace.broker.internal import partition_for
 from tailrace.broker.transactions.home import Entry, Home, HomeStatus
 from tailrace.broker.transactions.limits import TransactionConfig
 from tailrace.broker.transactions.loading import load_partition
-from tailrace.broker.transactions.ports import Groups, TransactionLog
+from tailrace.broker.transactions.ports import TransactionalState, TransactionLog
 from tailrace.broker.transactions.refusal import Situation, TransactionRefused
 from tailrace.broker.transactions.topic import TRANSACTIONS_TOPIC
 from tailrace.model import BrokerError, StorageError
@@ -31,13 +31,13 @@ class Directory:
         self,
         log: TransactionLog,
         *,
-        groups: Groups,
+        states: Collection[TransactionalState],
         config: TransactionConfig,
         tasks: Supervisor,
         attend: Callable[[Entry], None],
     ) -> None:
         self._log = log
-        self._groups = groups
+        self._states = states
         self._config = config
         self._tasks = tasks
         self._attend = attend
@@ -141,8 +141,9 @@ class Directory:
     async def _load(self, home: Home) -> None:
         try:
             loaded = await load_partition(self._log, home.partition)
-            # Groups that are still being read would miss the end of a transaction that is resumed here.
-            await self._groups.wait_loaded()
+            # State that is still being read would miss the end of a transaction that is resumed here.
+            for state in self._states:
+                await state.wait_loaded()
         except (BrokerError, StorageError) as error:
             _logger.error(
                 "transactions cannot be served: topic=%s partition=%d %s",

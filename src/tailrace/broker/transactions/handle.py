@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from tailrace.broker.groups.api import CommitRequest
 from tailrace.broker.groups.handle import GroupHandle
 from tailrace.broker.groups.topic import OFFSETS_TOPIC
 from tailrace.broker.partition import Appended, Partition
+from tailrace.broker.subscriptions.subscriptions import Subscriptions
+from tailrace.broker.transactions.acknowledging import Acknowledgement, commit, commit_again
 from tailrace.broker.transactions.api import Identity, TransactionDescription
 from tailrace.broker.transactions.coordinator import TransactionCoordinator
 from tailrace.model import ErrorCode, TopicPartition
@@ -17,12 +19,18 @@ from tailrace.records import Batch
 class TransactionHandle:
     """The transactional id of one name, whether or not it is known yet."""
 
-    __slots__ = ("_connection", "_coordinator", "id")
+    __slots__ = ("_connection", "_coordinator", "_subscriptions", "id")
 
     def __init__(
-        self, coordinator: TransactionCoordinator, transactional_id: str, *, connection: int
+        self,
+        coordinator: TransactionCoordinator,
+        subscriptions: Subscriptions,
+        transactional_id: str,
+        *,
+        connection: int,
     ) -> None:
         self._coordinator = coordinator
+        self._subscriptions = subscriptions
         self._connection = connection
         self.id = transactional_id
 
@@ -68,16 +76,39 @@ class TransactionHandle:
         )
 
     def append(
-        self, partition: Partition, batch: Batch, *, client_version: int, keys_checked: bool = False
+        self,
+        partition: Partition,
+        batch: Batch,
+        *,
+        client_version: int,
+        append_time_ms: int | None = None,
+        keys_checked: bool = False,
     ) -> Appended:
         """Sequence a transactional batch, verified."""
         return self._coordinator.verifier.append(
-            self.id, partition, batch, client_version=client_version, keys_checked=keys_checked
+            self.id,
+            partition,
+            batch,
+            client_version=client_version,
+            append_time_ms=append_time_ms,
+            keys_checked=keys_checked,
         )
 
     async def end(self, identity: Identity, *, commit: bool, client_version: int) -> Identity:
         """Commit or abort; returns the identity with which the producer goes on."""
         return await self._coordinator.end(self.id, identity, commit=commit, client_version=client_version)
+
+    async def commit(self, identity: Identity, acknowledgements: Sequence[Acknowledgement]) -> Identity:
+        """Commit, and acknowledge messages with it; returns the identity with which the producer goes on."""
+        return await commit(self._coordinator, self._subscriptions, self.id, identity, acknowledgements)
+
+    async def commit_again(self, identity: Identity) -> None:
+        """Say once more that a transaction is to commit, of which the answer was lost (`acknowledging`)."""
+        await commit_again(self._coordinator, self.id, identity)
+
+    def abandon(self) -> None:
+        """Abort what is open: the producer is gone."""
+        self._coordinator.abandon(self.id)
 
     def check_connection(self, *, is_group: bool = False) -> None:
         """ProtocolError if a newer connection has been used for this id: the request came late.

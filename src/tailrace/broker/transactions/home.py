@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 
+from tailrace.broker.transactions.codec import write_key
 from tailrace.broker.transactions.refusal import Situation, TransactionRefused
 from tailrace.broker.transactions.state import StoredTransaction
 from tailrace.broker.transactions.topic import TRANSACTIONS_TOPIC
@@ -32,6 +33,7 @@ class Entry:
         "end",
         "failures",
         "home",
+        "key",
         "planned_ms",
         "stored",
         "transactional_id",
@@ -39,6 +41,7 @@ class Entry:
 
     def __init__(self, transactional_id: str, home: Home, stored: StoredTransaction) -> None:
         self.transactional_id = transactional_id
+        self.key = write_key(transactional_id)  # of its records
         self.home = home
         self.stored = stored
         self.end = Offset(0)  # of its newest record: what is stored is durable when the log is up to here

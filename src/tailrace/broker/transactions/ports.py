@@ -27,14 +27,14 @@ class Participants(Protocol):
         """Every partition of every topic."""
 
 
-class Groups(Protocol):
-    """The group coordinator, whose offsets take part in transactions."""
+class TransactionalState(Protocol):
+    """State in an internal topic that takes part in transactions: offsets of groups, acknowledgements."""
 
     async def wait_loaded(self) -> None:
-        """Return when no partition of the offsets topic is being read."""
+        """Return when no partition of that topic is being read."""
 
-    def transaction_ended(self, offsets_partition: int, producer_id: int, *, commit: bool) -> None:
-        """A marker was sequenced in this partition of the offsets topic: pending offsets count, or go."""
+    def transaction_ended(self, partition: int, producer_id: int, *, commit: bool) -> None:
+        """A marker was sequenced in this partition of the topic: what was pending counts, or goes."""
 
 
 class ProducerIdSource(Protocol):

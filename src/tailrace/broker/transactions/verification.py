@@ -61,18 +61,26 @@ class Verifier:
         batch: Batch,
         *,
         client_version: int = 0,
+        append_time_ms: int | None = None,
         keys_checked: bool = False,
     ) -> Appended:
-        """Sequence a transactional batch, in a partition that takes part in its transaction."""
+        """Sequence a transactional batch, in a partition that takes part in its transaction.
+
+        `append_time_ms` is that of `Partition.append`; for a client below BUMPING_VERSION there is none.
+        """
         producers = partition.producers
         opened = producers.open_transaction(batch.producer_id)
         if opened is not None and opened.epoch == batch.producer_epoch:
-            return partition.append(batch, keys_checked=keys_checked, verified=True)
+            return partition.append(
+                batch, append_time_ms=append_time_ms, keys_checked=keys_checked, verified=True
+            )
         identity = Identity(batch.producer_id, batch.producer_epoch)
         if batch.producer_id in producers or client_version >= BUMPING_VERSION:
             if self._is_new(transactional_id, identity, partition, batch):
                 self.verify(transactional_id, identity, partition.name, client_version=client_version)
-            return partition.append(batch, keys_checked=keys_checked, verified=True)
+            return partition.append(
+                batch, append_time_ms=append_time_ms, keys_checked=keys_checked, verified=True
+            )
         return self._append_of_unknown(transactional_id, identity, partition, batch, keys_checked)
 
     def verify(

@@ -34,6 +34,11 @@ class Message(Delivered):
         self._twin = twin
         self._thread = thread
 
+    @property
+    def twin(self) -> AsyncMessage:
+        """The same message in the client's own thread."""
+        return self._twin
+
     def ack(self) -> None:
         """Acknowledge it; returns once the broker has that safe. A second time does nothing."""
         self.is_settled = True

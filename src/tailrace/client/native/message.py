@@ -23,6 +23,7 @@ class Delivered:
         "body",
         "delivery_count",
         "epoch",
+        "is_in_transaction",
         "is_lease_due",
         "is_settled",
         "offset",
@@ -48,6 +49,7 @@ class Delivered:
         self.delivery_count = number_of(frame, "_delivery", 1)
         """How often it was delivered, this time included."""
         self.is_settled = False
+        self.is_in_transaction = False  # a transaction was to acknowledge it, and perhaps has
         self.is_lease_due = False  # it was held when leases were last looked at
         self._frame_properties = properties
         self._properties: dict[str, str] | None = None

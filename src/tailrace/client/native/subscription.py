@@ -154,6 +154,8 @@ class AsyncSubscription:
             return
         if error is not None:
             self._settlements.nack_nowait(message, reason=f"{type(error).__name__}: {error}")
+        elif message.is_in_transaction:
+            self._settlements.nack_nowait(message, reason="the transaction of its worker did not commit")
         elif self._config.auto_ack:
             self._settlements.ack_nowait(message)
 

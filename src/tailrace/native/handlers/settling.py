@@ -32,7 +32,7 @@ class Settled(NamedTuple):
 
 def ack(protocol: NativeProtocol, frame: Frame) -> None:
     subscription = subscription_of(protocol, frame.properties)
-    settled = _read(frame.properties)
+    settled = read_settled(frame.properties)
     wait = AckWait(protocol, frame.sequence)
     wait.settled = subscription.ack(*settled, wait)
     protocol.asked()
@@ -42,7 +42,7 @@ def ack(protocol: NativeProtocol, frame: Frame) -> None:
 def nack(protocol: NativeProtocol, frame: Frame) -> None:
     properties = frame.properties
     name = subscription_of(protocol, properties).config.name
-    settled = _read(properties)
+    settled = read_settled(properties)
     delay_ms = None
     if "_delay_ms" in properties:
         delay_ms = number_of(properties, "_delay_ms", least=0, most=_DELAY_MS_MAX)
@@ -55,14 +55,15 @@ def nack(protocol: NativeProtocol, frame: Frame) -> None:
 def extend(protocol: NativeProtocol, frame: Frame) -> None:
     properties = frame.properties
     name = subscription_of(protocol, properties).config.name
-    settled = _read(properties)
+    settled = read_settled(properties)
     extend_ms = number_of(properties, "_extend_ms", least=1, most=_DELAY_MS_MAX)
     members = protocol.membership.members(name)
     count = sum(member.extend(*settled, extend_ms=extend_ms) for member in members)
     protocol.reply(frame, b"_count=%d\0" % count)
 
 
-def _read(properties: Properties) -> Settled:
+def read_settled(properties: Properties) -> Settled:
+    """The messages that an ACK, NACK or EXTEND is about, or an acknowledgement in a TXN_COMMIT."""
     return Settled(
         properties.get("_topic", ""),
         number_of(properties, "_partition", least=0, most=PARTITION_MAX),

@@ -265,15 +265,17 @@ class Surveyor:
         """The start of the log: its epochs begin there, and a checkpoint wrote them after every trim.
 
         The newest snapshot may be older than the last trim, if a truncation removed newer ones: then the
-        segments that are left tell more.
+        segments that are left tell more. A log without epochs was empty, and began where it ended.
         """
         first = Offset(min(known.bases, default=0))
         if not known.snapshots:
             return first
         path = f"{known.path}/{numbered(max(known.snapshots), 'snapshot')}"
         found = read_snapshot(await read_file(self._disk, path, fresh=True) or b"")
-        begins = next(iter(found.epochs), None) if found is not None else None
-        return first if begins is None else max(first, Offset(begins[1]))
+        if found is None:
+            return first
+        begins = next(iter(found.epochs), None)
+        return max(first, Offset(max(known.snapshots) if begins is None else begins[1]))
 
     async def _plan_files(self, known: _Life, start: Offset) -> Plan:
         """A partition of which the run says nothing but trims: it ends where its newest segment does."""

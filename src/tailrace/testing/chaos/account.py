@@ -125,6 +125,8 @@ class Account:
     def _check_letters(self, there: dict[str, int], letters: Sequence[Letter], topic: str) -> None:
         wrong = (each for each in letters if each.origin != (topic, there.get(each.id, -1)))
         self._complain("a dead letter of an unknown origin", map(str, wrong))
+        counts = Counter(each.id for each in letters)
+        self._complain("with several dead letters", (id for id, count in counts.items() if count > 1))
         unexplained = (each for each in letters if not each.reason or each.deliveries < 1)
         self._complain("a dead letter without reason or count", map(str, unexplained))
 

@@ -123,7 +123,7 @@ class Oracle:
         self.partitions: dict[PartitionId, Expected] = {}
         self._lives: dict[int, PartitionId] = {}
         self._records: dict[int, list[tuple[bytes | None, int, int | None]]] = {}
-        """By life: key, offset and transaction of every record that was acknowledged."""
+        """By life: key, offset and transaction of every record that was acknowledged or recovered."""
         self.outcomes: dict[int, set[bool]] = {}
         """By transaction: how it was ended, commit or not; in two ways if its first marker was undone."""
         self.ended: dict[int, dict[int, int]] = {}
@@ -192,6 +192,14 @@ class Oracle:
             if not self._explains(partition_id, actual, losses=losses):
                 raise Wrong(f"{partition_id}: {_difference(expected, actual)}")
         self.partitions = {partition_id: Expected(content=content) for partition_id, content in found.items()}
+        for partition_id, content in found.items():
+            self._note_recovered(partition_id, content)
+
+    def _note_recovered(self, partition_id: PartitionId, content: Content) -> None:
+        """What a recovery kept supersedes others, as if acknowledged, also once it is truncated."""
+        serials = content.serials()
+        known = self._records.setdefault(self._life_of(partition_id), [])
+        known += [(record.key, offset, serials.get(offset)) for offset, record in content.records().items()]
 
     def last_round_lost(self, found: dict[PartitionId, Content], last: list[Entry]) -> bool:
         """Whether everything agrees without the entries acknowledged last: a flip may cost those."""
@@ -217,11 +225,14 @@ class Oracle:
         if other or missing:
             raise Wrong(f"{partition_id}: other bytes are served at {other}, nothing at {missing}")
 
+    def _life_of(self, partition_id: PartitionId) -> int:
+        """Its newest life; 0 if it has none."""
+        return max((life for life, owner in self._lives.items() if owner == partition_id), default=0)
+
     def _newest_of(self, partition_id: PartitionId) -> dict[bytes | None, int]:
         """The greatest offset of every key, of acknowledged records that may supersede others."""
-        lives = [life for life, owner in self._lives.items() if owner == partition_id]
         newest: dict[bytes | None, int] = {}
-        for key, offset, serial in self._records.get(max(lives, default=0), ()):
+        for key, offset, serial in self._records.get(self._life_of(partition_id), ()):
             if self.may_count(serial):
                 newest[key] = max(newest.get(key, -1), offset)
         return newest
@@ -256,12 +267,12 @@ class Oracle:
                 if state is actual:
                     return True
                 continue
-            seen = actual
-            if may_fall and actual.start < state.start:
-                seen = Content(state.start, actual.end, actual.batches)
-            if losses and certain is not None and min(certain.transactional_end(), state.end) > seen.end:
+            if losses and certain is not None and min(certain.transactional_end(), state.end) > actual.end:
                 continue
-            if same(_cut(state, seen.end) if losses else state, seen):
+            wanted, seen = _cut(state, actual.end) if losses else state, actual
+            if may_fall and actual.start < wanted.start:
+                seen = Content(wanted.start, actual.end, actual.batches)
+            if same(wanted, seen):
                 return True
         return False
 

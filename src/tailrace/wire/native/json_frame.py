@@ -42,6 +42,7 @@ _NUMBERS: Final = frozenset(
         "_partition",
         "_partitions",
         "_pull",
+        "_timeout_ms",
     }
 )
 _LONG_MAX = (1 << 63) - 1

@@ -33,6 +33,9 @@ class MessageType(enum.IntEnum):
     DESCRIBE = 40
     REDRIVE = 41
     NOTICE = 42
+    TXN_BEGIN = 43
+    TXN_COMMIT = 44
+    TXN_ABORT = 45
 
     SEEK = 34  # older name of REPLAY
 

@@ -9,8 +9,10 @@ import pytest
 from tests.unit.broker.delayed.conftest import Play, Stage
 
 from tailrace.broker.delayed import DELAYED_TOPIC
+from tailrace.broker.delayed import delayed as delayed_module
 from tailrace.broker.publishing import NewMessage
 from tailrace.model import BrokerError, ErrorCode, Offset
+from tailrace.runtime import wait_at_most
 
 
 async def refused(
@@ -329,5 +331,27 @@ def test_what_waits_can_be_described(play: Play) -> None:
         await stage.put(b"v", delay_ms=1_234_567)
         assert stage.delayed.describe()["next_due_ms"] == stage.clock.now_ms() + 1_234_567
         assert "1 messages wait" in repr(stage.delayed)
+
+    play(scenario)
+
+
+def test_the_clock_is_looked_at_every_minute_however_long_the_first_message_waits(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock of the machine may be set ahead meanwhile."""
+    waited: list[float] = []
+    wait = wait_at_most
+
+    async def noted(event: asyncio.Event, timeout_s: float) -> bool:
+        waited.append(timeout_s)
+        return await wait(event, timeout_s)
+
+    async def scenario(stage: Stage) -> None:
+        monkeypatch.setattr(delayed_module, "wait_at_most", noted)
+        await stage.topic()
+        await stage.put(b"much later", delay_ms=10 * 3_600_000)
+        while not waited:  # noqa: ASYNC110 - nothing tells that the part's task waits
+            await asyncio.sleep(0)
+        assert waited == [60]
 
     play(scenario)

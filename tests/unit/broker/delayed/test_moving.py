@@ -424,3 +424,66 @@ def test_the_next_look_is_when_the_first_thing_is_to_do(play: Play) -> None:
         assert sooner_ms is not None and sooner_ms <= 20
 
     play(scenario)
+
+
+def test_a_message_is_forgotten_only_when_it_is_durable_in_its_topic(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power cut between the two would lose it."""
+
+    async def scenario(stage: Stage) -> None:
+        await without_task(stage)
+        await stage.topic()
+        await stage.put(b"once", delay_ms=5)
+        target, wait = stage.partition(), Partition.wait_acknowledged
+        asked, may_be_durable = asyncio.Event(), asyncio.Event()
+
+        async def held_back(partition: Partition, end: Offset) -> None:
+            if partition is target:
+                asked.set()
+                await may_be_durable.wait()
+            await wait(partition, end)
+
+        monkeypatch.setattr(Partition, "wait_acknowledged", held_back)
+        moving = asyncio.create_task(stage.advance(5))
+        asking = asyncio.create_task(asked.wait())
+        await asyncio.wait({moving, asking}, return_when=asyncio.FIRST_COMPLETED)
+        asking.cancel()
+        assert asked.is_set(), "it waits until the message is durable"
+        delayed = stage.delayed._log.known()
+        end = delayed.end_offset
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert delayed.end_offset == end == 2, "the message and the intent, and no tombstone"
+        assert not stage.delayed._mover._owed
+        may_be_durable.set()
+        await moving
+        assert delayed.end_offset == 4, "the tombstones of both"
+
+    play(scenario)
+
+
+def test_tombstones_that_could_not_be_stored_are_stored_with_the_next_round(play: Play) -> None:
+    """Else a start would find the message, and deliver it once more after retention has removed the first."""
+
+    async def scenario(stage: Stage) -> None:
+        await without_task(stage)
+        await stage.topic()
+        await stage.put(b"once", delay_ms=5)
+        real, refused = stage.delayed._log.append, []
+
+        async def append(records: Sequence[NewRecord]) -> None:
+            if any(value is None for _, _, value, _ in records):
+                refused.append(len(records))
+                raise NoSpace("the disk is full")
+            await real(records)
+
+        stage.delayed._log.append = append  # type: ignore[method-assign]
+        with pytest.raises(NoSpace):
+            await stage.advance(5)
+        assert refused == [2] and await stage.values() == [b"once"]
+        stage.delayed._log.append = real  # type: ignore[method-assign]
+        await stage.move()
+        assert stage.delayed._log.known().end_offset == 4, "message, intent, and a tombstone of each"
+
+    play(scenario)

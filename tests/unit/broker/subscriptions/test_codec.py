@@ -14,17 +14,27 @@ from tailrace.broker.internal import MalformedFields
 from tailrace.broker.subscriptions.codec import (
     DefinitionKey,
     SlotKey,
+    read_acks,
     read_definition,
     read_delta,
     read_key,
     read_snapshot,
+    write_acks,
+    write_acks_key,
     write_cursor_key,
     write_definition,
     write_definition_key,
     write_delta,
     write_snapshot,
 )
-from tailrace.broker.subscriptions.stored import CursorDelta, CursorKey, CursorSnapshot, StoredSubscription
+from tailrace.broker.subscriptions.stored import (
+    AcksKey,
+    CursorDelta,
+    CursorKey,
+    CursorSnapshot,
+    StoredAcks,
+    StoredSubscription,
+)
 from tailrace.model import BrokerError, ErrorCode
 
 TOPIC_ID = UUID("3f2a9c0d-1e2b-4c5d-8e9f-001122334455")
@@ -156,7 +166,7 @@ def test_a_hole_in_every_second_place_costs_two_bytes_each() -> None:
 
 
 def test_keys_of_kinds_we_do_not_have_are_passed_over() -> None:
-    assert read_key(b"\x03whatever") is None
+    assert read_key(b"\x04whatever") is None
     assert read_key(b"\x7f") is None
 
 
@@ -294,3 +304,45 @@ def test_a_name_that_does_not_fit_its_length_is_refused_when_written() -> None:
 def test_ranges_out_of_order_are_a_bug_of_the_caller() -> None:
     with pytest.raises(AssertionError):
         write_delta(CursorDelta(position=0, ranges=[(8, 9), (5, 6)], failures={}), version=1)
+
+
+# Acknowledgements of transactions
+
+
+def test_acknowledgements_of_a_transaction_are_these_bytes() -> None:
+    key = AcksKey(KEY, 0x1122334455, 7)
+    assert write_acks_key(key) == bytes.fromhex(
+        "03 0007 62696c6c696e67 3f2a9c0d1e2b4c5d8e9f001122334455 00000003 0000001122334455 0007"
+    )
+    acks = StoredAcks(epoch=2, ranges=((5, 6), (8, 10)))
+    assert write_acks(acks) == bytes.fromhex("01 04 04 0a 02 04 04")
+    assert read_key(write_acks_key(key)) == key
+    assert read_acks(write_acks(acks)) == acks
+    assert acks.offsets == [5, 8, 9]
+
+
+@pytest.mark.parametrize("size", range(45))
+def test_a_key_of_acknowledgements_that_ends_early_is_refused(size: int) -> None:
+    whole = write_acks_key(AcksKey(KEY, 1, 2))
+    assert len(whole) == 40
+    data = whole[:size] if size < len(whole) else whole + bytes(size - len(whole) + 1)
+    with pytest.raises(MalformedFields):
+        read_key(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "",
+        "02 00 00",  # a format that nobody knows
+        "01 00",
+        "01 00 02",  # a count without ranges
+        "01 00 02 00 00",  # an empty range
+        "01 01 00",  # an epoch below 0
+        "01 00 00 00",  # a byte too many
+        "01 00 02 00 82897a",  # a million messages and one
+    ],
+)
+def test_acknowledgements_that_make_no_sense_are_refused(data: str) -> None:
+    with pytest.raises(MalformedFields):
+        read_acks(bytes.fromhex(data))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
-from tailrace.broker.subscriptions.dead_letter import DeadLetters, read_dead_letter, write_dead_letter
+from tailrace.broker.subscriptions.dead_letter import find_letters, read_dead_letter, write_dead_letter
 from tailrace.broker.subscriptions.delivery import Source
 from tailrace.model import BrokerError, ErrorCode
 from tailrace.records import NewRecord, Record, build_batch, read_batch
 
 from .rig import Rig, play
+from .test_redelivery import dead
 
 ORDERS = Source("orders", 3, id_prefix="x-3-")
 LETTERS = Source("work.dlq", 0, id_prefix="y-0-")
@@ -96,41 +95,32 @@ def test_what_others_wrote_is_shown_as_far_as_it_makes_sense(
     assert (shown["origin"], shown["deliveries"]) == (origin, deliveries)
 
 
-async def put(letters: DeadLetters, topic: str, letter: NewRecord) -> None:
-    """Write one; returns when it is durable."""
-    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    letters.append(await letters.ensure(topic), [letter], waiter)
-    await waiter
-
-
-def test_the_topic_is_made_with_the_first_letter() -> None:
-    async def scenario(rig: Rig) -> None:
-        letters = DeadLetters(rig.broker.topics)
-        assert letters.partition("work.dlq") is None
-        letter = write_dead_letter(
-            record(), ORDERS, subscription="work", reason="no", deliveries=1, now_ms=rig.clock.now_ms()
-        )
-        await put(letters, "work.dlq", letter)
-        await put(letters, "work.dlq", letter)
-        partition = letters.partition("work.dlq")
-        assert partition is not None and partition.high_watermark == 2
-
-    play(scenario)
-
-
-def test_a_topic_that_is_there_is_used() -> None:
-    async def scenario(rig: Rig) -> None:
-        topic = await rig.topic("mine", partitions=2, message_timestamp_type="LogAppendTime")
-        await put(DeadLetters(rig.broker.topics), "mine", (rig.clock.now_ms(), None, b"v", []))
-        assert [each.high_watermark for each in topic.partitions] == [1, 0]
-
-    play(scenario)
-
-
 def test_a_topic_that_cannot_be_made_is_an_error() -> None:
     async def scenario(rig: Rig) -> None:
         with pytest.raises(BrokerError) as refused:
-            await put(DeadLetters(rig.broker.topics), "no/such", (0, None, b"v", []))
+            await rig.broker.subscriptions._dead_letters.ensure("no/such")
         assert refused.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+    play(scenario)
+
+
+def test_letters_are_counted_without_the_markers_between_them() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.topic()
+        await rig.topic("work.dlq", partitions=2, message_timestamp_type="LogAppendTime")
+        work = await rig.subscribe(max_deliveries=1)
+        ann = rig.join(work)
+        for number in range(3):
+            await rig.publish(b"a", b"b")
+            await rig.wait_until(lambda: ann.has(2))
+            ann.nack(*ann.offsets)
+            ann.take()
+            await dead(rig, work, 2 * number + 2)
+        letters = rig.partition(topic="work.dlq")
+        assert letters.high_watermark == 9, "two letters and a marker, three times"
+        found = [await find_letters(letters, 0, count) for count in (1, 2, 3, 6, 7, None)]
+        assert found == [(1, 1), (2, 2), (4, 3), (8, 6), (9, 6), (9, 6)]
+        assert await find_letters(letters, 8, None) == (9, 0)
+        assert rig.partition(1, "work.dlq").high_watermark == 0
 
     play(scenario)

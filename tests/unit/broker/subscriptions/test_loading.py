@@ -13,9 +13,22 @@ from hypothesis import strategies as st
 from tests.unit.broker.internal.memory_log import MemoryLog
 
 from tailrace.broker.subscriptions.codec import write_cursor_key, write_delta, write_snapshot
-from tailrace.broker.subscriptions.journal import CursorRecords, definition_record, definition_tombstone
+from tailrace.broker.subscriptions.journal import (
+    CursorRecords,
+    acks_record,
+    acks_tombstone,
+    definition_record,
+    definition_tombstone,
+)
 from tailrace.broker.subscriptions.loading import LoadedCursors, load_cursors, merge
-from tailrace.broker.subscriptions.stored import CursorDelta, CursorKey, CursorSnapshot, StoredSubscription
+from tailrace.broker.subscriptions.stored import (
+    AcksKey,
+    CursorDelta,
+    CursorKey,
+    CursorSnapshot,
+    StoredAcks,
+    StoredSubscription,
+)
 from tailrace.model import BrokerError, ErrorCode
 from tailrace.records import NewRecord, build_batch
 
@@ -383,3 +396,88 @@ def test_several_rounds_of_slots_survive_compaction_anywhere(
 def test_merging_nothing_changes_nothing() -> None:
     stored = CursorSnapshot(version=3, epoch=1, position=4, ranges=((6, 8),), failures={5: 1}, limit=9)
     assert merge(stored, []) == stored
+
+
+# Acknowledgements of transactions
+
+
+def acked(producer_id: int, *ranges: tuple[int, int], epoch: int = 2, key: CursorKey = KEY) -> NewRecord:
+    stored = StoredAcks(epoch=epoch, ranges=ranges)
+    return acks_record(AcksKey(key, producer_id, 0), stored, time_ms=0)
+
+
+class Log(MemoryLog):
+    """A log that a test fills batch by batch."""
+
+    def plain(self, *records: NewRecord) -> None:
+        self.sequence(0, records)
+
+    def transactional(self, producer_id: int, *records: NewRecord) -> None:
+        self.sequence_transactional(0, records, producer_id=producer_id, producer_epoch=0)
+
+    def load(self) -> LoadedCursors:
+        return asyncio.run(load_cursors(self, 0))
+
+
+def test_acknowledgements_count_once_their_transaction_has_committed() -> None:
+    log = Log()
+    log.plain(DEFINED, snapshot(16, 5))
+    log.transactional(1, acked(1, (5, 6), (8, 9)))
+    log.transactional(2, acked(2, (6, 7)))
+    loaded = log.load()
+    assert loaded.cursors == {KEY: CursorSnapshot(version=16, epoch=2, position=5)}
+    assert {key.producer_id: acks.ranges for key, acks in loaded.undecided.items()} == {
+        1: ((5, 6), (8, 9)),
+        2: ((6, 7),),
+    }
+    log.mark(0, 2, commit=False)
+    log.mark(0, 1, commit=True)
+    loaded = log.load()
+    assert loaded.cursors == {KEY: CursorSnapshot(version=16, epoch=2, position=6, ranges=((8, 9),))}
+    assert loaded.committed == {KEY: [AcksKey(KEY, 1, 0)]}
+    assert (loaded.undecided, loaded.malformed) == ({}, 0)
+
+
+def test_acknowledgements_from_before_a_seek_are_void_and_named() -> None:
+    log = Log()
+    log.plain(DEFINED, snapshot(16, 5))
+    log.transactional(1, acked(1, (5, 6), epoch=1))
+    log.mark(0, 1, commit=True)
+    loaded = log.load()
+    assert loaded.cursors[KEY].position == 5
+    assert loaded.committed == {KEY: [AcksKey(KEY, 1, 0)]}
+
+
+@pytest.mark.parametrize("decided", [True, False])
+def test_a_tombstone_takes_acknowledgements_away_before_and_after_the_marker(decided: bool) -> None:
+    log = Log()
+    log.plain(DEFINED, snapshot(16, 5))
+    log.transactional(1, acked(1, (5, 6)))
+    if decided:
+        log.mark(0, 1, commit=True)
+    log.plain(acks_tombstone(AcksKey(KEY, 1, 0), time_ms=0))
+    log.mark(0, 1, commit=True)
+    loaded = log.load()
+    assert (loaded.cursors[KEY].position, loaded.committed, loaded.undecided) == (5, {}, {})
+
+
+def test_acknowledgements_without_a_subscription_are_named_for_their_tombstones() -> None:
+    log = Log()
+    log.transactional(1, acked(1, (5, 6)))
+    log.mark(0, 1, commit=True)
+    log.transactional(2, acked(2, (5, 6)))
+    loaded = log.load()
+    assert loaded.orphan_acks == [AcksKey(KEY, 1, 0), AcksKey(KEY, 2, 0)] or loaded.orphan_acks == [
+        AcksKey(KEY, 2, 0),
+        AcksKey(KEY, 1, 0),
+    ]
+    assert loaded.undecided == {}
+
+
+def test_anything_else_in_a_transaction_is_passed_over_and_counted() -> None:
+    log = Log()
+    log.plain(DEFINED)
+    log.transactional(1, snapshot(16, 5), (0, None, b"v", ()), (0, acked(1)[1], None, ()))
+    log.mark(0, 1, commit=True)
+    loaded = log.load()
+    assert (loaded.cursors, loaded.malformed) == ({}, 3)

@@ -506,3 +506,78 @@ def test_nothing_leads_out_of_done_and_everything_leads_to_it() -> None:
 
 def test_it_shows_where_it_stands() -> None:
     assert repr(with_one()) == "<PartitionMachine <Cursor 0>, 1 in flight, 1 unacked>"
+
+
+# ---- transactions
+
+
+def pending_one(offset: int = 0, *, failures: dict[int, int] | None = None) -> PartitionMachine:
+    """A machine with one message that an open transaction acknowledges."""
+    made = machine(failures=failures or {})
+    made.deliver(offset, member=ANN, now_ms=0)
+    assert made.pend([offset]) == [Settled(offset, ANN)]
+    return made
+
+
+def test_only_messages_in_flight_with_the_members_are_locked() -> None:
+    made = machine()
+    for offset, member in enumerate((ANN, ANN, BOB)):
+        made.deliver(offset, member=member, now_ms=0)
+    assert made.locked([(0, 2)], members=[ANN], epoch=0) == [0, 1]
+    assert made.locked([(2, 3), (0, 1)], members=[ANN, BOB], epoch=0) == [0, 2]
+    assert made.locked([(0, 3)], members=[ANN], epoch=0) is None
+    assert made.locked([(0, 1)], members=[ANN], epoch=1) is None
+    assert made.locked([(0, 1)], members=[], epoch=0) is None
+    assert made.locked([(0, 1 << 60)], members=[ANN], epoch=0) is None
+    made.expire(RULES.ack_timeout_ms)
+    assert made.locked([(0, 1)], members=[ANN], epoch=0) is None
+
+
+def test_a_pending_message_has_no_lock_no_timer_and_no_member() -> None:
+    made = pending_one()
+    assert made.state_of(0) is State.PENDING and made.is_known(0) and not made.can_deliver(0)
+    assert (made.in_flight, made.unacked, made.next_time_ms()) == (0, 1, None)
+    assert made.release(ANN) == Released([], [])
+    assert made.ack([(0, 1)], epoch=0) == [] and not made.lost(0) and not made.buried(0)
+    assert made.nack(0, member=ANN, epoch=0, now_ms=0) is None
+    assert made.deliver(0, member=BOB, now_ms=0) == 0
+    assert made.pass_over(0, 1) == 0 and made.park() == []
+
+
+def test_a_commit_makes_it_done_and_an_abort_ready_without_a_failure() -> None:
+    made = pending_one(failures={0: 1})
+    assert made.abort([0], epoch=0) == Released([0], [])
+    assert made.state_of(0) is State.READY and made.failures == {0: 1}
+    assert made.deliver(0, member=BOB, now_ms=0) == 2
+    made.pend([0])
+    assert made.commit([0], epoch=0) == [Settled(0, None)]
+    assert made.take_changes() == Changes(1, (), {0: 0}, False)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_transaction_from_before_a_seek_does_not_decide_for_a_later_one(commit: bool) -> None:
+    made = pending_one()
+    made.seek(0)
+    made.deliver(0, member=BOB, now_ms=0)
+    made.pend([0])
+    nothing = [] if commit else Released([], [])
+    assert (made.commit([0], epoch=0) if commit else made.abort([0], epoch=0)) == nothing
+    assert made.state_of(0) is State.PENDING
+    assert made.commit([0], epoch=1) == [Settled(0, None)]
+
+
+def test_what_was_pending_in_an_earlier_life_is_pending_unless_it_is_done() -> None:
+    made = machine(2, failures={3: 1})
+    made.restore_pending([1, 3])
+    assert [made.state_of(offset) for offset in (1, 2, 3)] == [State.DONE, State.AVAILABLE, State.PENDING]
+    made.expect_earlier(end=9, count_max=5)
+    assert made.ack([(0, 4)], epoch=0) == [Settled(2, None)]
+
+
+def test_a_message_whose_letter_was_undecided_in_an_earlier_life_is_dead_again_after_an_abort() -> None:
+    made = machine(failures={0: 3})
+    made.restore_pending([0])
+    assert made.state_of(0) is State.PENDING and made.expire(0) == [] and made.count_dead([0, 1]) == 1
+    assert made.abort([0], epoch=0) == Released([], [0])
+    assert made.is_dead(0)
+    assert made.buried(0)

@@ -160,7 +160,7 @@ class Scene:
         return TransactionCoordinator(
             cast(Any, self.log),
             participants=self,
-            groups=self.groups,
+            states={OFFSETS.topic: self.groups},
             producer_ids=self.ids,
             clock=self.clock,
             config=self.config,

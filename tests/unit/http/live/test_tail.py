@@ -235,6 +235,21 @@ def test_batches_that_cannot_be_decoded_are_added_up_in_the_log() -> None:
     play(scenario)
 
 
+def test_batches_that_cannot_be_decoded_are_added_up_in_one_turn_of_the_ring() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.create()
+        with watch(rig) as tail:
+            hold(rig)
+            partition = partition_of(rig.broker, TOPIC, 0)
+            for count in (2, 3, 4):
+                partition.append(read_batch(undecodable(count, time_ms=rig.broker.clock.now_ms())))
+            rig.publish(b"x")
+            release(rig)
+            assert await collect(tail, 10) == ([9], 9)
+
+    play(scenario)
+
+
 def test_what_all_tails_show_is_made_once() -> None:
     async def scenario(rig: Rig) -> None:
         await rig.create()

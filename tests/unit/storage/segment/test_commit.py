@@ -242,6 +242,29 @@ def test_the_queue_tells_what_is_not_durable() -> None:
     play(scenario)
 
 
+def test_how_long_a_round_takes_is_known_while_syncs_are_slow_and_afterwards() -> None:
+    """By the average of the last ones, so that one slow sync changes little."""
+
+    async def scenario(stage: Stage) -> None:
+        log, counters = await stage.create(), stage.storage.counters
+
+        async def rounds(count: int, *, slow_chance: float) -> float:
+            stage.disk.slow_chance = slow_chance
+            for _ in range(count):
+                log.append(batch_of(100), leader_epoch=Epoch(0))
+                await log.wait_durable(log.end_offset)
+            return counters.round_s
+
+        quick_s = await rounds(50, slow_chance=0)
+        once_s = await rounds(1, slow_chance=1)
+        slow_s = await rounds(50, slow_chance=1)
+        assert quick_s < 0.01 < 0.05 < slow_s
+        assert once_s < slow_s
+        assert await rounds(50, slow_chance=0) < 0.01
+
+    play(scenario)
+
+
 async def produce(log: SegmentLog, *, turns: int, times: int) -> None:
     """Append, wait, and come back some turns of the loop after the acknowledgement."""
     for _ in range(times):

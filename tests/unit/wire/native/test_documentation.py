@@ -58,9 +58,18 @@ def test_the_documented_entries_are_what_the_codec_reads_and_writes() -> None:
     assert write_entries(entries) == dump("entries")
 
 
+def test_the_documented_commit_is_what_the_codec_reads_and_writes() -> None:
+    acknowledged = b"_subscription=workers\0_partition=0\0_epoch=0\0_offsets=41\0"
+    properties = {"_transaction": "1001/7", "_transactional_id": "__tailrace-1-0", "_count": "1"}
+    whole = dump("commit")
+    assert read_entries(read_frame(whole[4:]).body, 1) == [(acknowledged, b"")]
+    body = write_entries([(acknowledged, b"")])
+    assert write_frame(MessageType.TXN_COMMIT, sequence=9, properties=properties, body=body) == whole
+
+
 def test_the_remarks_of_a_dump_say_what_the_bytes_are() -> None:
     """Counts and sequences in words, texts in letters."""
-    for line in (example("publish") + example("reply") + example("entries")).splitlines():
+    for line in (example("publish") + example("reply") + example("entries") + example("commit")).splitlines():
         digits, remark = line.split("  ", 1)
         data, remark = bytes.fromhex(digits), remark.strip()
         if number := re.match(r"(?:type |sequence |timestamp )?(\d+)", remark):
