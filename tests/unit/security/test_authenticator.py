@@ -121,6 +121,16 @@ async def test_no_text_and_no_wait_tells_why_a_login_failed(rig: Rig, mechanism:
     assert "alice" not in said[0][0]
 
 
+@with_rig
+async def test_the_verifier_of_a_disabled_user_is_proven_by_no_password(rig: Rig) -> None:
+    before = rig.users.verifier("alice", SCRAM_SHA_256)
+    assert proves(PASSWORD, before)
+    await rig.users.set_enabled("alice", enabled=False)
+    after = rig.users.verifier("alice", SCRAM_SHA_256)
+    assert (after.salt, after.iterations) == (before.salt, before.iterations)
+    assert not proves(PASSWORD, after)
+
+
 @pytest.mark.parametrize("mechanism", [SCRAM_SHA_256, SCRAM_SHA_512])
 @with_rig
 async def test_the_salt_of_an_unknown_user_survives_a_restart(rig: Rig, mechanism: str) -> None:
