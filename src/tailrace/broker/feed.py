@@ -169,7 +169,7 @@ class Feed:
         except (OffsetOutOfRange, BatchError):
             pass
         except (BrokerError, StorageError):
-            if self._partition.log is not None or self._partition.withheld:
+            if self._partition.is_held_here or self._partition.withheld:
                 raise
             # Else the topic is gone.
         return None
@@ -284,7 +284,7 @@ class Feed:
             self.error = error
         except Exception as error:
             self._loading = None
-            if isinstance(error, StorageError) and self._partition.log is None:
+            if isinstance(error, StorageError) and not self._partition.is_held_here:
                 return  # the topic was deleted while it was read
             raise
         self._loading = None

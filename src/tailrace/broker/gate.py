@@ -286,9 +286,6 @@ class Access:
 
     async def auto_create_topic(self, new: NewTopic) -> Topic:
         """The topic of this name, created as `new` if it does not exist and the node does that."""
-        found = self._topics.get(new.name)
-        if found is not None:
-            return found
         self._check_creation(new.name)
         return await self._topics.auto_create(new)
 

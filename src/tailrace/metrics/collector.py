@@ -334,7 +334,7 @@ class NodeCollector(Collector):
         )
 
     def _partitions(self) -> Iterator[Metric]:
-        shown = [each for each in self._snapshot.partitions if each.log is not None]
+        shown = [each for each in self._snapshot.partitions if each.is_held_here]
         for name, doc, attribute in (
             ("log_bytes", "What the log of a partition takes.", "size_bytes"),
             ("start_offset", "The first offset of a partition that can be read.", "start_offset"),
@@ -344,9 +344,9 @@ class NodeCollector(Collector):
                 f"tailrace_partition_{name}",
                 doc,
                 (
-                    ({"topic": each.topic, "partition": str(each.index)}, getattr(each.log, attribute))
+                    ({"topic": each.topic, "partition": str(each.index)}, getattr(each, attribute))
                     for each in shown
-                    if each.log is not None
+                    if each.is_held_here
                 ),
             )
 

@@ -137,7 +137,7 @@ async def count_partitions(topics: Iterable[Topic]) -> PartitionCounts:
         for each in topic.partitions:
             record = each.record
             under_replicated += len(record.isr) < len(record.replicas)
-            offline += record.leader < 0 or (each.is_led_here and each.log is None)
+            offline += record.leader < 0 or (each.is_led_here and not each.is_held_here)
         seen += len(topic.partitions)
         if seen >= _BREATH_PARTITIONS:
             seen = 0

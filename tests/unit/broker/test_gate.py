@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from uuid import uuid4
@@ -10,6 +11,7 @@ from uuid import uuid4
 import pytest
 
 from tailrace.broker import Broker, BrokerConfig, NewTopic, Node
+from tailrace.broker.configs import ConfigSource
 from tailrace.broker.gate import Access, Gate
 from tailrace.broker.publishing import published_topic
 from tailrace.broker.subscriptions import Start, SubscriptionConfig
@@ -223,6 +225,9 @@ async def finished(use: Use, access: Access) -> None:
         await found
 
 
+NODE_CHANGE = ConfigSource.DYNAMIC_BROKER, dict
+
+
 USES: list[tuple[str, Use, Operation, ResourceKind]] = [
     ("readable", lambda a: a.readable(ORDERS), Operation.READ, ResourceKind.TOPIC),
     ("writable", lambda a: a.writable(ORDERS), Operation.WRITE, ResourceKind.TOPIC),
@@ -265,6 +270,35 @@ USES: list[tuple[str, Use, Operation, ResourceKind]] = [
     ("delete sub", lambda a: a.delete_subscription("s"), Operation.DELETE, ResourceKind.SUBSCRIPTION),
     ("letters", lambda a: a.dead_letters("s", 1), Operation.READ, ResourceKind.SUBSCRIPTION),
     ("cluster", lambda a: a.cluster(Operation.DESCRIBE), Operation.DESCRIBE, ResourceKind.CLUSTER),
+    (
+        "auto found",
+        lambda a: a.auto_create_topic(NewTopic(name="orders")),
+        Operation.CREATE,
+        ResourceKind.TOPIC,
+    ),
+    ("alter node", lambda a: a.alter_node(*NODE_CHANGE), Operation.ALTER_CONFIGS, ResourceKind.CLUSTER),
+    ("cuts", lambda a: a.cuts(Operation.ALTER), Operation.ALTER, ResourceKind.CLUSTER),
+    ("users", lambda a: a.users(Operation.ALTER), Operation.ALTER, ResourceKind.CLUSTER),
+    (
+        "transaction",
+        lambda a: a.transaction("t", Operation.WRITE),
+        Operation.WRITE,
+        ResourceKind.TRANSACTIONAL_ID,
+    ),
+    ("begun", lambda a: a.begun_transaction("t"), Operation.WRITE, ResourceKind.TRANSACTIONAL_ID),
+    ("abort", lambda a: a.abort_transaction("t"), Operation.WRITE, ResourceKind.TRANSACTIONAL_ID),
+    (
+        "transaction coordinator",
+        lambda a: a.transaction_coordinator("t"),
+        Operation.DESCRIBE,
+        ResourceKind.TRANSACTIONAL_ID,
+    ),
+    (
+        "marker",
+        lambda a: a.write_marker(ORDERS, producer_id=1, producer_epoch=0, commit=True, coordinator_epoch=0),
+        Operation.CLUSTER_ACTION,
+        ResourceKind.CLUSTER,
+    ),
 ]
 
 CODES = {
@@ -272,6 +306,25 @@ CODES = {
     ResourceKind.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ResourceKind.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ResourceKind.SUBSCRIPTION: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceKind.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+
+TESTED_BY_THEMSELVES = frozenset(
+    {"topic_by_id", "topics", "groups", "subscriptions", "transactions", "creatable_topics"}
+)
+"""Methods that answer about several objects, or whose object must exist first."""
+
+NEED_NO_RIGHT = {
+    "allows": "is the rule itself",
+    "still_exists": "takes a topic that was given out",
+    "watch_topics": "tells that something changed, not what",
+    "unwatch_topics": "ends that",
+    "due_ms": "looks at the message only",
+    "delay": "takes a topic that was given out for writing",
+    "take_transactional_id": "the partitions that are written to need the right",
+    "give_back_transactional_id": "takes an id that was given out",
+    "pooled_transaction": "the partitions that are written to need the right",
+    "append_atomically": "its plan asks for each partition",
 }
 
 
@@ -297,6 +350,24 @@ def test_every_way_in_asks_the_one_rule(
     play(scenario)
 
 
+def test_every_method_of_an_access_is_tested_or_needs_no_right() -> None:
+    methods = {
+        name for name, found in vars(Access).items() if not name.startswith("_") and inspect.isfunction(found)
+    }
+    tested = {name for _, use, _, _ in USES for name in use.__code__.co_names} & methods
+    assert methods - tested - TESTED_BY_THEMSELVES == NEED_NO_RIGHT.keys()
+
+
+def test_a_topic_is_found_by_its_id_with_the_right_to_it() -> None:
+    async def scenario(broker: Broker) -> None:
+        topic_id = broker.gate.access(ALICE).topic("orders", Operation.READ).id
+        nothing = Gate(broker, authorize=lambda *_: False).access(ALICE)
+        code = code_of(lambda: nothing.topic_by_id(topic_id, Operation.READ))
+        assert code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    play(scenario)
+
+
 def test_lists_leave_out_what_a_session_may_not_see() -> None:
     async def scenario(broker: Broker) -> None:
         await broker.subscriptions.create(JOBS, Start.parse("earliest"))
@@ -304,6 +375,7 @@ def test_lists_leave_out_what_a_session_may_not_see() -> None:
         assert nothing.topics(Operation.DESCRIBE) == []
         assert nothing.groups(Operation.DESCRIBE) == []
         assert nothing.subscriptions(Operation.DESCRIBE) == []
+        assert nothing.transactions(Operation.DESCRIBE) == []
         assert nothing.creatable_topics(["n"]) == []
         all_of_it = broker.gate.access(ALICE)
         assert [each.config.name for each in all_of_it.subscriptions(Operation.DESCRIBE)] == ["workers"]

@@ -175,7 +175,7 @@ class DeadLetters:
         except (BrokerError, StorageError) as error:
             for subscribed, key in stored:
                 del subscribed.undecided_acks[key]  # aborted
-            if isinstance(error, BrokerError) or partition.log is not None:
+            if isinstance(error, BrokerError) or partition.is_held_here:
                 raise
             raise BrokerError(
                 f"topic {partition.topic} was deleted while dead letters were written to it",

@@ -705,7 +705,7 @@ class Subscription:
     def _letters(self) -> SubscribedPartition | None:
         """Its dead letters, if some were redriven; a topic that was deleted since does not count."""
         found = self._by_name.get((self.config.dead_letter_topic, 0))
-        return None if found is None or found.partition.log is None else found
+        return None if found is None or not found.partition.is_held_here else found
 
     def _check_open(self) -> None:
         if self._deleted:
