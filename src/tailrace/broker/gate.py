@@ -441,7 +441,7 @@ class Access:
 
         It needs no right: the partitions that are written to do.
         """
-        return await self._transaction_ids.take()
+        return await self._transaction_ids.take(self.session.principal)
 
     def give_back_transactional_id(self, pooled: Pooled) -> None:
         """The caller is done with an id that it took; what is open is aborted."""
@@ -455,8 +455,12 @@ class Access:
         )
 
     def begun_transaction(self, transactional_id: str) -> TransactionHandle:
-        """The transactional id of a transaction that this client began, on a connection that was lost."""
+        """The transactional id of a transaction that this client began, on a connection that was lost.
+
+        An id of the node has no access control of its own: only the user that took it gets it.
+        """
         if transactional_id.startswith(RESERVED_PREFIX):
+            self._transaction_ids.check_owner(transactional_id, self.session.principal)
             return self.pooled_transaction(transactional_id)
         return self.transaction(transactional_id, Operation.WRITE)
 

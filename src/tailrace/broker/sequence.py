@@ -41,8 +41,11 @@ def sequence(
     producer_id: int = NO_PRODUCER,
     epoch: int = _NO_EPOCH,
     first_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
 ) -> Sequenced:
     """Append records; `stamp_ms` is their time where the topic stamps them, and the clock's if it is None.
+
+    `transactional` records join the open transaction of their producer; its coordinator knows the partition.
 
     BrokerError: MESSAGE_TOO_LARGE, INVALID_RECORD, or what the partition says.
     """
@@ -53,8 +56,9 @@ def sequence(
         producer_id=producer_id,
         epoch=epoch,
         sequence=first_sequence,
+        transactional=transactional,
     )
-    return append_batches(partition, batches, stamp_ms=stamp_ms)
+    return append_batches(partition, batches, stamp_ms=stamp_ms, verified=transactional)
 
 
 def append_batches(
@@ -111,7 +115,7 @@ def build_batches(
             sequence=sequence,
             transactional=transactional,
         )
-        if producer_id != NO_PRODUCER:
+        if sequence != NO_SEQUENCE:
             sequence = (sequence + len(part)) & SEQUENCE_MAX
     return batches
 

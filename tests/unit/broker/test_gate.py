@@ -288,6 +288,12 @@ USES: list[tuple[str, Use, Operation, ResourceKind]] = [
     ("begun", lambda a: a.begun_transaction("t"), Operation.WRITE, ResourceKind.TRANSACTIONAL_ID),
     ("abort", lambda a: a.abort_transaction("t"), Operation.WRITE, ResourceKind.TRANSACTIONAL_ID),
     (
+        "abort hanging",
+        lambda a: a.abort_hanging_transaction(ORDERS, 0),
+        Operation.CLUSTER_ACTION,
+        ResourceKind.CLUSTER,
+    ),
+    (
         "transaction coordinator",
         lambda a: a.transaction_coordinator("t"),
         Operation.DESCRIBE,
@@ -310,7 +316,15 @@ CODES = {
 }
 
 TESTED_BY_THEMSELVES = frozenset(
-    {"topic_by_id", "topics", "groups", "subscriptions", "transactions", "creatable_topics"}
+    {
+        "topic_by_id",
+        "topics",
+        "groups",
+        "subscriptions",
+        "transactions",
+        "hanging_transactions",
+        "creatable_topics",
+    }
 )
 """Methods that answer about several objects, or whose object must exist first."""
 
@@ -368,6 +382,21 @@ def test_a_topic_is_found_by_its_id_with_the_right_to_it() -> None:
     play(scenario)
 
 
+def test_the_transaction_of_another_user_is_not_repeated() -> None:
+    """A repeated commit aborts what is open, and its name can be guessed: it is the owner's alone."""
+    bob = Session(principal=Principal("User", "bob"), listener="native")
+
+    async def scenario(broker: Broker) -> None:
+        broker.transactions.start()
+        pooled = await broker.gate.access(ALICE).take_transactional_id()
+        name = pooled.transactional_id
+        code = code_of(lambda: broker.gate.access(bob).begun_transaction(name))
+        assert code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert broker.gate.access(ALICE).begun_transaction(name).id == name
+
+    play(scenario)
+
+
 def test_lists_leave_out_what_a_session_may_not_see() -> None:
     async def scenario(broker: Broker) -> None:
         await broker.subscriptions.create(JOBS, Start.parse("earliest"))
@@ -376,6 +405,7 @@ def test_lists_leave_out_what_a_session_may_not_see() -> None:
         assert nothing.groups(Operation.DESCRIBE) == []
         assert nothing.subscriptions(Operation.DESCRIBE) == []
         assert nothing.transactions(Operation.DESCRIBE) == []
+        assert nothing.hanging_transactions(Operation.DESCRIBE) == []
         assert nothing.creatable_topics(["n"]) == []
         all_of_it = broker.gate.access(ALICE)
         assert [each.config.name for each in all_of_it.subscriptions(Operation.DESCRIBE)] == ["workers"]

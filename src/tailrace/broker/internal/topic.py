@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from tailrace.broker.partition import ACKS_ALL, Partition
-from tailrace.broker.sequence import sequence, too_large
+from tailrace.broker.sequence import sequence
 from tailrace.broker.topic import NewTopic, Topic
 from tailrace.broker.topics import Topics
 from tailrace.broker.visible_records import read
 from tailrace.model import BrokerError, ErrorCode, Offset
-from tailrace.records import NewRecord, Visible, build_batch, read_batch
+from tailrace.records import NewRecord, Visible
 from tailrace.storage.api import Waiter
 
 _READ_BYTES = 1 << 20
@@ -79,13 +79,13 @@ class InternalTopic:
     def sequence_transactional(
         self, partition: int, records: Sequence[NewRecord], *, producer_id: int, producer_epoch: int
     ) -> Offset:
-        place = self._partition(partition)
-        data = build_batch(
-            records, producer_id=producer_id, producer_epoch=producer_epoch, transactional=True
-        )
-        if len(data) > place.settings.message_bytes_max:
-            raise too_large(len(data), place.settings)
-        return place.append(read_batch(data), keys_checked=True, verified=True).end_offset
+        return sequence(
+            self._partition(partition),
+            records,
+            producer_id=producer_id,
+            epoch=producer_epoch,
+            transactional=True,
+        ).end_offset
 
     def end_offset(self, partition: int) -> Offset:
         return self._partition(partition).end_offset

@@ -26,6 +26,7 @@ from tailrace.broker.transactions.limits import RESERVED_PREFIX
 from tailrace.broker.transactions.refusal import Situation, TransactionRefused
 from tailrace.broker.transactions.state import Identity
 from tailrace.model import BrokerError, BrokerId, ErrorCode
+from tailrace.model.session import INTERNAL, Principal
 from tailrace.runtime import Supervisor
 
 
@@ -54,7 +55,7 @@ class IdPool:
         self._timeout_ms = min(config.pooled_timeout_ms, config.timeout_ms_max)
         self._named = 0  # names that were used by this process
         self._free: list[str] = []  # of these; the one that was given back last is the last
-        self._taken: set[str] = set()
+        self._taken: dict[str, Principal] = {}  # and by whom
         self._waiters: deque[asyncio.Future[str]] = deque()
         self._tasks = Supervisor(on_failure)
         self._closed = False
@@ -74,14 +75,15 @@ class IdPool:
                 waiter.set_exception(_stopping())
         await self._tasks.stop()
 
-    async def take(self) -> Pooled:
+    async def take(self, owner: Principal = INTERNAL.principal) -> Pooled:
         """An id for this caller alone, ready for its first transaction; `give_back` must follow.
 
+        `owner` is the only user that may ask for its transactions later (`check_owner`).
         REQUEST_TIMED_OUT if none becomes free in time, or what the coordinator says.
         """
         try:
             async with asyncio.timeout(self._wait_s):
-                return await self._take()
+                return await self._take(owner)
         except TimeoutError as error:
             raise BrokerError(
                 f"no transactional id of the node became free in {self._wait_s:g} s: {len(self._taken)} of "
@@ -92,15 +94,23 @@ class IdPool:
     def give_back(self, pooled: Pooled) -> None:
         """The caller is done with its id, whatever the state of its transaction: what is open is aborted."""
         name = pooled.transactional_id
-        self._taken.remove(name)  # KeyError: given back twice, which is a bug
+        del self._taken[name]  # KeyError: given back twice, which is a bug
         self._coordinator.abandon(name)
         self._release(name)
 
+    def check_owner(self, transactional_id: str, user: Principal) -> None:
+        """TRANSACTIONAL_ID_AUTHORIZATION_FAILED for an id that another user has taken."""
+        if self._taken.get(transactional_id, user) != user:
+            raise BrokerError(
+                f"transactional id {transactional_id!r} is in use by another user",
+                code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            )
+
     # ---- inside
 
-    async def _take(self) -> Pooled:
+    async def _take(self, owner: Principal) -> Pooled:
         while not self._closed:
-            found = self._find_idle()
+            found = self._find_idle(owner)
             if found is not None:
                 return found
             is_new = self._named < self._ids_max
@@ -109,22 +119,22 @@ class IdPool:
                 self._named += 1
             else:
                 name = self._free.pop(0) if self._free else await self._wait_released()
-            self._taken.add(name)
+            self._taken[name] = owner
             try:
                 return await self._init(name, is_new=is_new)
             except BaseException as error:
-                self._taken.remove(name)
+                del self._taken[name]
                 self._release(name)
                 if not (is_new and _is_not_complete(error)):
                     raise  # else: an earlier process left it so; the next name will do
         raise _stopping()
 
-    def _find_idle(self) -> Pooled | None:
+    def _find_idle(self, owner: Principal) -> Pooled | None:
         for index in reversed(range(len(self._free))):
             identity = self._coordinator.idle_identity(self._free[index])
             if identity is not None:
                 name = self._free.pop(index)
-                self._taken.add(name)
+                self._taken[name] = owner
                 return Pooled(name, identity)
         return None
 
