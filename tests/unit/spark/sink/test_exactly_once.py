@@ -137,7 +137,7 @@ def test_a_driver_that_is_killed_at_any_request_commits_every_row_once(
 def test_drivers_that_are_killed_at_any_two_requests_commit_every_row_once(
     broker: tailrace.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pairs = list(itertools.product(range(0, 50, 2), range(1, 50, 3)))
+    pairs = list(itertools.product(range(24), range(1, 24, 2)))
     assert _kill_drivers(broker, monkeypatch, pairs) > len(pairs)
 
 
