@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from tailrace.broker.gate import Access
-from tailrace.broker.transactions import TransactionDescription
+from tailrace.broker.transactions.api import TransactionDescription
 from tailrace.http.error import Code
 from tailrace.http.operation import Call, NoBody, NoQuery, Operation
 from tailrace.http.rest.produce import Place, ProduceQuery, gather, places_of, read_inputs, store_together
