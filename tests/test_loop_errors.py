@@ -57,6 +57,24 @@ def test_what_is_left_behind_fails_the_test(pytester: pytest.Pytester, body: str
     assert outcomes.get("failed", 0) + outcomes.get("errors", 0) == 1
 
 
+def test_a_slow_callback_is_no_warning(pytester: pytest.Pytester) -> None:
+    """Only a busy machine makes the callbacks of most tests slow."""
+    pytester.makepyfile(
+        """
+import asyncio, time
+
+async def main():
+    time.sleep(0.15)
+
+def test_it(caplog):
+    asyncio.run(main(), debug=True)
+    assert not caplog.records
+"""
+    )
+    result = pytester.runpytest_inprocess("-p", "tests.loop_errors", "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=1)
+
+
 def test_nothing_left_behind_is_fine(pytester: pytest.Pytester) -> None:
     run(pytester, "await asyncio.sleep(0)").assert_outcomes(passed=1)
 
