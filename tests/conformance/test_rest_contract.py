@@ -168,6 +168,10 @@ def test_what_succeeds_is_as_described_too(base_url: str) -> None:
         for name in ("listBrokerMetrics", "listTopicMetrics"):
             ask(name)
 
+        ask("createUser", {"name": "dora", "password": "a long word of hers 4711"})
+        ask("listUsers")
+        ask("changeUser", {"enabled": False}, user="dora")
+        ask("deleteUser", user="dora")
         ask("deleteGroup", group="planners")
         ask("deleteSubscription", subscription="riders")
         ask("deleteRecords", query="?partition=0&before=0", topic="trips")
