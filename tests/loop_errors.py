@@ -9,8 +9,8 @@ What the garbage collector finds (a result that nothing asked for, a task that w
 whenever it runs, often in a later test. So it fails a test only with `scripts/test --full`, which runs the
 collector after each test.
 
-In debug mode asyncio also warns of callbacks that took over 0.1 s. On a busy machine any callback may take that
-long, so these warnings are dropped: a test that counts warnings does not see them.
+In debug mode asyncio also warns of callbacks that took over 0.1 s. On a busy machine any callback may take so
+long. These warnings are dropped: a test that counts warnings does not see them.
 
 `@pytest.mark.loop_errors` is for tests of broken code, whose errors are what is tested.
 """
