@@ -34,10 +34,11 @@ PARAMS = {
     "name": "archive",
     "cut": "cut-1",
     "user": "alice",
+    "transactional_id": "billing",
 }
 
 TOPIC, GROUP, CLUSTER = ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.CLUSTER
-SUBSCRIPTION = ResourceKind.SUBSCRIPTION
+SUBSCRIPTION, TRANSACTION = ResourceKind.SUBSCRIPTION, ResourceKind.TRANSACTIONAL_ID
 RIGHTS: dict[str, tuple[Operation, ResourceKind]] = {
     "createTopic": (Operation.CREATE, TOPIC),
     "getTopic": (Operation.DESCRIBE, TOPIC),
@@ -59,6 +60,10 @@ RIGHTS: dict[str, tuple[Operation, ResourceKind]] = {
     "createUser": (Operation.ALTER, CLUSTER),
     "changeUser": (Operation.ALTER, CLUSTER),
     "deleteUser": (Operation.ALTER, CLUSTER),
+    "commitRecords": (Operation.WRITE, TOPIC),
+    "getTransaction": (Operation.DESCRIBE, TRANSACTION),
+    "abortTransaction": (Operation.DESCRIBE, TRANSACTION),
+    "abortHangingTransaction": (Operation.CLUSTER_ACTION, CLUSTER),
     "renewCut": (Operation.ALTER, CLUSTER),
     "deleteCut": (Operation.ALTER, CLUSTER),
     "listPipelines": (Operation.READ, TOPIC),
@@ -89,6 +94,7 @@ LISTS = {
     "listGroups": ("groups", Operation.DESCRIBE, GROUP),
     "listSubscriptions": ("subscriptions", Operation.DESCRIBE, SUBSCRIPTION),
     "listTopicMetrics": ("topics", Operation.DESCRIBE, TOPIC),
+    "listTransactions": ("transactions", Operation.DESCRIBE, TRANSACTION),
 }
 """Operations that leave out what may not be seen."""
 
@@ -101,6 +107,9 @@ BODIES: dict[str, Any] = {
     "produceRecords": {"records": [{"value": "x"}]},
     "resetGroupOffsets": {"to": "earliest"},
     "createSubscription": {"name": "s", "topic": "orders"},
+    "commitRecords": {"topics": {"orders": [{"value": "x"}]}},
+    "abortTransaction": {},
+    "abortHangingTransaction": {"topic": "orders", "partition": 0, "first_offset": 0},
     "createUser": {"name": "alice", "password": "open sesame, 42"},
     "changeUser": {"enabled": False},
     "replaySubscription": {"to": "earliest"},
@@ -136,6 +145,7 @@ async def ruled(node: Node, allow: Authorize) -> AsyncIterator[tuple[httpx.Async
     )
     offsets = {TopicPartition(name, 0): OffsetToCommit(0) for name in ("orders", "secret")}
     await broker.groups.commit_offsets(CommitRequest(group_id="readers", offsets=offsets))
+    await broker.transactions.init("billing", timeout_ms=60_000)
     rule = Rule(allow)
     app = node.http_app()
     app.service.gate = Gate(broker, authorize=rule)
