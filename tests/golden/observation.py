@@ -93,12 +93,13 @@ def observe_batch(batch: wire.RawBatch) -> str:
     """One line for a person; its checksum stands for every byte."""
     append_time = " append-time" if batch.attributes & 8 else ""
     horizon = " delete-horizon" if batch.attributes & 64 else ""
+    kind = (" transactional" if batch.attributes & 16 else "") + (" control" if batch.attributes & 32 else "")
     producer = ""
     if batch.producer_id >= 0:
         producer = f" producer {batch.producer_id}/{batch.producer_epoch} sequence {batch.base_sequence}"
     return (
         f"{batch.base_offset}-{batch.last_offset} {batch.count} records {wire.CODECS[batch.attributes & 7]}"
-        f"{append_time}{horizon}{producer} sha256 {hashlib.sha256(batch.data).hexdigest()}"
+        f"{append_time}{horizon}{kind}{producer} sha256 {hashlib.sha256(batch.data).hexdigest()}"
     )
 
 

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,15 @@ from tailrace.client import BrokerClient
 
 DATA_0_1 = Path(__file__).parent / "data-0.1"
 DATA_0_2 = Path(__file__).parent / "data-0.2"
+DATA_0_3 = Path(__file__).parent / "data-0.3"
 VARIANTS = ("stopped", "killed")
 BROKER_SETTINGS: Mapping[str, object] = {
     "retention.check.interval.ms": 86_400_000,
     "log.cleaner.backoff.ms": 86_400_000,
     "offsets.retention.minutes": 2_000_000_000,
+    "transaction.remove.expired.transaction.cleanup.interval.ms": 86_400_000,
 }
+MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
 
 
 def read_manifest(directory: Path) -> Any:
@@ -46,9 +49,19 @@ def unpack(archive: Path, to: Path) -> Path:
     return to / top
 
 
-def server_on(data_dir: Path) -> ServerProcess:
+def listeners_with_login(port: int) -> list[dict[str, object]]:
+    """The listeners of a server with users: what comes to this port has to log in."""
+    return [
+        {"name": "kafka", "protocol": "kafka", "address": "127.0.0.1:0"},
+        {"name": "secure", "protocol": "kafka", "address": f"127.0.0.1:{port}", "sasl": list(MECHANISMS)},
+        {"name": "native", "protocol": "native", "address": "127.0.0.1:0"},
+        {"name": "http", "protocol": "http", "address": "127.0.0.1:0"},
+    ]
+
+
+def server_on(data_dir: Path, *, listeners: Sequence[Mapping[str, object]] = ()) -> ServerProcess:
     """A server of the present code, to be used in a `with` block."""
-    return ServerProcess(data_dir, broker=BROKER_SETTINGS)
+    return ServerProcess(data_dir, listeners=listeners, broker=BROKER_SETTINGS)
 
 
 @contextmanager

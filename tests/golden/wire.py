@@ -11,14 +11,15 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.interop.raw import fetch, read_frame, request, text
+from tests.interop.raw import FETCH, fetch, read_frame, request, text
 
 from tailrace.records import crc32c
 
-PRODUCE, LIST_OFFSETS, INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH = 0, 2, 22, 23
+PRODUCE, LIST_OFFSETS, INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH, END_TXN = 0, 2, 22, 23, 26
 EARLIEST, LATEST = -2, -1
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _CRC_AT, _CRC_FROM, _EPOCH_AT, _SEQUENCE_AT = 17, 21, 51, 53
+_FETCH_BYTES_MAX = 50_000_000
 _CUT_BYTES = 12  # base offset and length: the rest of a batch is counted from here
 
 
@@ -96,6 +97,18 @@ def fetch_partition(connection: socket.socket, topic: str, partition: int, offse
     return Fetched(high_watermark=high_watermark, last_stable_offset=stable, records=records)
 
 
+def fetch_aborted(connection: socket.socket, topic: str, partition: int, offset: int) -> list[list[int]]:
+    """The aborted transactions that one Fetch v4 with read_committed names: producer id and first offset."""
+    body = struct.pack(">iiiib", -1, 0, 1, _FETCH_BYTES_MAX, 1) + struct.pack(">i", 1) + text(topic)
+    body += struct.pack(">iiqi", 1, partition, offset, _FETCH_BYTES_MAX)
+    connection.sendall(request(FETCH, 4, body))
+    frame = read_frame(connection)
+    at = 4 + 4 + 4 + len(text(topic)) + 4
+    _, error, _, _, count = struct.unpack_from(">ihqqi", frame, at)
+    assert error == 0, f"fetch of {topic}-{partition} from {offset} answered {error}"
+    return [list(struct.unpack_from(">qq", frame, at + 26 + 16 * number)) for number in range(max(count, 0))]
+
+
 def fetch_batches(connection: socket.socket, topic: str, partition: int, offset: int) -> list[RawBatch]:
     """Every batch from `offset` to the end, fetched as often as it takes."""
     batches: list[RawBatch] = []
@@ -144,6 +157,16 @@ def init_producer_id(connection: socket.socket) -> tuple[int, int]:
     error, producer_id, epoch = struct.unpack_from(">hqh", read_frame(connection), 4 + 4)
     assert error == 0, f"init producer id answered {error}"
     return producer_id, epoch
+
+
+def end_transaction(
+    connection: socket.socket, transactional_id: str, producer_id: int, epoch: int, *, commit: bool
+) -> None:
+    """EndTxn v1 in the name of a producer."""
+    body = text(transactional_id) + struct.pack(">qhb", producer_id, epoch, commit)
+    connection.sendall(request(END_TXN, 1, body))
+    (error,) = struct.unpack_from(">h", read_frame(connection), 4 + 4)
+    assert error == 0, f"end of the transaction of {transactional_id} answered {error}"
 
 
 def produce(connection: socket.socket, topic: str, partition: int, batch: bytes) -> tuple[int, int]:
