@@ -252,6 +252,19 @@ def test_what_can_be_checked_is_refused_before_the_first_append(
     play(scenario)
 
 
+def test_a_partition_that_is_lost_meanwhile_costs_no_append(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(broker: Broker, clock: FakeClock) -> None:
+        access = broker.gate.access(EMBEDDED)
+        gatherings = gather(access, broker, b"x")
+        access.writable(PLACES[2]).close()  # admitted before, and not looked up again
+        with refusing(monkeypatch, 100, 100) as count:
+            with pytest.raises(BrokerError) as caught:
+                await append_together(access, gatherings)
+            assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR and count[0] == 0
+
+    play(scenario)
+
+
 def test_a_topic_that_is_deleted_meanwhile_costs_all_of_it() -> None:
     async def scenario(broker: Broker, clock: FakeClock) -> None:
         access = broker.gate.access(EMBEDDED)
