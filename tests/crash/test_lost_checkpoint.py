@@ -34,7 +34,7 @@ from tailrace.testing.faults.image import Image, make_mixed_image, read_contents
 
 FILE, COPY = "CHECKPOINT", "CHECKPOINT.copy"
 _HISTORIES = 60
-_ONCE_FAILED = (2411, 20640, 31691, 31954, 40124)
+_ONCE_FAILED = (2411, 20640, 31691, 31954, 40124, 60240)
 """Seeds of histories that found a fault, in a rebuild or in the judgement of one."""
 _REBUILT_EVERY = 9
 

@@ -23,8 +23,10 @@ from tailrace.model import Epoch, Offset, PartitionId
 from tailrace.records import build_batch, iter_batches, read_batch
 from tailrace.storage import OS, LogConfig
 from tailrace.storage.segment import DirectoryConfig, SegmentLog, SegmentStorage
-from tailrace.storage.segment.journal import read_header, read_rounds
-from tailrace.storage.segment.rebuild import RebuildReport, rebuild_directory
+from tailrace.storage.segment.journal import SECTOR, read_header, read_rounds
+from tailrace.storage.segment.names import SURVEY
+from tailrace.storage.segment.rebuild import Rebuild, RebuildReport, rebuild_directory
+from tailrace.testing.faults.disk import DirectDisk
 from tailrace.testing.faults.image import (
     Image,
     ImageMaker,
@@ -352,3 +354,58 @@ def forget_rounds_of(path: Path, before: dict[str, bytes]) -> None:
     old = len(list(read_rounds(memoryview(before[file.name]), header)))
     place = RoundPlace(lsn=rounds[old].lsn, path=f"journal/{file.name}", begin=rounds[old].position, end=0)
     Image.forget_rounds(path, before=place)
+
+
+class UnsyncedRemoval(DirectDisk):
+    """A disk as after a power cut that undid the removal of the survey."""
+
+    async def remove(self, path: str) -> None:
+        if path != SURVEY:
+            await super().remove(path)
+
+
+def test_the_survey_of_an_earlier_rebuild_is_not_believed(fast_path: Path) -> None:
+    """It names the start that a trim set. A power cut had undone the trim together with loose batches."""
+    config = replace(still_directory(), loose_inline_bytes_max=0)
+    lost, again = fast_path / "lost", fast_path / "again"
+
+    async def fill() -> None:
+        log_config = LogConfig(fsync=OS)
+        maker = await ImageMaker.begin(
+            fast_path / "served", config=config, rng=random.Random(5), log_config=log_config, partitions=1
+        )
+        await maker.checkpoint()
+        for _ in range(2):
+            await maker.append(0, value_bytes=600)
+        await maker.trim(0, 1)
+        await maker.take(lost)
+
+    async def serve() -> None:
+        """Use the journal file anew, so that it does not hold the trim any more."""
+        storage = await open_directly(lost, config)
+        (log,) = storage.logs()
+        assert (log.start_offset, log.end_offset) == (0, 0)
+        storage.configure(log.partition_id, LogConfig(fsync=OS))
+        log.append(read_batch(build_batch([(1, b"a", b"1", ())])), leader_epoch=Epoch(0))
+        await log.wait_durable(log.end_offset)
+        copy_as_killed(lost, again)
+        await storage.close()
+
+    asyncio.run(fill())
+    lose_unsynced(lost)
+    lose_checkpoint(lost)
+    asyncio.run(Rebuild(UnsyncedRemoval(str(lost)), str(lost), config=config).run())
+    assert (lost / SURVEY).exists()
+    asyncio.run(serve())
+    lose_unsynced(again)
+    (journal,) = (again / "journal").iterdir()
+    journal.write_bytes(journal.read_bytes()[:SECTOR].ljust(journal.stat().st_size, b"\0"))
+    lose_checkpoint(again)
+    report = rebuild(again, config)
+    assert [(each.start, each.end) for each in report.partitions] == [(0, 0)]
+
+
+def lose_unsynced(path: Path) -> None:
+    """Empty the segment, none of whose batches was synced."""
+    (segment,) = path.glob("*/*.log")
+    os.truncate(segment, 0)

@@ -127,7 +127,7 @@ class Rebuild:
             kept += [await self._set_segment_aside(*segment) for segment in survey.segments]
             kept += await self._set_checkpoints_aside()
             await self._write(survey)
-            await self._disk.remove(SURVEY)
+            await self._disk.remove(SURVEY)  # not synced: a start removes one that came back
         except OSError as error:
             raise StorageError(
                 "rebuild", self._path, str(error), hint="Mend the disk, and repeat it"

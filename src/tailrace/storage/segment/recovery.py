@@ -34,6 +34,7 @@ from tailrace.storage.segment.names import (
     LABEL,
     SEGMENT_SUFFIXES,
     STRAY,
+    SURVEY,
     journal_file,
     numbered,
     read_journal_file,
@@ -69,7 +70,7 @@ class Recovery:
         await self._sync_journal()
         plans, deleted, greatest_life = plan_recovery(checkpoint.rows, content.rounds)
         self._take_over(checkpoint, content, greatest_life)
-        await self._carry_out(plans, deleted)
+        await self._carry_out(plans, deleted, outdated=(SURVEY,))
 
     async def resume(self, survey: Survey) -> None:
         """The same for a directory without a checkpoint, whose plans were made from its files."""
@@ -81,11 +82,13 @@ class Recovery:
         self._take_over(survey.checkpoint, survey.content, survey.greatest_life)
         await self._carry_out(survey.plans, survey.deleted)
 
-    async def _carry_out(self, plans: list[Plan], deleted: set[str]) -> None:
+    async def _carry_out(
+        self, plans: list[Plan], deleted: set[str], *, outdated: tuple[str, ...] = ()
+    ) -> None:
         found = [await self._examiner.examine(plan) for plan in plans]
         for each in found:
             await self._restore(each)
-        await self._remove_others({plan.path for plan in plans}, deleted)
+        await self._remove_others({plan.path for plan in plans}, deleted, outdated)
         await self._disk.sync_directory("")
         adoption = Adoption(self._directory)
         for each in found:
@@ -182,9 +185,16 @@ class Recovery:
         if created:
             await self._disk.sync_directory(found.plan.path)
 
-    async def _remove_others(self, known: set[str], deleted: set[str]) -> None:
-        """Finish deletions; what nobody knows is put aside and reported, never removed."""
+    async def _remove_others(self, known: set[str], deleted: set[str], outdated: tuple[str, ...]) -> None:
+        """Finish deletions; what nobody knows is put aside and reported, never removed.
+
+        A survey is outdated once a start has read the checkpoint that it led to: the log may end before the
+        start that it names, and no round would tell a later rebuild so.
+        """
         for entry in await self._disk.list(""):
+            if entry in outdated:
+                await self._disk.remove(entry)
+                continue
             name = entry.rstrip("/")
             if name in (entry, JOURNAL_DIRECTORY) or name in known or name.startswith(STRAY):
                 continue
