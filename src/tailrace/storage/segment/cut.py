@@ -34,7 +34,7 @@ from tailrace.storage.segment.apply import Applier
 from tailrace.storage.segment.checkpoint import NONE, Checkpoint, Row, write_checkpoint
 from tailrace.storage.segment.checkpointing import Checkpointer, Sample
 from tailrace.storage.segment.directory import Directory
-from tailrace.storage.segment.index import HEADER_BYTES, INDEX_ENTRY_BYTES, TIME_ENTRY_BYTES
+from tailrace.storage.segment.index import HEADER_BYTES, TIME_ENTRY_BYTES, index_entry_bytes
 from tailrace.storage.segment.log import SegmentLog
 from tailrace.storage.segment.names import (
     CHECKPOINT,
@@ -146,7 +146,7 @@ def lengths(checkpoint: Checkpoint) -> dict[str, int]:
     for row in checkpoint.rows:
         stem = f"{partition_directory(row.partition_id, row.life)}/{numbered(row.segment, '')}"
         found[stem + "log"] = row.length
-        found[stem + "index"] = HEADER_BYTES + row.index_entries * INDEX_ENTRY_BYTES
+        found[stem + "index"] = HEADER_BYTES + row.index_entries * index_entry_bytes(encrypted=row.encrypted)
         found[stem + "timeindex"] = HEADER_BYTES + row.index_entries * TIME_ENTRY_BYTES
     return found
 

@@ -22,6 +22,7 @@ from tailrace.broker.ports import PartitionRecord
 from tailrace.model import BrokerError, BrokerId, Epoch, LogDamaged, Offset, PartitionId, StorageError
 from tailrace.records import build_batch, iter_batches, read_batch
 from tailrace.storage import COMMIT, OS, Fsync, LogConfig
+from tailrace.storage.encryption.config import Encryption
 from tailrace.storage.segment import DirectoryConfig, SegmentLog, SegmentStorage
 from tailrace.storage.segment.checkpoint import read_checkpoint
 from tailrace.storage.segment.entry import Append, Entry
@@ -59,6 +60,7 @@ class Options:
     loose: bool = True  # some partitions do not wait for syncs
     flip: bool = False  # one bit, at the very end
     transactions: bool = False  # some batches belong to transactions
+    encrypted: bool = False  # everything that is stored
     rebuild: bool = False  # both checkpoints are lost between some lives, and rebuilt
     storage: type[SegmentStorage] = SegmentStorage
 
@@ -70,6 +72,12 @@ class Failed:
     seed: int
     error: str
     trace: list[str]
+
+
+def _encryption() -> Encryption:
+    from tailrace.security.keys import KEY_BYTES, KeyEncryptionKey
+
+    return Encryption(keys=(KeyEncryptionKey(bytes(range(KEY_BYTES))),))
 
 
 class History:
@@ -86,6 +94,7 @@ class History:
             is_loose=lambda partition_id: self._fsync(partition_id) is not None,
             is_compacted=self._is_compacted,
         )
+        self._encryption = _encryption() if options.encrypted else None
         self.transactions = Transactions(rng, self.oracle)
         self.counts: collections.Counter[str] = collections.Counter()
         self.loop: SimulatedLoop | None = None
@@ -242,7 +251,12 @@ class History:
         """Says how it ended: rebuilt, by this run or by one that was interrupted at its end; or refused."""
         assert self.loop is not None
         rebuild = Rebuild(
-            self.disk, "sim", config=self._config, clock=SimulatedClock(self.loop), rng=self.rng
+            self.disk,
+            "sim",
+            config=self._config,
+            clock=SimulatedClock(self.loop),
+            rng=self.rng,
+            encryption=self._encryption,
         )
         try:
             await rebuild.run()
@@ -263,7 +277,12 @@ class History:
         assert self.loop is not None
         self._known_ids = journal_ids(self.disk)
         storage = self.options.storage(
-            self.disk, "sim", config=self._config, clock=SimulatedClock(self.loop), rng=self.rng
+            self.disk,
+            "sim",
+            config=self._config,
+            clock=SimulatedClock(self.loop),
+            rng=self.rng,
+            encryption=self._encryption,
         )
         await storage.start()
         self._partitions = {log: self._open_partition(log) for log in storage.logs()}
