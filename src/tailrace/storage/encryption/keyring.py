@@ -3,8 +3,8 @@
 A key is drawn without waiting, and counts when `save` has returned: its first batch is written anywhere only
 after that. A key that was read from the files decrypts and never encrypts, so no counter is ever restored.
 
-KEYS is changed in two ways. New keys are appended to both files, each synced. A rewrite replaces KEYS, then the
-copy, each as a whole; it repairs what a crash or damage left, and wraps all keys anew if the
+KEYS is changed in two ways. New keys are appended to both files, each synced. A rewrite replaces KEYS, then
+the copy, each as a whole; it repairs what a crash or damage left, and wraps all keys anew if the
 key-encryption key is another one.
 """
 
@@ -244,6 +244,13 @@ class Keyring:
         self._unwrapping = dict.fromkeys(new, wrapping)
         del self._pending[:count]
         self.fresh = False
+
+    async def write_into(self, directory: str) -> None:
+        """Write the keys that are known now as another directory's KEYS; its bytes are not synced."""
+        header = KeysHeader(self.directory_id, self.wrapping.key_id, self._next_id)
+        file = await self._disk.create(f"{directory}/{KEYS}")
+        await file.write(0, [write_header(header), *map(write_record, self._records.values())])
+        file.close()
 
     def _rewrapped(self, record: WrappedKey, wrapping: KeyEncryptionKey) -> WrappedKey:
         if self._unwrapping[record.key_id] is wrapping:

@@ -2,6 +2,7 @@
 
     <data directory>/cut-<number>/
         CLOCK                           linked
+        KEYS                            the data keys of that moment, if there are any
         CHECKPOINT                      lists no journal file: everything it speaks of is in the segments
         journal/                        empty
         <topic id>-<partition>-<life>/  links to segments, their indexes and lists of aborted
@@ -99,6 +100,8 @@ class Cutter:
             await for_each(pairs, lambda pair: self._link(cut, *pair), at_once=_AT_ONCE)
         # The last known time goes along: a start that finds its clock months ahead expires nothing by it.
         await self._directory.disk.link([(CLOCK, f"{cut.name}/{CLOCK}")])
+        if self._directory.keyring is not None:
+            await self._directory.keyring.write_into(cut.name)  # not linked: new keys are appended to KEYS
         file = await self._directory.disk.create(f"{cut.name}/{CHECKPOINT}")
         await file.write(0, [write_checkpoint(replace(sample.checkpoint, journal_files=()))])
         file.close()

@@ -60,6 +60,8 @@ class Successor:
     # ---- content
 
     async def create(self) -> None:
+        if self._key is not None and self._log.cipher is not None:
+            await self._log.cipher.save()  # before anything is written that it encrypts
         self._file = await self._disk.create(self._stem + "log" + TEMPORARY)
 
     def add(self, batch: Batch) -> None:
@@ -82,9 +84,7 @@ class Successor:
         self._extend_index_files()
 
     async def sync(self) -> None:
-        """Make its batches durable, under a name that means nothing yet, and their key."""
-        if self._key is not None and self._log.cipher is not None:
-            await self._log.cipher.save()
+        """Make its batches durable, under a name that means nothing yet."""
         await self.flush()
         assert self._file is not None
         await self._file.sync(bulk=True)
