@@ -45,6 +45,11 @@ class OwnedTokens:
         self, owner: str, *, scope: Scope, lifetime_ms: int, label: str
     ) -> tuple[ApiToken, Secret]:
         """A token of `owner`, by default of the session's own user; its text is not known again."""
+        owner = self.check_owner(owner)
+        return await self._tokens.create(owner, scope=scope, lifetime_ms=lifetime_ms, label=label)
+
+    def check_owner(self, owner: str) -> str:
+        """The user that a new token is for; the error if the session may not create one for it."""
         session = self._access.session
         if session.token_id:
             raise BrokerError(
@@ -59,10 +64,12 @@ class OwnedTokens:
             )
         if owner != self.own_name:
             self._access.cluster(Operation.ALTER)
-        return await self._tokens.create(owner, scope=scope, lifetime_ms=lifetime_ms, label=label)
+        return owner
 
     async def revoke(self, token_id: str) -> None:
-        """End a token; RESOURCE_NOT_FOUND also for one that the session may not see."""
+        """End a token; RESOURCE_NOT_FOUND also for one that is of another user."""
+        if not self.own_name:
+            self._access.cluster(Operation.ALTER)
         found = self._tokens.get(token_id)
         is_own = found is not None and found.owner == self.own_name
         needs_right = not is_own or bool(self._access.session.token_id)

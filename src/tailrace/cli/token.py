@@ -18,9 +18,10 @@ _place_option = place_option("API tokens")
 
 @click.group(name="token", no_args_is_help=True)
 def command() -> None:
-    """Create, list and revoke API tokens, which act for a user within a scope.
+    """Create, list and revoke API tokens.
 
-    A program sends its token as HTTP Bearer, or as the password of the user `token`.
+    A token acts for a user within a scope. A program sends it as HTTP Bearer, or as the password of the user
+    `token`.
     """
 
 

@@ -12,9 +12,11 @@ import pytest
 
 from tailrace.http.login import Login
 from tailrace.http.session import SESSION_KEY, session_of
+from tailrace.model.scope import read_scope
 from tailrace.net import ListenerCounters
 from tailrace.net.logins import Logins, PendingLogins
-from tailrace.security import PLAIN, Authenticator, Secret, Users
+from tailrace.security import PLAIN, Authenticator, Secret, Tokens, Users
+from tailrace.security.api_token import LIFETIME_MS
 
 WORD = "open: sesame, 42Ω"
 
@@ -148,10 +150,14 @@ def ask_with_token(path: str, header: str, *, revoke: bool = False) -> httpx.Res
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer"])
 def test_a_token_is_let_through_as_its_owner_with_its_scope(scheme: str) -> None:
-    assert ask_with_token("/x", f"{scheme} {{token}}").text == "User:alice at 192.0.2.7 by web read:topic:orders"
+    assert (
+        ask_with_token("/x", f"{scheme} {{token}}").text == "User:alice at 192.0.2.7 by web read:topic:orders"
+    )
 
 
-@pytest.mark.parametrize("header", ["Bearer {token}x", "Bearer x{token}", "Bearer {token} {token}", "Bearer x"])
+@pytest.mark.parametrize(
+    "header", ["Bearer {token}x", "Bearer x{token}", "Bearer {token} {token}", "Bearer x"]
+)
 def test_what_is_no_token_is_refused(header: str) -> None:
     answer = ask_with_token("/x", header)
     assert answer.status_code == 401

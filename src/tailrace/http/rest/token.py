@@ -84,15 +84,14 @@ async def list_tokens(call: Call[TokenQuery, NoBody]) -> TokenList:
 
 
 async def create_token(call: Call[NoQuery, NewToken]) -> CreatedToken:
+    tokens, body = call.access.tokens(), call.body
+    tokens.check_owner(body.owner)
     check_private(call)
-    body = call.body
     try:
         scope, lifetime_ms = read_scope(body.scope), parse_duration_ms(body.expires)
     except (ValueError, ConfigError) as error:
         raise invalid(str(error)) from None
-    made, text = await call.access.tokens().create(
-        body.owner, scope=scope, lifetime_ms=lifetime_ms, label=body.name
-    )
+    made, text = await tokens.create(body.owner, scope=scope, lifetime_ms=lifetime_ms, label=body.name)
     return CreatedToken(
         token=text.reveal(),
         id=made.id,
