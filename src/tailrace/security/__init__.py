@@ -6,6 +6,7 @@
 `hashing`        slow functions in a bounded pool; `remembered`: passwords checked a moment ago
 `authenticator`  logins for the listeners, over `sasl/`, the mechanisms as machines without I/O
 `guessing`       how long failures wait; `failure`: what is told of them
+`messages/`      encryption from client to client; `decryption`: why a message is not handed out
 
 Sockets, stores and the clock of logins are given from outside.
 """
