@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from typing import Any
 
@@ -12,7 +13,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from tests.document import ROOT, broken_links
 
-from tailrace.security.messages import Encryption, Opener, Sealer, sealing
+from tailrace.security.messages import Encryption, Opener, Sealer
 
 PAGE = ROOT / "docs" / "protocol" / "message-encryption.md"
 (BLOCK,) = re.findall(r"^```json\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
@@ -62,7 +63,7 @@ def test_our_code_writes_and_reads_a_vector(vector: dict[str, Any], monkeypatch:
     encryption = Encryption(keys={vector["key_id"]: data(vector["key"]) or b""})
     sealer = Sealer(encryption)
     with monkeypatch.context() as patched:
-        patched.setattr(sealing.os, "urandom", lambda _count: data(vector["salt"]))
+        patched.setattr(os, "urandom", lambda _count: data(vector["salt"]))
         sealer._begin()
     sealer._count = int(vector["nonce"], 16)
     key, value = data(vector["record_key"]), data(vector["value"])
