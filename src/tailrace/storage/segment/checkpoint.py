@@ -15,8 +15,8 @@ Replaced as a whole: written beside, synced, renamed, the directory synced. One 
               i64 snapshot that holds the derived state at `end` (-1: none)
               i64 first damaged offset (-1: none)
 
-A directory with data keys (KEYS) has format 2, "TRCHECK2", where each row has another u32: 1 if the segment is
-stored encrypted. So a build that knows nothing of encryption refuses it.
+A directory with data keys (KEYS) has format 2, "TRCHECK2", where each row has another u32: 1 if the segment
+is stored encrypted. So a build that knows nothing of encryption refuses it.
 """
 
 from __future__ import annotations

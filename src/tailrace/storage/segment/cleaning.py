@@ -260,7 +260,7 @@ class Compaction:
         return None
 
     def _extents(self, segment: Segment) -> Iterator[tuple[int, FileExtent]]:
-        """An open segment in pieces, with their places for readers; by the file and the index that it has now."""
+        """An open segment in pieces, with their places for readers; by the file and index that it has now."""
         index, file, bytes_max = segment.index, segment.file, self._directory.config.slow_read_bytes
         assert index is not None
         assert file is not None

@@ -18,7 +18,7 @@ _UNUSED_MIN = 64
 
 
 async def open_keyring(directory: Directory, encryption: Encryption | None) -> None:
-    """Give the directory its keyring before recovery reads a round; StorageError if the key is not the right one."""
+    """Give the directory its keyring, before recovery reads a round; StorageError if the key is wrong."""
     if encryption is None or not encryption.keys:
         found = await wrapped_by(directory.disk)
         if found is not None:

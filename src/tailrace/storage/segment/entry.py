@@ -54,8 +54,8 @@ class EntryError(ValueError):
 class Append:
     """One batch with its fixed place. Made once per produced batch, so a plain slotted class.
 
-    `batch` is what readers get, `stored` what lies in the files: the same, or its encrypted form from the round
-    that commits it until it is applied. What recovery reads is stored in both.
+    `batch` is what readers get, `stored` what lies in the files: the same, or its encrypted form from the
+    round that commits it until it is applied. What recovery reads is stored in both.
     """
 
     __slots__ = ("batch", "flags", "life", "position", "segment", "stored")

@@ -1,7 +1,7 @@
 """What a thief of an encrypted directory could use: plain values, and two batches under one key and nonce.
 
-Looked for after every life, in all files, in what a crash left behind too. A history remembers every pair that
-it saw: the same bytes may be under it again (journal and segment hold the same), other bytes never.
+Looked for after every life, in all files, in what a crash left behind too. A history remembers every pair
+that it saw: the same bytes may be under it again (journal and segment hold the same), other bytes never.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ class History:
         self.counts["faults"] += disk.faults
 
     def _check_ciphertexts(self) -> None:
-        """Whatever lies on the disk now tells nothing; what a power cut takes away may have been read before."""
+        """What lies on the disk now tells nothing. A power cut takes away what was read before."""
         if self._encryption is not None and not self.options.flip:
             self.ciphertexts.check(self.disk)
             self.counts["ciphertexts"] = len(self.ciphertexts)
