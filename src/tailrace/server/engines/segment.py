@@ -42,7 +42,11 @@ class SegmentEngine:
 
         try:
             storage = await SegmentStorage.open(
-                config.data_dir, config=directory_config(config), clock=clock, owns_loop=owns_loop
+                config.data_dir,
+                config=directory_config(config),
+                clock=clock,
+                owns_loop=owns_loop,
+                encryption=config.encryption.read() if config.encryption is not None else None,
             )
         except OSError as error:
             raise cannot_use(config.data_dir, error) from error
