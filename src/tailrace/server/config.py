@@ -30,6 +30,8 @@ class ServerConfig:
     http_allowed_hosts: tuple[str, ...] = ()
     advertised: tuple[str, int] | None = None  # None: the address by which each client came
     allow_plaintext: bool = False
+    authorizer: Literal["off", "acl"] = "off"
+    super_users: tuple[str, ...] = ()  # principals such as User:admin
     engine: Literal["segment", "memory"] = "segment"
     data_dir: Path = Path("tailrace-data")
     fsync: Fsync = COMMIT

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tailrace.broker import Broker, BrokerConfig
 from tailrace.cluster import (
     MemoryStore,
+    MetadataAcls,
     MetadataUsers,
     MirroredStore,
     SqliteStore,
@@ -47,6 +48,7 @@ from tailrace.server.assembly import (
     request_bytes_max,
     session_ms_max,
     storage_config,
+    super_users,
     telemetry_config,
 )
 from tailrace.server.config import ServerConfig
@@ -169,6 +171,8 @@ class Node:
                 config=self._broker_config(),
                 clock=self._clock,
                 user_store=MetadataUsers(store),
+                acl_store=MetadataAcls(store),
+                super_users=super_users(self.config),
             )
             self._opened.push_async_callback(self._broker.close)
             await self._broker.start()
