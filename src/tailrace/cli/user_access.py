@@ -1,177 +1,70 @@
-"""Where `tailrace user` finds users: on a running broker, or in the data directory of one that does not run.
+"""Users, wherever `tailrace user` finds them (`place`): over HTTP, or in a data directory.
 
---http HOST:PORT         the HTTP listener of a running broker
---data-dir, --config     the directory under its lock; if a broker has it, that broker's HTTP listener
-neither                  127.0.0.1:8080
+CommandFailed says why something could not be done.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
 from collections.abc import Callable, Coroutine
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from tailrace.cli.exit import CommandFailed, ExitCode
-from tailrace.model import BrokerError, ErrorCode, StorageError
-from tailrace.model.address import Address
+from tailrace.cli.place import Place, call_rest
 
 if TYPE_CHECKING:
+    from tailrace.cluster import Store
     from tailrace.security import Secret, Users
 
-_LOOPBACK: Final = "127.0.0.1"
-_DEFAULT_HTTP: Final = f"{_LOOPBACK}:8080"
 _PATH: Final = "/api/v1/users"
-_CALL_S: Final = 30.0
+
+Work = Callable[["Users"], Coroutine[Any, Any, Any]]
 
 
-class UserAccess(Protocol):
-    """Users, wherever they are. CommandFailed says why something could not be done."""
+class UserAccess:
+    """The users of one place."""
 
-    def list(self) -> list[dict[str, Any]]: ...
-
-    def create(self, name: str, password: Secret) -> None: ...
-
-    def set_password(self, name: str, password: Secret) -> None: ...
-
-    def set_enabled(self, name: str, *, enabled: bool) -> None: ...
-
-    def delete(self, name: str) -> None: ...
-
-
-def find_users(*, data_dir: Path | None, config_file: Path | None, http: str | None) -> UserAccess:
-    """The access that the options of a command name."""
-    if http is not None:
-        return RestUsers(http)
-    if data_dir is None and config_file is not None:
-        from tailrace.server.configuration import read_config
-
-        config = read_config(environment=os.environ, file=config_file)
-        if config["storage.engine"] == "memory":
-            raise CommandFailed(
-                f"{config_file} has storage.engine = memory, whose users go with the broker. Create them "
-                "while it runs, with --http HOST:PORT"
-            )
-        listeners = config.server().listeners_of("http")
-        host = listeners[0].address.host if listeners else _LOOPBACK
-        return DirectoryUsers(Path(str(config["storage.data_dir"])), host=host)
-    return RestUsers(_DEFAULT_HTTP) if data_dir is None else DirectoryUsers(data_dir)
-
-
-class RestUsers:
-    """Users of a running broker."""
-
-    def __init__(self, address: str) -> None:
-        self._address = address
+    def __init__(self, place: Place) -> None:
+        self._place = place
 
     def list(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._call("GET", _PATH)["users"]
-        return found
-
-    def create(self, name: str, password: Secret) -> None:
-        self._call("POST", _PATH, {"name": name, "password": password.reveal()})
-
-    def set_password(self, name: str, password: Secret) -> None:
-        self._call("PATCH", _path(name), {"password": password.reveal()})
-
-    def set_enabled(self, name: str, *, enabled: bool) -> None:
-        self._call("PATCH", _path(name), {"enabled": enabled})
-
-    def delete(self, name: str) -> None:
-        self._call("DELETE", _path(name))
-
-    def _call(self, method: str, path: str, body: object = None) -> Any:
-        from tailrace.cli.rest import call, message_of
-
-        status, answer = call(self._address, method, path, body=body, timeout_s=_CALL_S)
-        if status < 400:
-            return answer
-        codes = {401: ExitCode.AUTH, 403: ExitCode.AUTH, 404: ExitCode.NOT_FOUND}
-        raise CommandFailed(message_of(answer, status), exit_code=codes.get(status, ExitCode.ERROR))
-
-
-class DirectoryUsers:
-    """Users in a data directory: changed under its lock, so that no broker has it meanwhile."""
-
-    def __init__(self, directory: Path, *, host: str = _LOOPBACK) -> None:
-        """`host` is where the HTTP listener of a broker is, if one has the directory."""
-        self._directory = directory
-        self._host = host
-
-    def list(self) -> list[dict[str, Any]]:
-        async def read(users: Users) -> list[dict[str, Any]]:
-            return [
+        async def read(users: Users) -> Any:
+            found = [
                 {"name": name, "enabled": user.enabled, "mechanisms": sorted(user.verifiers)}
                 for name, user in users.items()
             ]
+            return {"users": found}
 
-        found: list[dict[str, Any]] = self._with(lambda rest: rest.list(), read)
+        found: list[dict[str, Any]] = self._use("GET", _PATH, None, read)["users"]
         return found
 
     def create(self, name: str, password: Secret) -> None:
-        self._with(lambda rest: rest.create(name, password), lambda users: users.create(name, password))
+        body = {"name": name, "password": password.reveal()}
+        self._use("POST", _PATH, body, lambda users: users.create(name, password))
 
     def set_password(self, name: str, password: Secret) -> None:
-        self._with(
-            lambda rest: rest.set_password(name, password), lambda users: users.set_password(name, password)
-        )
+        body = {"password": password.reveal()}
+        self._use("PATCH", _path(name), body, lambda users: users.set_password(name, password))
 
     def set_enabled(self, name: str, *, enabled: bool) -> None:
-        self._with(
-            lambda rest: rest.set_enabled(name, enabled=enabled),
-            lambda users: users.set_enabled(name, enabled=enabled),
-        )
+        body = {"enabled": enabled}
+        self._use("PATCH", _path(name), body, lambda users: users.set_enabled(name, enabled=enabled))
 
     def delete(self, name: str) -> None:
-        self._with(lambda rest: rest.delete(name), lambda users: users.delete(name))
+        self._use("DELETE", _path(name), None, lambda users: users.delete(name))
 
-    def _with(
-        self,
-        on_broker: Callable[[RestUsers], Any],
-        here: Callable[[Users], Coroutine[Any, Any, Any]],
-    ) -> Any:
-        from tailrace.runtime import DirectoryLock
+    def _use(self, method: str, path: str, body: object, work: Work) -> Any:
+        async def here(store: Store) -> Any:
+            from tailrace.cluster import MetadataUsers
+            from tailrace.security import Users
 
-        self._directory.mkdir(parents=True, exist_ok=True)
-        try:
-            lock = DirectoryLock(os.fspath(self._directory))
-        except StorageError:
-            return on_broker(RestUsers(self._listener()))
-        try:
-            return asyncio.run(self._change(here))
-        except BrokerError as error:
-            code = ExitCode.NOT_FOUND if error.code == ErrorCode.RESOURCE_NOT_FOUND else ExitCode.ERROR
-            raise CommandFailed(str(error), exit_code=code) from error
-        finally:
-            lock.release()
+            users = Users(MetadataUsers(store))
+            try:
+                await users.load()
+                return await work(users)
+            finally:
+                await users.close()
 
-    async def _change(self, work: Callable[[Users], Coroutine[Any, Any, Any]]) -> Any:
-        from tailrace.cluster import METADATA, MetadataUsers, MirroredStore, SqliteStore
-        from tailrace.security import Users
-
-        store = MirroredStore(SqliteStore(self._directory / METADATA), self._directory)
-        users = Users(MetadataUsers(store))
-        try:
-            await users.load()
-            return await work(users)
-        finally:
-            await users.close()
-            await store.close()
-
-    def _listener(self) -> str:
-        """The HTTP listener of the broker that has the directory."""
-        from tailrace.server.ports import read_ports
-
-        ports = read_ports(self._directory)
-        if ports is None or ports.http is None:
-            raise CommandFailed(
-                f"a broker serves {self._directory} and has no HTTP listener that is known. Name it with "
-                "--http HOST:PORT, or stop the broker and run this command again"
-            )
-        host = {"0.0.0.0": _LOOPBACK, "::": "::1"}.get(self._host, self._host)
-        return str(Address(host, ports.http))
+        return self._place.use(lambda address: call_rest(address, method, path, body), here)
 
 
 def _path(name: str) -> str:

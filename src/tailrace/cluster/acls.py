@@ -17,11 +17,11 @@ from tailrace.cluster import record
 from tailrace.cluster.metadata import first_start
 from tailrace.cluster.store import ABSENT, Store
 from tailrace.model import BrokerError, ErrorCode, StorageError
-from tailrace.model.operation import Operation, ResourceKind
-from tailrace.security.acl import AclBinding, Pattern, Permission
+from tailrace.security.acl import AclBinding
+from tailrace.security.acl.text import FIELDS, acl_fields
+from tailrace.security.acl.text import read_acl as read_words
 
 ACLS: Final = record.ACLS
-_ALL: Final = "all"
 _ATTEMPTS_MAX: Final = 10
 
 
@@ -64,33 +64,15 @@ class MetadataAcls:
 
 
 def write_acl(binding: AclBinding) -> str:
-    fields = {
-        "host": binding.host,
-        "name": binding.name,
-        "operation": _ALL if binding.operation is None else binding.operation.name.lower(),
-        "pattern": binding.pattern.name.lower(),
-        "permission": binding.permission.name.lower(),
-        "principal": binding.principal,
-        "resource": binding.kind.name.lower(),
-    }
-    return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    return json.dumps(acl_fields(binding), sort_keys=True, separators=(",", ":"))
 
 
 def read_acl(key: str, text: str) -> AclBinding:
     """ValueError names the key."""
     try:
         fields = json.loads(text)
-        if not all(isinstance(each, str) for each in fields.values()):
+        if fields.keys() != set(FIELDS) or not all(isinstance(each, str) for each in fields.values()):
             raise TypeError
-        operation = fields["operation"]
-        return AclBinding(
-            principal=fields["principal"],
-            host=fields["host"],
-            operation=None if operation == _ALL else Operation[operation.upper()],
-            permission=Permission[fields["permission"].upper()],
-            kind=ResourceKind[fields["resource"].upper()],
-            name=fields["name"],
-            pattern=Pattern[fields["pattern"].upper()],
-        )
-    except (ValueError, KeyError, TypeError, AttributeError):
+        return read_words(fields)
+    except (ValueError, TypeError, AttributeError, BrokerError):
         raise ValueError(f"{key} is not an access control entry as this program writes it") from None

@@ -34,6 +34,7 @@ PARAMS = {
     "name": "archive",
     "cut": "cut-1",
     "user": "alice",
+    "acl": "0" * 32,
     "transactional_id": "billing",
 }
 
@@ -60,6 +61,9 @@ RIGHTS: dict[str, tuple[Operation, ResourceKind]] = {
     "createUser": (Operation.ALTER, CLUSTER),
     "changeUser": (Operation.ALTER, CLUSTER),
     "deleteUser": (Operation.ALTER, CLUSTER),
+    "listAcls": (Operation.DESCRIBE, CLUSTER),
+    "createAcls": (Operation.ALTER, CLUSTER),
+    "deleteAcl": (Operation.ALTER, CLUSTER),
     "commitRecords": (Operation.WRITE, TOPIC),
     "getTransaction": (Operation.DESCRIBE, TRANSACTION),
     "abortTransaction": (Operation.DESCRIBE, TRANSACTION),
@@ -112,6 +116,7 @@ BODIES: dict[str, Any] = {
     "abortHangingTransaction": {"topic": "orders", "partition": 0, "first_offset": 0},
     "createUser": {"name": "alice", "password": "open sesame, 42"},
     "changeUser": {"enabled": False},
+    "createAcls": {"acls": []},
     "replaySubscription": {"to": "earliest"},
     "seekSubscription": {"to": "earliest"},
     "ackMessages": {"ack_ids": []},

@@ -5,10 +5,11 @@
 `decision`  pure: may a principal at a host do this? Deny wins, and what no entry allows is denied
 `filter`    which entries a listing or a removal means
 `acls`      those of a node: in memory for decisions, in an `AclStore` for good, with watchers
+`text`      entries and filters in words, for people and stores
 `store`     the port `AclStore`, and one that goes with its process
 """
 
-from tailrace.security.acl.acls import Acls
+from tailrace.security.acl.acls import Acls, UnknownAcl
 from tailrace.security.acl.binding import (
     EVERYBODY,
     EVERYWHERE,
@@ -36,6 +37,7 @@ __all__ = [
     "Pattern",
     "PatternFilter",
     "Permission",
+    "UnknownAcl",
     "binding_id",
     "check_binding",
     "decide",
