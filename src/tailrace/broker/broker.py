@@ -18,7 +18,7 @@ from tailrace.broker.config import BrokerConfig, cleaner_backoff_ms
 from tailrace.broker.counters import Counters
 from tailrace.broker.cuts import Cuts
 from tailrace.broker.delayed import DELAYED_TOPIC, Delayed
-from tailrace.broker.gate import Authorize, Gate, allow_by_acls, allow_users
+from tailrace.broker.gate import Authorize, Gate, allow_by_acls, allow_standing
 from tailrace.broker.group_settings import GroupSettings
 from tailrace.broker.groups import OFFSETS_TOPIC, GroupCoordinator
 from tailrace.broker.internal.topic import InternalTopic
@@ -34,7 +34,7 @@ from tailrace.broker.transactions.pool import IdPool
 from tailrace.model import BrokerId, StorageError
 from tailrace.model.session import Principal
 from tailrace.runtime import Clock, Supervisor
-from tailrace.security import Users, UserStore
+from tailrace.security import Standing, Users, UserStore
 from tailrace.security.acl import Acls, AclStore
 from tailrace.storage.api import StorageEngine
 
@@ -114,6 +114,7 @@ class Broker:
         self.atomic = AtomicAppender(self.transactions, self.transaction_ids)
         self.subscriptions.bury_with(self.atomic)
         self.users = Users(user_store, on_failure=self._fail)
+        self.standing = Standing(self.users)
         self.acls = Acls(acl_store, on_failure=self._fail)
         self.group_settings = GroupSettings(metadata, on_failure=self._fail)
         self.publisher = Publisher(clock=clock)
@@ -202,7 +203,7 @@ class Broker:
 
     def _rule(self, super_users: Collection[Principal] | None) -> Authorize:
         """Who may do what, on every listener."""
-        logged_in = allow_users(self.users)
+        logged_in = allow_standing(self.standing)
         if super_users is None:
             return logged_in
         return allow_by_acls(self.acls, super_users=super_users, among=logged_in)

@@ -55,7 +55,7 @@ from tailrace.model.session import EMBEDDED, INTERNAL, Principal, Session
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
-    from tailrace.security import Users
+    from tailrace.security import Standing, Users
     from tailrace.security.acl import Acls
 
 Authorize = Callable[[Session, Operation, Resource], bool]
@@ -85,11 +85,13 @@ def allow_everything(session: Session, operation: Operation, resource: Resource)
     return True
 
 
-def allow_users(users: Users) -> Authorize:
-    """The rule of a broker without access control: everybody, but for users that were disabled or deleted."""
+def allow_standing(standing: Standing) -> Authorize:
+    """The rule of a broker without access control: a login must still hold, and the scope of a token does."""
 
-    def allows(session: Session, operation: Operation, resource: Resource) -> bool:  # noqa: ARG001
-        return not session.mechanism or users.may_log_in(session.principal.name)
+    def allows(session: Session, operation: Operation, resource: Resource) -> bool:
+        if session.scope is not None and not session.scope.allows(operation, resource):
+            return False
+        return standing.holds(session)
 
     return allows
 
@@ -211,7 +213,7 @@ class Access:
     def audience(self) -> Hashable:
         """What decides beside `version` what this session may see: equal ones may share an answer."""
         session = self.session
-        return session.principal, session.host, session.mechanism, getattr(session, "scope", None)
+        return session.principal, session.host, session.mechanism, session.scope
 
     def allows(self, operation: Operation, resource: Resource) -> bool:
         """Whether this session may do this to a resource, which need not exist."""

@@ -95,14 +95,18 @@ def find_place(*, data_dir: Path | None, config_file: Path | None, http: str | N
     if config_file is None:
         return Place(_DEFAULT_HTTP)
     from tailrace.server.configuration import read_config
+    from tailrace.server.engines import ENGINES
 
     config = read_config(environment=os.environ, file=config_file)
-    if config["storage.engine"] == "memory":
+    server = config.server()
+    facts = ENGINES[server.engine].describe(server)
+    if not facts.directory:
+        goes = "are in its database" if facts.durable else "go with the broker"
         raise CommandFailed(
-            f"{config_file} has storage.engine = memory, whose {what} go with the broker. Create them "
+            f"{config_file} has storage.engine = {facts.name}, whose {what} {goes}. Create them "
             "while it runs, with --http HOST:PORT"
         )
-    listeners = config.server().listeners_of("http")
+    listeners = server.listeners_of("http")
     host = listeners[0].address.host if listeners else _LOOPBACK
     return Place("", Path(str(config["storage.data_dir"])), host)
 

@@ -5,14 +5,14 @@
 `verifier`       what is stored of a password; `password` has the rules for new ones
 `hashing`        slow functions in a bounded pool; `remembered`: passwords checked a moment ago
 `authenticator`  logins for the listeners, over `sasl/`, the mechanisms as machines without I/O
+`authenticated`  what a login comes to; `mechanism` has the names, `standing` says whether it still holds
 `guessing`       how long failures wait; `failure`: what is told of them
 
 Sockets, stores and the clock of logins are given from outside.
 """
 
+from tailrace.security.authenticated import NOT_AUTHENTICATED, Authenticated
 from tailrace.security.authenticator import (
-    BASIC,
-    MECHANISMS,
     Authenticator,
     AuthenticatorPort,
     Login,
@@ -20,18 +20,24 @@ from tailrace.security.authenticator import (
     Step,
 )
 from tailrace.security.failure import AuthenticationFailed, LoginsBusy, UnknownUser
-from tailrace.security.sasl.plain import PLAIN
+from tailrace.security.mechanism import BASIC, CERTIFICATE, MECHANISMS, OAUTHBEARER, PLAIN, TOKEN
 from tailrace.security.secret import Secret
+from tailrace.security.standing import Standing
 from tailrace.security.user import StoredUsers, User, UserStore
 from tailrace.security.users import Users
 from tailrace.security.verifier import SCRAM_SHA_256, SCRAM_SHA_512, Verifier
 
 __all__ = [
     "BASIC",
+    "CERTIFICATE",
     "MECHANISMS",
+    "NOT_AUTHENTICATED",
+    "OAUTHBEARER",
     "PLAIN",
     "SCRAM_SHA_256",
     "SCRAM_SHA_512",
+    "TOKEN",
+    "Authenticated",
     "AuthenticationFailed",
     "Authenticator",
     "AuthenticatorPort",
@@ -39,6 +45,7 @@ __all__ = [
     "LoginCounts",
     "LoginsBusy",
     "Secret",
+    "Standing",
     "Step",
     "StoredUsers",
     "UnknownUser",
