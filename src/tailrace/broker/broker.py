@@ -34,7 +34,7 @@ from tailrace.broker.transactions.pool import IdPool
 from tailrace.model import BrokerId, StorageError
 from tailrace.model.session import Principal
 from tailrace.runtime import Clock, Supervisor
-from tailrace.security import Standing, Users, UserStore
+from tailrace.security import Standing, Tokens, TokenStore, Users, UserStore
 from tailrace.security.acl import Acls, AclStore
 from tailrace.storage.api import StorageEngine
 
@@ -57,10 +57,11 @@ class Broker:
         config: BrokerConfig,
         clock: Clock,
         user_store: UserStore | None = None,
+        token_store: TokenStore | None = None,
         acl_store: AclStore | None = None,
         super_users: Collection[Principal] | None = None,
     ) -> None:
-        """Without stores, users and access control entries go with the process.
+        """Without stores, users, API tokens and access control entries go with the process.
 
         With `super_users`, which may be none, access is controlled: all others need entries.
         """
@@ -114,7 +115,8 @@ class Broker:
         self.atomic = AtomicAppender(self.transactions, self.transaction_ids)
         self.subscriptions.bury_with(self.atomic)
         self.users = Users(user_store, on_failure=self._fail)
-        self.standing = Standing(self.users)
+        self.tokens = Tokens(self.users, token_store, now_ms=clock.now_ms, on_failure=self._fail)
+        self.standing = Standing(self.users, self.tokens)
         self.acls = Acls(acl_store, on_failure=self._fail)
         self.group_settings = GroupSettings(metadata, on_failure=self._fail)
         self.publisher = Publisher(clock=clock)
@@ -134,6 +136,7 @@ class Broker:
         self.gate = Gate(self, authorize=self._rule(super_users))
         self.users.watch(lambda _: self.gate.rights_changed())
         self.acls.watch(self.gate.rights_changed)
+        self.tokens.watch(lambda _: self.gate.rights_changed())
 
     def __repr__(self) -> str:
         cluster = self.cluster
@@ -145,6 +148,7 @@ class Broker:
         self.cluster.cluster_id = image.cluster_id
         await self.users.load()
         await self.acls.load()
+        await self.tokens.load()
         await self.topics.load(image)
         self.group_settings.load(image.settings)
         await self.groups.start(topics={topic.name for topic in self.topics})
@@ -159,6 +163,7 @@ class Broker:
     async def close(self) -> None:
         """Stop what runs by itself; what is stored stays."""
         await self.cuts.close()
+        await self.tokens.close()
         await self.users.close()
         await self.acls.close()
         if self._deletions:

@@ -11,13 +11,13 @@ import rich_click as click
 
 from tailrace.cli.acl_access import AclAccess, Row
 from tailrace.cli.connection import confirm
+from tailrace.cli.data_directory import Place, place_option
 from tailrace.cli.exit import CommandFailed, ExitCode
 from tailrace.cli.output import Column, Output, examples, output_option
-from tailrace.cli.place import place_option
 from tailrace.model import escape
 from tailrace.model.operation import CLUSTER, Operation
 
-_access_option = place_option(AclAccess, what="access control entries")
+_place_option = place_option("access control entries")
 
 _OPERATIONS: Final = ("all", *(each.name.lower() for each in Operation))
 _NAMED: Final = ("topic", "group", "subscription", "transactional_id")
@@ -142,11 +142,11 @@ def _terms_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "tailrace acl add --deny User:bob --operation all --topic '*' --host 192.0.2.7",
     ),
 )
-@_access_option
+@_place_option
 @_terms_option
 @click.option("--dry-run", is_flag=True, help="Show what would be added, and change nothing.")
 @output_option
-def add_acls(terms: Terms, dry_run: bool, access: AclAccess, output: Output) -> None:
+def add_acls(terms: Terms, dry_run: bool, place: Place, output: Output) -> None:
     """Add entries: one for each principal, operation and resource that is named."""
     if not terms.principals or not terms.operations or not terms.resources:
         raise click.UsageError(
@@ -163,7 +163,7 @@ def add_acls(terms: Terms, dry_run: bool, access: AclAccess, output: Output) -> 
             check_binding(each)
         _tell(output, [view_acl(binding_id(each), each) for each in bindings], "would be added")
     else:
-        _tell(output, access.add(rows), "added")
+        _tell(output, AclAccess(place).add(rows), "added")
 
 
 @command.command(
@@ -177,16 +177,17 @@ def add_acls(terms: Terms, dry_run: bool, access: AclAccess, output: Output) -> 
 @click.option("--id", "ids", metavar="ID", multiple=True, help="The entry with this id.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and change nothing.")
-@_access_option
+@_place_option
 @_terms_option
 @output_option
 def remove_acls(
-    ids: tuple[str, ...], terms: Terms, yes: bool, dry_run: bool, access: AclAccess, output: Output
+    ids: tuple[str, ...], terms: Terms, yes: bool, dry_run: bool, place: Place, output: Output
 ) -> None:
     """Remove the entries that have all that is named; without --prefixed those with literal names."""
     filters = [each for each in terms.rows() if each]
     if not ids and not filters:
         raise click.UsageError("Say which entries: --id, or --allow, --deny, --operation, --topic and so on.")
+    access = AclAccess(place)
     rows = [each for each in access.find({}) if each["id"] in ids]
     for wanted in filters:
         literal = {"pattern": "literal"} if terms.resources else {}
@@ -213,15 +214,15 @@ def remove_acls(
     ),
 )
 @click.option("--matching", is_flag=True, help="Also * and prefixes that match the name.")
-@_access_option
+@_place_option
 @_terms_option
 @output_option
-def list_acls(matching: bool, terms: Terms, access: AclAccess, output: Output) -> None:
+def list_acls(matching: bool, terms: Terms, place: Place, output: Output) -> None:
     """List entries, or those that have all that is named."""
     if matching and not terms.resources:
         raise click.UsageError("--matching goes with the name of a resource.")
     pattern = {"pattern": "match"} if matching else {}
-    rows: list[Row] = []
+    access, rows = AclAccess(place), list[Row]()
     for wanted in terms.rows():
         rows += access.find({**wanted, **pattern})
     output.rows(list({each["id"]: each for each in rows}.values()), columns=_COLUMNS)

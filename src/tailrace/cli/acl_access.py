@@ -1,4 +1,4 @@
-"""Access control entries, wherever `tailrace acl` finds them (`place`): over HTTP, or in a data directory.
+"""Access control entries, on a broker that runs or does not (`data_directory`).
 
 Entries travel as the rows that the REST API shows. CommandFailed says why something could not be done.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
-from tailrace.cli.place import Place, call_rest
+from tailrace.cli.data_directory import Place, ask
 
 if TYPE_CHECKING:
     from tailrace.cluster import Store
@@ -34,12 +34,12 @@ class AclAccess:
 
             return [view_acl(key, each) for key, each in acls.matching(read_filter(wanted)).items()]
 
-        def ask(address: str) -> list[Row]:
+        def on_broker(address: str) -> list[Row]:
             query = f"?{urlencode(wanted)}" if wanted else ""
-            found: list[Row] = call_rest(address, "GET", _PATH + query)["acls"]
+            found: list[Row] = ask(address, "GET", _PATH + query)["acls"]
             return found
 
-        return sorted(self._use(ask, read), key=_order)
+        return sorted(self._use(on_broker, read), key=_order)
 
     def add(self, rows: Sequence[Mapping[str, str]]) -> list[Row]:
         """Create entries, all or none."""
@@ -50,13 +50,11 @@ class AclAccess:
             added = await acls.add([read_acl(each) for each in rows])
             return [view_acl(key, each) for key, each in added.items()]
 
-        def ask(address: str) -> list[Row]:
-            added: list[Row] = call_rest(address, "POST", _PATH, {"acls": [dict(each) for each in rows]})[
-                "acls"
-            ]
+        def on_broker(address: str) -> list[Row]:
+            added: list[Row] = ask(address, "POST", _PATH, {"acls": [dict(each) for each in rows]})["acls"]
             return added
 
-        added: list[Row] = self._use(ask, store)
+        added: list[Row] = self._use(on_broker, store)
         return added
 
     def remove(self, key: str) -> None:
@@ -65,7 +63,7 @@ class AclAccess:
         async def forget(acls: Acls) -> None:
             await acls.remove_by_id(key)
 
-        self._use(lambda address: call_rest(address, "DELETE", f"{_PATH}/{quote(key, safe='')}"), forget)
+        self._use(lambda address: ask(address, "DELETE", f"{_PATH}/{quote(key, safe='')}"), forget)
 
     def _use(self, over_http: Callable[[str], Any], work: Callable[[Acls], Coroutine[Any, Any, Any]]) -> Any:
         async def here(store: Store) -> Any:
@@ -79,7 +77,7 @@ class AclAccess:
             finally:
                 await acls.close()
 
-        return self._place.use(over_http, here)
+        return self._place.change(over_http, here)
 
 
 def _order(row: Row) -> tuple[str, ...]:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from tailrace.cli.connection import confirm
+from tailrace.cli.data_directory import Place, place_option
 from tailrace.cli.exit import CommandFailed, ExitCode
 from tailrace.cli.output import Column, Output, examples, output_option
-from tailrace.cli.place import place_option
 from tailrace.cli.user_access import UserAccess
 from tailrace.model import escape
 
@@ -33,7 +33,15 @@ def command() -> None:
     """
 
 
-_access_option = place_option(UserAccess, what="users")
+def _access_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that say where users are; it receives a `UserAccess` as `access`."""
+
+    @functools.wraps(command)
+    def found(*args: Any, place: Place, **options: Any) -> Any:
+        return command(*args, access=UserAccess(place), **options)
+
+    flag = "--login-password-file" if hasattr(command, "takes_password") else "--password-file"
+    return place_option("users", password_flag=flag)(found)
 
 
 def _password_option(command: Callable[..., Any]) -> Callable[..., Any]:

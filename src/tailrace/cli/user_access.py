@@ -1,70 +1,78 @@
-"""Users, wherever `tailrace user` finds them (`place`): over HTTP, or in a data directory.
-
-CommandFailed says why something could not be done.
-"""
+"""The users of a broker, running or not (`data_directory`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
-from tailrace.cli.place import Place, call_rest
+from tailrace.cli.data_directory import Place, ask
 
 if TYPE_CHECKING:
     from tailrace.cluster import Store
     from tailrace.security import Secret, Users
 
+T = TypeVar("T")
+
 _PATH: Final = "/api/v1/users"
 
-Work = Callable[["Users"], Coroutine[Any, Any, Any]]
 
-
+@dataclass(frozen=True, slots=True)
 class UserAccess:
-    """The users of one place."""
+    """Users, wherever they are. CommandFailed says why something could not be done."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    place: Place
 
     def list(self) -> list[dict[str, Any]]:
-        async def read(users: Users) -> Any:
-            found = [
+        async def read(users: Users) -> list[dict[str, Any]]:
+            return [
                 {"name": name, "enabled": user.enabled, "mechanisms": sorted(user.verifiers)}
                 for name, user in users.items()
             ]
-            return {"users": found}
 
-        found: list[dict[str, Any]] = self._use("GET", _PATH, None, read)["users"]
-        return found
+        return self._change(lambda address: _listed(address), read)
 
     def create(self, name: str, password: Secret) -> None:
         body = {"name": name, "password": password.reveal()}
-        self._use("POST", _PATH, body, lambda users: users.create(name, password))
+        self._change(
+            lambda address: ask(address, "POST", _PATH, body), lambda users: users.create(name, password)
+        )
 
     def set_password(self, name: str, password: Secret) -> None:
         body = {"password": password.reveal()}
-        self._use("PATCH", _path(name), body, lambda users: users.set_password(name, password))
+        self._change(
+            lambda address: ask(address, "PATCH", _path(name), body),
+            lambda users: users.set_password(name, password),
+        )
 
     def set_enabled(self, name: str, *, enabled: bool) -> None:
-        body = {"enabled": enabled}
-        self._use("PATCH", _path(name), body, lambda users: users.set_enabled(name, enabled=enabled))
+        self._change(
+            lambda address: ask(address, "PATCH", _path(name), {"enabled": enabled}),
+            lambda users: users.set_enabled(name, enabled=enabled),
+        )
 
     def delete(self, name: str) -> None:
-        self._use("DELETE", _path(name), None, lambda users: users.delete(name))
+        self._change(lambda address: ask(address, "DELETE", _path(name)), lambda users: users.delete(name))
 
-    def _use(self, method: str, path: str, body: object, work: Work) -> Any:
-        async def here(store: Store) -> Any:
+    def _change(self, on_broker: Callable[[str], T], here: Callable[[Users], Coroutine[Any, Any, T]]) -> T:
+        async def work(store: Store) -> T:
             from tailrace.cluster import MetadataUsers
             from tailrace.security import Users
 
             users = Users(MetadataUsers(store))
             try:
                 await users.load()
-                return await work(users)
+                return await here(users)
             finally:
                 await users.close()
 
-        return self._place.use(lambda address: call_rest(address, method, path, body), here)
+        return self.place.change(on_broker, work)
+
+
+def _listed(address: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = ask(address, "GET", _PATH)["users"]
+    return found
 
 
 def _path(name: str) -> str:

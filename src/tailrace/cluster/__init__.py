@@ -6,7 +6,8 @@
                 `replacement` puts a new file in the place of an old one
 `record`        topics, partitions and ids as keys and values
 `metadata`      the broker's metadata port over any store
-`users`         the port for users over the same store; `acls` the one for access control entries
+`users`         the port for users over the same store; `tokens` that for their API tokens, `acls` that for
+                access control entries
 `mirror`        a store whose content is in cluster.json too (`image_file`)
 `copying`       a copy for a backup; `restored` is what becomes of it when it is restored
 `rebuild`       metadata made again from cluster.json and the logs
@@ -19,6 +20,7 @@ from tailrace.cluster.metadata import StoredMetadata
 from tailrace.cluster.mirror import MirroredStore
 from tailrace.cluster.sqlite import SqliteStore
 from tailrace.cluster.store import ABSENT, METADATA, Entry, Rows, Store
+from tailrace.cluster.tokens import MetadataTokens
 from tailrace.cluster.users import MetadataUsers
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "Entry",
     "MemoryStore",
     "MetadataAcls",
+    "MetadataTokens",
     "MetadataUsers",
     "MirroredStore",
     "Rows",

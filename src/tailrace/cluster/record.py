@@ -21,6 +21,7 @@ NAMES, TOPICS, PARTITIONS, DELETED = "names/", "topics/", "partitions/", "delete
 SETTINGS = "settings/"
 USERS = "users/"
 ACLS = "acls/"
+TOKENS = "tokens/"
 _FORMAT = 1
 
 

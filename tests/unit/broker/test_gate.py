@@ -341,6 +341,7 @@ NEED_NO_RIGHT = {
     "take_transactional_id": "the partitions that are written to need the right",
     "give_back_transactional_id": "takes an id that was given out",
     "pooled_transaction": "the partitions that are written to need the right",
+    "tokens": "each user has its own; `OwnedTokens` asks for those of others",
     "append_atomically": "its plan asks for each partition",
 }
 

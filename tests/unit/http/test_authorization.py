@@ -35,6 +35,7 @@ PARAMS = {
     "cut": "cut-1",
     "user": "alice",
     "acl": "0" * 32,
+    "token": "00ff00ff00ff00ff",
     "transactional_id": "billing",
 }
 
@@ -64,6 +65,10 @@ RIGHTS: dict[str, tuple[Operation, ResourceKind]] = {
     "listAcls": (Operation.DESCRIBE, CLUSTER),
     "createAcls": (Operation.ALTER, CLUSTER),
     "deleteAcl": (Operation.ALTER, CLUSTER),
+    "listTokens": (Operation.DESCRIBE, CLUSTER),
+    "createToken": (Operation.ALTER, CLUSTER),
+    "revokeToken": (Operation.ALTER, CLUSTER),
+    "rotateTokenKey": (Operation.ALTER, CLUSTER),
     "commitRecords": (Operation.WRITE, TOPIC),
     "getTransaction": (Operation.DESCRIBE, TRANSACTION),
     "abortTransaction": (Operation.DESCRIBE, TRANSACTION),
@@ -114,6 +119,8 @@ BODIES: dict[str, Any] = {
     "commitRecords": {"topics": {"orders": [{"value": "x"}]}},
     "abortTransaction": {},
     "abortHangingTransaction": {"topic": "orders", "partition": 0, "first_offset": 0},
+    "createToken": {"scope": ["all"], "owner": "alice"},
+    "rotateTokenKey": {},
     "createUser": {"name": "alice", "password": "open sesame, 42"},
     "changeUser": {"enabled": False},
     "createAcls": {"acls": []},

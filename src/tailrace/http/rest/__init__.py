@@ -10,7 +10,7 @@
 `pipeline` runs of pipelines, wherever they are
 `setting`  what the node goes by
 `subscription`   subscriptions: come, go, are moved; dead letters
-`user`           who may log in; `acl`: who may do what
+`user`           who may log in; `token`: what may act for a user; `acl`: who may do what
 `metric`         figures: for Prometheus, and with their history as JSON
 `message`        messages of a subscription: pulled and settled; `pulling` holds them, `ack_id` names them
 """
@@ -28,6 +28,7 @@ from tailrace.http.rest import (
     record,
     setting,
     subscription,
+    token,
     topic,
     transaction,
     user,
@@ -49,6 +50,7 @@ OPERATIONS = (
     *metric.OPERATIONS,
     *user.OPERATIONS,
     *acl.OPERATIONS,
+    *token.OPERATIONS,
 )
 
 __all__ = ["OPERATIONS"]

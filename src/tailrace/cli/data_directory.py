@@ -1,4 +1,4 @@
-"""Where the commands for users, access control entries and the like find them.
+"""Where commands change what a broker stores: on a running broker, or in the directory of a stopped one.
 
 --http HOST:PORT         the HTTP listener of a running broker
 --data-dir, --config     the directory under its lock; if a broker has it, that broker's HTTP listener
@@ -33,53 +33,41 @@ _DEFAULT_HTTP: Final = f"{_LOOPBACK}:8080"
 _CALL_S: Final = 30.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A broker by its HTTP listener, or a data directory."""
+    """Where to change: at an address, or in a directory."""
 
-    http: str  # HOST:PORT; "": the directory
-    directory: Path = Path()
+    http: str = ""  # "": in the directory
+    directory: Path | None = None
     host: str = _LOOPBACK  # of the HTTP listener of a broker that has the directory
 
-    def use(self, over_http: Callable[[str], T], here: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
-        """What either gives: `over_http` for the address of a broker, or `here` in the store of a directory.
-
-        The directory is locked meanwhile, so that no broker has it.
-        """
-        if self.http:
-            return over_http(self.http)
+    def change(self, on_broker: Callable[[str], T], here: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+        """Ask the broker at an address, or work on the store under the lock of the directory."""
+        if self.http or self.directory is None:
+            return on_broker(self.http)
         from tailrace.runtime import DirectoryLock
 
         self.directory.mkdir(parents=True, exist_ok=True)
         try:
             lock = DirectoryLock(os.fspath(self.directory))
         except StorageError:
-            return over_http(self._listener())
+            return on_broker(self._listener(self.directory))
         try:
-            return asyncio.run(self._with_store(here))
+            return asyncio.run(_with_store(self.directory, here))
         except BrokerError as error:
             code = ExitCode.NOT_FOUND if error.code == ErrorCode.RESOURCE_NOT_FOUND else ExitCode.ERROR
             raise CommandFailed(str(error), exit_code=code) from error
         finally:
             lock.release()
 
-    async def _with_store(self, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
-        from tailrace.cluster import METADATA, MirroredStore, SqliteStore
-
-        store = MirroredStore(SqliteStore(self.directory / METADATA), self.directory)
-        try:
-            return await work(store)
-        finally:
-            await store.close()
-
-    def _listener(self) -> str:
+    def _listener(self, directory: Path) -> str:
         """The HTTP listener of the broker that has the directory."""
         from tailrace.server.ports import read_ports
 
-        ports = read_ports(self.directory)
+        ports = read_ports(directory)
         if ports is None or ports.http is None:
             raise CommandFailed(
-                f"a broker serves {self.directory} and has no HTTP listener that is known. Name it with "
+                f"a broker serves {directory} and has no HTTP listener that is known. Name it with "
                 "--http HOST:PORT, or stop the broker and run this command again"
             )
         host = {"0.0.0.0": _LOOPBACK, "::": "::1"}.get(self.host, self.host)
@@ -87,13 +75,13 @@ class Place:
 
 
 def find_place(*, data_dir: Path | None, config_file: Path | None, http: str | None, what: str) -> Place:
-    """The place that the options of a command name; `what` is what the command is about."""
+    """The place that the options of a command name; `what` is what is changed there, for errors."""
     if http is not None:
-        return Place(http)
+        return Place(http=http)
     if data_dir is not None:
-        return Place("", data_dir)
+        return Place(directory=data_dir)
     if config_file is None:
-        return Place(_DEFAULT_HTTP)
+        return Place(http=_DEFAULT_HTTP)
     from tailrace.server.configuration import read_config
     from tailrace.server.engines import ENGINES
 
@@ -108,45 +96,11 @@ def find_place(*, data_dir: Path | None, config_file: Path | None, http: str | N
         )
     listeners = server.listeners_of("http")
     host = listeners[0].address.host if listeners else _LOOPBACK
-    return Place("", Path(str(config["storage.data_dir"])), host)
+    return Place(directory=Path(str(config["storage.data_dir"])), host=host)
 
 
-def place_option(
-    make: Callable[[Place], Any], *, what: str
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command the options that say where something is; it receives what `make` gives as `access`.
-
-    A command that reads a new password has `takes_password`, and the caller's own comes by another flag then.
-    """
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(command)
-        def found(
-            *args: Any, data_dir: Path | None, config_file: Path | None, http: str | None, **options: Any
-        ) -> Any:
-            place = find_place(data_dir=data_dir, config_file=config_file, http=http, what=what)
-            return command(*args, access=make(place), **options)
-
-        data_dir = click.option(
-            "--data-dir",
-            metavar="DIR",
-            type=click.Path(path_type=Path),
-            help="The data directory of the broker, which need not run.",
-        )
-        http = click.option(
-            "--http",
-            metavar="HOST:PORT",
-            show_default=_DEFAULT_HTTP,
-            help="The HTTP listener of a running broker.",
-        )
-        flag = "--login-password-file" if hasattr(command, "takes_password") else "--password-file"
-        return data_dir(config_option(http(login_option(found, password_flag=flag))))
-
-    return decorate
-
-
-def call_rest(address: str, method: str, path: str, body: object = None) -> Any:
-    """The answer of a broker; CommandFailed with what it says is wrong."""
+def ask(address: str, method: str, path: str, body: object = None) -> Any:
+    """The answer of a broker's REST API; CommandFailed with the exit code that its status is worth."""
     from tailrace.cli.rest import call, message_of
 
     status, answer = call(address, method, path, body=body, timeout_s=_CALL_S)
@@ -154,3 +108,45 @@ def call_rest(address: str, method: str, path: str, body: object = None) -> Any:
         return answer
     codes = {401: ExitCode.AUTH, 403: ExitCode.AUTH, 404: ExitCode.NOT_FOUND}
     raise CommandFailed(message_of(answer, status), exit_code=codes.get(status, ExitCode.ERROR))
+
+
+def place_option(
+    what: str, *, password_flag: str = "--password-file"
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command the options that name a place; it receives a `Place` as `place`."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def found(
+            *args: Any, data_dir: Path | None, config_file: Path | None, http: str | None, **options: Any
+        ) -> Any:
+            place = find_place(data_dir=data_dir, config_file=config_file, http=http, what=what)
+            return command(*args, place=place, **options)
+
+        return _DATA_DIR(config_option(_HTTP(login_option(found, password_flag=password_flag))))
+
+    return decorate
+
+
+_DATA_DIR = click.option(
+    "--data-dir",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="The data directory of the broker, which need not run.",
+)
+_HTTP = click.option(
+    "--http",
+    metavar="HOST:PORT",
+    show_default=_DEFAULT_HTTP,
+    help="The HTTP listener of a running broker.",
+)
+
+
+async def _with_store(directory: Path, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+    from tailrace.cluster import METADATA, MirroredStore, SqliteStore
+
+    store = MirroredStore(SqliteStore(directory / METADATA), directory)
+    try:
+        return await work(store)
+    finally:
+        await store.close()
