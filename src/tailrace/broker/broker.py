@@ -33,7 +33,7 @@ from tailrace.broker.transactions.atomic import AtomicAppender
 from tailrace.broker.transactions.pool import IdPool
 from tailrace.model import BrokerId, StorageError
 from tailrace.runtime import Clock, Supervisor
-from tailrace.security import Users, UserStore
+from tailrace.security import DisabledStore, Users, UserStore
 from tailrace.storage.api import StorageEngine
 
 logger = logging.getLogger(__name__)
@@ -55,8 +55,9 @@ class Broker:
         config: BrokerConfig,
         clock: Clock,
         user_store: UserStore | None = None,
+        disabled_store: DisabledStore | None = None,
     ) -> None:
-        """Without `user_store` users go with the process."""
+        """Without `user_store` and `disabled_store` users and disabled principals go with the process."""
         self.config = config
         self.clock = clock
         self.storage = storage
@@ -106,7 +107,7 @@ class Broker:
         self.transaction_ids = IdPool(self.transactions, node_id=node_id, on_failure=self._fail)
         self.atomic = AtomicAppender(self.transactions, self.transaction_ids)
         self.subscriptions.bury_with(self.atomic)
-        self.users = Users(user_store, on_failure=self._fail)
+        self.users = Users(user_store, disabled=disabled_store, on_failure=self._fail)
         self.group_settings = GroupSettings(metadata, on_failure=self._fail)
         self.publisher = Publisher(clock=clock)
         self.delayed = Delayed(
@@ -124,6 +125,7 @@ class Broker:
         self._failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self.gate = Gate(self, authorize=allow_users(self.users))
         self.users.watch(lambda _: self.gate.rights_changed())
+        self.users.disabled.watch(lambda _: self.gate.rights_changed())
 
     def __repr__(self) -> str:
         cluster = self.cluster

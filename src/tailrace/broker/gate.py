@@ -79,7 +79,7 @@ def allow_users(users: Users) -> Authorize:
     """The rule of a broker without access control: everybody, but for users that were disabled or deleted."""
 
     def allows(session: Session, operation: Operation, resource: Resource) -> bool:  # noqa: ARG001
-        return not session.mechanism or users.may_log_in(session.principal.name)
+        return not session.mechanism or users.admits(session)
 
     return allows
 

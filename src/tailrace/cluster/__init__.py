@@ -7,12 +7,14 @@
 `record`        topics, partitions and ids as keys and values
 `metadata`      the broker's metadata port over any store
 `users`         the port for users over the same store
+`disabled`      the port for disabled principals, the same
 `mirror`        a store whose content is in cluster.json too (`image_file`)
 `copying`       a copy for a backup; `restored` is what becomes of it when it is restored
 `rebuild`       metadata made again from cluster.json and the logs
 `verification`  whether metadata is whole and fits the logs; `reading` reads it without touching it
 """
 
+from tailrace.cluster.disabled import MetadataDisabled
 from tailrace.cluster.memory import MemoryStore
 from tailrace.cluster.metadata import StoredMetadata
 from tailrace.cluster.mirror import MirroredStore
@@ -25,6 +27,7 @@ __all__ = [
     "METADATA",
     "Entry",
     "MemoryStore",
+    "MetadataDisabled",
     "MetadataUsers",
     "MirroredStore",
     "Rows",

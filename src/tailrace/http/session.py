@@ -18,6 +18,10 @@ SESSION_KEY: Final = "tailrace.login"
 """Where the scope has who logged in; absent where nobody is asked."""
 
 
+ENCRYPTED_KEY: Final = "tailrace.encrypted"
+"""Where the scope of a listener with TLS says so. Its scheme may be the word of a proxy."""
+
+
 class LoggedIn(NamedTuple):
     """Who a request is of, by which mechanism, on which listener."""
 
@@ -38,6 +42,7 @@ def session_of(scope: Scope) -> Session:
         host=client[0] if client else "",
         listener=who.listener,
         mechanism=who.mechanism,
+        encrypted=ENCRYPTED_KEY in scope,
     )
 
 

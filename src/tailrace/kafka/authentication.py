@@ -125,6 +125,7 @@ class Authentication:
             host=connection.facts.peer_host,
             listener=connection.access.session.listener,
             mechanism=self._mechanism,
+            encrypted=connection.access.session.encrypted,
             expires_at_ms=connection.service.clock.now_ms() + lifetime_ms if lifetime_ms else None,
         )
         self.end()

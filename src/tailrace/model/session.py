@@ -23,6 +23,16 @@ class Principal(NamedTuple):
 ANONYMOUS = Principal("User", "ANONYMOUS")
 
 
+def is_loopback_address(host: str) -> bool:
+    """Whether an address is one by which a machine reaches itself; names are not looked up."""
+    import ipaddress  # not for every program that imports tailrace
+
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
     """One authenticated, or anonymous, origin of requests."""
@@ -32,6 +42,12 @@ class Session:
     listener: str  # kafka, native, http, embedded or internal
     mechanism: str = ""  # how it authenticated, such as SCRAM-SHA-256; "": it did not
     expires_at_ms: int | None = None  # wall clock; None: never
+    encrypted: bool = False  # whether the connection is one of TLS
+
+    @property
+    def is_private(self) -> bool:
+        """Whether no other machine can read what is sent: then passwords may be."""
+        return self.encrypted or is_loopback_address(self.host)
 
     def __str__(self) -> str:
         return f"{self.principal} at {self.host or 'this process'} by {self.listener}"

@@ -113,5 +113,6 @@ class NativeLogin:
             host=connection.facts.peer_host,
             listener=connection.service.name,
             mechanism=self._mechanism,
+            encrypted=connection.session.encrypted,
         )
         connection.log_in(session)

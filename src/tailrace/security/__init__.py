@@ -2,6 +2,7 @@
 
 `secret`         a text that does not show itself
 `user`           a user as it is stored, and the port `UserStore`; `users` are those of a node
+`disabled`       principals that are no users of the store, and may not come
 `verifier`       what is stored of a password; `password` has the rules for new ones
 `hashing`        slow functions in a bounded pool; `remembered`: passwords checked a moment ago
 `authenticator`  logins for the listeners, over `sasl/`, the mechanisms as machines without I/O
@@ -19,6 +20,7 @@ from tailrace.security.authenticator import (
     LoginCounts,
     Step,
 )
+from tailrace.security.disabled import Disabled, DisabledStore, parse_principal
 from tailrace.security.failure import AuthenticationFailed, LoginsBusy, UnknownUser
 from tailrace.security.sasl.plain import PLAIN
 from tailrace.security.secret import Secret
@@ -35,6 +37,8 @@ __all__ = [
     "AuthenticationFailed",
     "Authenticator",
     "AuthenticatorPort",
+    "Disabled",
+    "DisabledStore",
     "Login",
     "LoginCounts",
     "LoginsBusy",
@@ -46,4 +50,5 @@ __all__ = [
     "UserStore",
     "Users",
     "Verifier",
+    "parse_principal",
 ]

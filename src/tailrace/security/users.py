@@ -15,12 +15,15 @@ from dataclasses import replace
 from typing import Final
 
 from tailrace.model import BrokerError, ErrorCode, StorageError
+from tailrace.model.session import Session
+from tailrace.security.disabled import Disabled, DisabledStore
 from tailrace.security.failure import UnknownUser
 from tailrace.security.hashing import Hashing
 from tailrace.security.password import check_password, check_user_name
 from tailrace.security.secret import Secret
 from tailrace.security.user import MemoryUsers, User, UserStore
 from tailrace.security.verifier import (
+    HASHES,
     ITERATIONS,
     SALT_BYTES,
     Verifier,
@@ -30,6 +33,8 @@ from tailrace.security.verifier import (
 
 USERS_MAX: Final = 100_000
 _FAKE_KEY_BYTES: Final = 32
+_OF_USERS: Final = frozenset({*HASHES, "PLAIN", "Basic"})
+"""The mechanisms by which users of the store log in."""
 
 Changed = Callable[[str], None]
 Plan = Callable[[User | None], User | None]
@@ -46,12 +51,14 @@ class Users(Mapping[str, User]):
         self,
         store: UserStore | None = None,
         *,
+        disabled: DisabledStore | None = None,
         hashing: Hashing | None = None,
         on_failure: Callable[[BaseException], None] = _ignore,
     ) -> None:
         self.hashing = hashing or Hashing()
         self._store = store or MemoryUsers()
         self._on_failure = on_failure
+        self.disabled = Disabled(disabled, on_failure=on_failure)  # principals that are not users
         self._users: dict[str, User] = {}
         self._fake_key = secrets.token_bytes(_FAKE_KEY_BYTES)  # until the stored one is read
         self._changing = asyncio.Lock()
@@ -75,6 +82,7 @@ class Users(Mapping[str, User]):
         stored = await self._store.load()
         self._users = dict(stored.users)
         self._fake_key = stored.fake_key or self._fake_key
+        await self.disabled.load()
 
     async def close(self) -> None:
         """Return when the changes under way have come to their end."""
@@ -87,6 +95,12 @@ class Users(Mapping[str, User]):
         """Whether a user exists and is not disabled."""
         found = self._users.get(name)
         return found is not None and found.enabled
+
+    def admits(self, session: Session) -> bool:
+        """Whether a session may go on: its user is there and enabled, or its principal is not disabled."""
+        if session.mechanism in _OF_USERS:
+            return self.may_log_in(session.principal.name)
+        return self.disabled.admits(session.principal)
 
     def verifier(self, name: str, mechanism: str) -> Verifier:
         """What proves the password of a user; of one that may not log in, a verifier that nothing proves.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tailrace.broker import Broker, BrokerConfig
 from tailrace.cluster import (
     MemoryStore,
+    MetadataDisabled,
     MetadataUsers,
     MirroredStore,
     SqliteStore,
@@ -32,6 +33,7 @@ from tailrace.native import NativeListener
 from tailrace.net import ListenerCounters, NodeBudget, RequestListener
 from tailrace.net.logins import Logins, PendingLogins
 from tailrace.net.stranger import Neighbours
+from tailrace.net.tls import ServerTls
 from tailrace.runtime import SystemClock
 from tailrace.security import Authenticator, LoginCounts
 from tailrace.server import descriptors
@@ -49,6 +51,7 @@ from tailrace.server.assembly import (
     storage_config,
     telemetry_config,
 )
+from tailrace.server.certificate_watch import watch_certificates
 from tailrace.server.config import ServerConfig
 from tailrace.server.listener import ListenerConfig
 from tailrace.server.ports import Ports
@@ -80,6 +83,7 @@ class Node:
         self._broker: Broker | None = None
         self._authenticator: Authenticator | None = None
         self._pending_logins = PendingLogins()
+        self._tls: list[ServerTls] = []
         self._kafka: list[KafkaListener] = []  # at least one, once the node is started
         self._native: list[NativeListener] = []
         self._http: HttpListener | None = None
@@ -169,6 +173,7 @@ class Node:
                 config=self._broker_config(),
                 clock=self._clock,
                 user_store=MetadataUsers(store),
+                disabled_store=MetadataDisabled(store),
             )
             self._opened.push_async_callback(self._broker.close)
             await self._broker.start()
@@ -193,6 +198,7 @@ class Node:
         self._broker = None
         self._kafka, self._native = [], []
         self._authenticator = None
+        self._tls = []
         self._http = self._http_app = self._observed = None
 
     def http_app(self) -> HttpApp:
@@ -282,6 +288,7 @@ class Node:
         config = self.config
         self._authenticator = Authenticator(broker.users, monotonic=self._clock.monotonic)
         broker.users.watch(self._user_changed)
+        broker.users.disabled.watch(self._principal_disabled)
         for each in config.listeners_of("kafka"):
             listener = KafkaListener(
                 broker.gate,
@@ -290,6 +297,7 @@ class Node:
                 budget=self.budget.share("kafka"),
                 name=each.name,
                 logins=self._logins(each, session_ms_max=session_ms_max(config)),
+                tls=self._listener_tls(each),
             )
             self._kafka.append(listener)
             self._opened.push_async_callback(listener.close)
@@ -301,6 +309,7 @@ class Node:
                 budget=self.budget.share("native"),
                 name=each.name,
                 logins=self._logins(each),
+                tls=self._listener_tls(each),
             )
             self._native.append(native)
             self._opened.push_async_callback(native.close)
@@ -309,6 +318,7 @@ class Node:
                 await opening.start()
             for each in config.listeners_of("http"):
                 await self._open_http(each)
+            self._opened.callback(watch_certificates(self._tls))
             neighbours = Neighbours(kafka=self.kafka_port, http=self._http.port if self._http else None)
             for opened in self._framed:
                 opened.service.neighbours = neighbours
@@ -324,6 +334,7 @@ class Node:
             port=config.address.port,
             name=config.name,
             logins=self._logins(config),
+            tls=self._listener_tls(config),
         )
         self._opened.push_async_callback(self._http.close)
         await self._http.start()
@@ -339,6 +350,30 @@ class Node:
             pending=self._pending_logins,
             session_ms_max=session_ms_max,
         )
+
+    def _listener_tls(self, listener: ListenerConfig) -> ServerTls | None:
+        """The TLS of a listener; ConfigError names a file that will not do."""
+        if listener.tls is None:
+            return None
+        made = ServerTls(
+            listener.tls,
+            listener=listener.name,
+            protocol=listener.protocol,
+            identifies=listener.tls.client_ca is not None and not listener.sasl,
+            admits=self.broker.users.disabled.admits,
+            pending=self._pending_logins,
+        )
+        self._tls.append(made)
+        return made
+
+    def _principal_disabled(self, principal: Principal) -> None:
+        """End the connections of a principal that was disabled."""
+        if self.broker.users.disabled.admits(principal):
+            return
+        for listener in self._framed:
+            listener.end_sessions(principal)
+        if self._http is not None:
+            self._http.end_sessions(principal)
 
     def _user_changed(self, name: str) -> None:
         """End the connections of a user that was disabled or deleted."""

@@ -16,8 +16,9 @@ from typing import Protocol, TypeAlias, cast
 
 from tailrace.client.address import connect, unanswered_by, unreached
 from tailrace.client.credentials import Credentials
-from tailrace.client.error import ClientError, ConnectTimedOut
+from tailrace.client.error import CannotConnect, ClientError, ConnectTimedOut
 from tailrace.client.native.error import BrokerGone, BrokerUnreachable, TryAgain, error_of, number_of
+from tailrace.client.tls import ClientTls, refusal
 from tailrace.model import ProtocolError
 from tailrace.model.address import Address
 from tailrace.wire.native import FRAME_BYTES_MAX, Frame, FrameReader, MessageType, type_name, write_frame
@@ -191,7 +192,8 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
 
     def connection_lost(self, exc: Exception | None) -> None:
-        cause = f" ({exc})" if exc is not None else ""
+        said = refusal(exc)
+        cause = f": {said}" if said else f" ({exc})" if exc is not None else ""
         self.fail(BrokerGone(f"{self.address} closed the connection{cause}"))
         self._closed.set()
 
@@ -285,12 +287,13 @@ async def open_connection(
     timeout_s: float,
     ask_producer: bool,
     credentials: Credentials | None = None,
+    tls: ClientTls | None = None,
 ) -> Connection:
     """Connect and say hello; BrokerUnreachable says which address, why, and what to try."""
     connection = Connection(address, heartbeat_interval_s=heartbeat_interval_s)
     try:
         async with asyncio.timeout(timeout_s):
-            await connect(address, lambda: connection)
+            await connect(address, lambda: connection, tls)
             if credentials is not None:
                 await _log_in(connection, credentials)
             await _greet(connection, client_id, heartbeat_interval_s, ask_producer=ask_producer)
@@ -308,6 +311,8 @@ async def open_connection(
         ) from error
     except OSError as error:
         raise BrokerUnreachable(unreached(address, error)) from error
+    except CannotConnect as error:  # of TLS
+        raise BrokerUnreachable(str(error)) from error
     except BaseException:
         connection.fail(BrokerGone(f"the connection to {address} was given up"))
         raise

@@ -15,6 +15,7 @@ from tailrace.client.native.reconnect import Reconnect
 from tailrace.client.native.settlement import Settlements
 from tailrace.client.native.status import Status
 from tailrace.client.native.subscriptions import Notice, Subscriptions
+from tailrace.client.tls import ClientTls
 from tailrace.model import ConfigError
 from tailrace.model.address import Address
 
@@ -35,6 +36,7 @@ class ClientConfig:
     on_status: Callable[[Status], None] | None = None
     on_notice: Callable[[Notice], None] | None = None
     credentials: Credentials | None = None
+    tls: ClientTls | None = None
 
     def __post_init__(self) -> None:
         for name in (
@@ -64,6 +66,7 @@ class Parts:
             heartbeat_interval_s=config.heartbeat_interval_s,
             on_status=config.on_status,
             credentials=config.credentials,
+            tls=config.tls,
         )
         self.catalog = Catalog(self.link)
         self.settlements = Settlements(timeout_s=config.request_timeout_s)

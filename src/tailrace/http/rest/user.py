@@ -6,7 +6,6 @@ hashed and forgotten, and no answer repeats one.
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Any
 
 import msgspec
@@ -77,11 +76,7 @@ def _view(call: Call[Any, Any], name: str) -> UserView:
 
 
 def _check_private(call: Call[Any, Any]) -> None:
-    try:
-        is_private = ipaddress.ip_address(call.access.session.host).is_loopback
-    except ValueError:
-        is_private = False
-    if not is_private:
+    if not call.access.session.is_private:
         raise HttpError(
             Code.AUTHORIZATION_FAILED,
             "passwords are not taken over a connection without encryption. Run this on the broker's machine",
