@@ -35,7 +35,7 @@ def call(
     except http.client.InvalidURL as error:
         raise ConfigError(f"--http {address!r} is not HOST:PORT, such as 127.0.0.1:8080") from error
     headers = {"accept": "application/json", **_authorization()}
-    data = None
+    data, answer = None, b""
     if body is not None:
         data, headers["content-type"] = json.dumps(body).encode(), "application/json"
     try:
@@ -49,7 +49,16 @@ def call(
         raise CommandFailed(
             f"no answer from {address} within {timeout_s:.0f} s", exit_code=ExitCode.TIMEOUT
         ) from error
-    except (OSError, http.client.HTTPException, ValueError) as error:
+    except ValueError as error:
+        if b"HTTPS" in answer:
+            raise CommandFailed(
+                f"the HTTP listener at {address} has TLS. Give its CA: --tls-ca FILE"
+            ) from error
+        raise CommandFailed(
+            f"the listener at {address} did not answer with JSON. Is it the HTTP listener of a broker? "
+            "Name another with --http HOST:PORT"
+        ) from error
+    except (OSError, http.client.HTTPException) as error:
         raise CommandFailed(
             f"the HTTP listener at {address} does not answer: {error}. Is it that of a broker? "
             "Name another with --http HOST:PORT"

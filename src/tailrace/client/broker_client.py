@@ -26,7 +26,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from tailrace.client.async_client import (
     IN_FLIGHT_BYTES_MAX,
@@ -50,6 +50,9 @@ from tailrace.client.tls import ClientTls
 from tailrace.model import ConfigError
 from tailrace.security import Secret
 from tailrace.wire.native import Header
+
+if TYPE_CHECKING:
+    from tailrace.security.messages import Encryption, ReadCounts
 
 T = TypeVar("T")
 
@@ -83,6 +86,7 @@ class BrokerClient:
         username: str | None = None,
         password: str | Secret | None = None,
         tls: ClientTls | str | os.PathLike[str] | bool | None = None,
+        encryption: Encryption | None = None,
     ) -> None:
         self._client = AsyncClient(
             host,
@@ -100,6 +104,7 @@ class BrokerClient:
             username=username,
             password=password,
             tls=tls,
+            encryption=encryption,
         )
         self._stop_timeout_s = request_timeout_s
         self._lock = threading.Lock()  # over the three below
@@ -199,6 +204,11 @@ class BrokerClient:
     def cursors(self) -> dict[str, dict[int, int]]:
         """The newest offset that this client had acknowledged, by subscription and partition."""
         return self._client.cursors
+
+    @property
+    def read_counts(self) -> ReadCounts | None:
+        """What was decrypted and refused since it connected; None without encryption."""
+        return self._client.read_counts
 
     # ---- topics and publishing
 

@@ -69,7 +69,7 @@ class ClientTls:
 
 
 def tls_of(tls: ClientTls | str | os.PathLike[str] | bool | None) -> ClientTls | None:
-    """What a client was given as `tls=`: the file of a CA, True for the CAs of this machine, or a ClientTls."""
+    """What a client was given as `tls=`: the file of a CA, True for those of this machine, or a ClientTls."""
     if tls is None or tls is False:
         return None
     if isinstance(tls, ClientTls):
@@ -141,8 +141,8 @@ def handshake_failure(address: Address, error: ssl.SSLError) -> str:
     reason = error.reason or ""
     if reason in ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
         return (
-            f"{address} does not speak TLS. Leave the CA out (--tls-ca, TAILRACE_TLS_CA, tls=), or connect to "
-            "a port with TLS"
+            f"{address} does not speak TLS. Leave the CA out (--tls-ca, TAILRACE_TLS_CA, tls=), or connect "
+            "to a port with TLS"
         )
     return f"{address} refused the TLS handshake: {refusal(error) or reason.lower().replace('_', ' ')}"
 

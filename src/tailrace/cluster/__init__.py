@@ -6,7 +6,7 @@
                 `replacement` puts a new file in the place of an old one
 `record`        topics, partitions and ids as keys and values
 `metadata`      the broker's metadata port over any store
-`users`         the port for users over the same store
+`users`         the port for users over the same store; `tokens` that for their API tokens
 `disabled`      the port for disabled principals, the same
 `mirror`        a store whose content is in cluster.json too (`image_file`)
 `copying`       a copy for a backup; `restored` is what becomes of it when it is restored
@@ -20,6 +20,7 @@ from tailrace.cluster.metadata import StoredMetadata
 from tailrace.cluster.mirror import MirroredStore
 from tailrace.cluster.sqlite import SqliteStore
 from tailrace.cluster.store import ABSENT, METADATA, Entry, Rows, Store
+from tailrace.cluster.tokens import MetadataTokens
 from tailrace.cluster.users import MetadataUsers
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Entry",
     "MemoryStore",
     "MetadataDisabled",
+    "MetadataTokens",
     "MetadataUsers",
     "MirroredStore",
     "Rows",

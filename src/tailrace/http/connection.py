@@ -56,6 +56,7 @@ from tailrace.net import (
 from tailrace.net.folded_log import FoldedLog
 from tailrace.net.stranger import TLS_ON_PLAIN, is_tls
 from tailrace.net.tls import ServerTls, first_session
+from tailrace.security import Authenticated
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -226,7 +227,9 @@ class HttpConnection(HttpToolsProtocol):
         self._known[ENCRYPTED_KEY] = True
         if session.mechanism:
             self.principal = session.principal
-            self._known[SESSION_KEY] = LoggedIn(session.principal, session.mechanism, session.listener)
+            self._known[SESSION_KEY] = LoggedIn(
+                Authenticated(session.principal, session.mechanism), session.listener
+            )
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -149,6 +149,7 @@ class Connection(FramedConnection):
             broken=self._broken,
             go_on=self._go_on,
         )
+        self._outbox.watch_transport()  # with TLS the last bytes of the handshake may not have left
         has_room = self._on_made(self) and session is not None
         if has_room and self.service.logins is not None:
             self.authentication = Authentication(self, self.service.logins)

@@ -137,7 +137,11 @@ class Outbox:
         self.closed = False
         # asyncio's own writelines forgot to pause the protocol in some releases (CVE-2024-12254).
         self._vectored = "uvloop" in type(transport).__module__
-        transport.set_write_buffer_limits(high=1 if is_encrypted(transport) else 0, low=0)
+
+    def watch_transport(self) -> None:
+        """Have the transport tell of every byte that it keeps. It may call `pause` at once."""
+        high = 1 if is_encrypted(self._transport) else 0
+        self._transport.set_write_buffer_limits(high=high, low=0)
 
     @property
     def idle(self) -> bool:

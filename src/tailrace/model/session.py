@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tailrace.model.scope import Scope
+
 
 class Principal(NamedTuple):
     """A user as access control lists name it: `User:alice`."""
@@ -43,6 +45,8 @@ class Session:
     mechanism: str = ""  # how it authenticated, such as SCRAM-SHA-256; "": it did not
     expires_at_ms: int | None = None  # wall clock; None: never
     encrypted: bool = False  # whether the connection is one of TLS
+    scope: Scope | None = None  # what its API token may do of what the owner may; None: all of it
+    token_id: str = ""  # of the API token by which it came
 
     @property
     def is_private(self) -> bool:

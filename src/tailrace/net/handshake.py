@@ -23,7 +23,7 @@ from typing import Final
 from tailrace.model.address import Address
 from tailrace.net.peer import plain_address
 from tailrace.net.stranger import encrypted_only, is_tls, spoken
-from tailrace.net.tls import ServerTls
+from tailrace.net.tls import ServerTls, alert_of
 
 logger = logging.getLogger(__name__)
 
@@ -117,6 +117,9 @@ class TlsServer:
         except asyncio.CancelledError:
             client.close()
             raise
+        except Exception as error:  # a bug of ours: it costs this client, and nothing else
+            client.close()
+            logger.error("connection failed: %s: %s", peer, error, exc_info=error)
         finally:
             self._tls.pending.leave(peer.host)
 
@@ -125,14 +128,28 @@ class TlsServer:
         if not is_tls(first):
             await self._turn_away(client, peer, first)
             return
-        await self._loop.connect_accepted_socket(
-            self._connect,
-            client,
-            ssl=self._tls.context,
-            ssl_handshake_timeout=self._handshake_s,
-            ssl_shutdown_timeout=_SHUTDOWN_S,
-        )
+        with client.dup() as kept:  # the transport closes its own before the client was told why
+            try:
+                await self._loop.connect_accepted_socket(
+                    self._connect,
+                    client,
+                    ssl=self._tls.context,
+                    ssl_handshake_timeout=self._handshake_s,
+                    ssl_shutdown_timeout=_SHUTDOWN_S,
+                )
+            except ssl.SSLError as error:
+                await self._say_goodbye(kept, alert_of(error))
+                raise
         self._tls.counts.succeeded += 1
+
+    async def _say_goodbye(self, client: socket.socket, last_word: bytes) -> None:
+        """Send the last bytes, and let the client read them: unread bytes of its own would take them away."""
+        with suppress(OSError):
+            await self._loop.sock_sendall(client, last_word)
+            client.shutdown(socket.SHUT_WR)
+            left = _DRAINED_BYTES_MAX
+            while left > 0 and (data := await self._loop.sock_recv(client, left)):
+                left -= len(data)
 
     async def _peek(self, client: socket.socket) -> bytes:
         """The first bytes, which stay to be read; b"" if the client left without any."""
@@ -149,22 +166,11 @@ class TlsServer:
         tls = self._tls
         if first:  # else it looked whether the port is open, as health checks do
             self._refuse(peer, f"the client sends {spoken(first)} without TLS to a TLS listener", why="plain")
-        try:
+        with client:
             if spoken(first) == "HTTP":
                 local = client.getsockname()
                 address = Address(plain_address(local[0]), local[1])
-                await self._loop.sock_sendall(client, encrypted_only(address, protocol=tls.protocol))
-                client.shutdown(socket.SHUT_WR)
-                await self._drain(client)
-        finally:
-            client.close()
-
-    async def _drain(self, client: socket.socket) -> None:
-        """Read what the client still sends: closing before would take the answer away from it."""
-        left = _DRAINED_BYTES_MAX
-        with suppress(OSError):
-            while left > 0 and (data := await self._loop.sock_recv(client, left)):
-                left -= len(data)
+                await self._say_goodbye(client, encrypted_only(address, protocol=tls.protocol))
 
     def _refuse(self, peer: Address, reason: str, why: str) -> None:
         self._tls.refused(str(peer), peer.host, reason, why=why)

@@ -105,7 +105,7 @@ def encrypted_only(address: Address, *, protocol: str) -> bytes:
     if protocol == "http":
         body = f"This port speaks HTTPS. Use https://{address}/\n"
     else:
-        body = f"This is a listener of a Tailrace broker for the {protocol} protocol over TLS, and not for HTTP.\n"
+        body = f"This is a Tailrace listener for the {protocol} protocol over TLS, and not for HTTP.\n"
     return _bad_request(body.encode())
 
 

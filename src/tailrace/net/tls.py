@@ -7,8 +7,8 @@
 
 TLS 1.3, or 1.2 where `min_version` says so, with ECDHE and AEAD only. A context is never changed: a reload
 makes another one, so that a CA that was taken out, or a CRL, holds for every handshake that begins then. A
-reload that fails keeps the context that there is. Clients with certificates get no session tickets, since a
-resumed session would not be checked against the CRL again.
+reload that fails keeps the context that there is. There are no session tickets: a resumed session would not
+be checked against the CRL again, and the key of tickets would open what was recorded before.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.model import ConfigError, escape
 from tailrace.model.session import Principal, Session
 from tailrace.net.certificate import CertificateRefused, expiry_of, principal_of
 from tailrace.net.folded_log import FoldedLog
 from tailrace.net.logins import PendingLogins
+from tailrace.security import CERTIFICATE
 
 if TYPE_CHECKING:
     from tailrace.net.peer import ConnectionFacts
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TLS_VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
-TLS_MECHANISM: Final = "TLS"
-"""How a client with a certificate authenticated, as its session says it."""
-
 _CIPHERS_1_2: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 _PEM_BYTES_MAX: Final = 16 << 20
 
@@ -177,22 +175,57 @@ def first_session(
         principal=principal,
         host=facts.peer_host,
         listener=listener,
-        mechanism=TLS_MECHANISM,
+        mechanism=CERTIFICATE,
         encrypted=encrypted,
     )
 
 
+class HandshakeObject(ssl.SSLObject):
+    """The TLS of one connection, which keeps what it would tell a client whose handshake fails.
+
+    asyncio and uvloop end the connection without sending that alert, and no client could say what is wrong.
+    """
+
+    outgoing: ssl.MemoryBIO
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as error:
+            error.alert = self.outgoing.read()  # type: ignore[attr-defined]
+            raise
+
+
+class ServerContext(ssl.SSLContext):
+    """A context whose connections are such."""
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **named: Any) -> Any:
+        made = super().wrap_bio(incoming, outgoing, *args, **named)
+        assert isinstance(made, HandshakeObject)
+        made.outgoing = outgoing
+        return made
+
+
+def alert_of(error: ssl.SSLError) -> bytes:
+    """The bytes by which a client learns why its handshake failed."""
+    alert: bytes = getattr(error, "alert", b"")
+    return alert
+
+
 def make_context(config: TlsConfig) -> ssl.SSLContext:
     """The context of a server; ConfigError names the file that will not do, and the fix."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
+    context.sslobject_class = HandshakeObject
     context.minimum_version = TLS_VERSIONS[config.min_version]
     context.set_ciphers(_CIPHERS_1_2)  # of TLS 1.2; all of TLS 1.3 are AEAD with an ephemeral exchange
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
     _load_pair(context, config)
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
     if config.client_ca is not None:
         context.verify_mode = ssl.CERT_REQUIRED
-        context.options |= ssl.OP_NO_TICKET
-        context.num_tickets = 0
         _load_trusted(context, config.client_ca, what="client_ca")
     if config.crl is not None:
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF

@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import Final
 
 from tailrace.model import BrokerError, ErrorCode, StorageError
-from tailrace.model.session import Session
 from tailrace.security.disabled import Disabled, DisabledStore
 from tailrace.security.failure import UnknownUser
 from tailrace.security.hashing import Hashing
@@ -23,7 +22,6 @@ from tailrace.security.password import check_password, check_user_name
 from tailrace.security.secret import Secret
 from tailrace.security.user import MemoryUsers, User, UserStore
 from tailrace.security.verifier import (
-    HASHES,
     ITERATIONS,
     SALT_BYTES,
     Verifier,
@@ -33,8 +31,6 @@ from tailrace.security.verifier import (
 
 USERS_MAX: Final = 100_000
 _FAKE_KEY_BYTES: Final = 32
-_OF_USERS: Final = frozenset({*HASHES, "PLAIN", "Basic"})
-"""The mechanisms by which users of the store log in."""
 
 Changed = Callable[[str], None]
 Plan = Callable[[User | None], User | None]
@@ -95,12 +91,6 @@ class Users(Mapping[str, User]):
         """Whether a user exists and is not disabled."""
         found = self._users.get(name)
         return found is not None and found.enabled
-
-    def admits(self, session: Session) -> bool:
-        """Whether a session may go on: its user is there and enabled, or its principal is not disabled."""
-        if session.mechanism in _OF_USERS:
-            return self.may_log_in(session.principal.name)
-        return self.disabled.admits(session.principal)
 
     def verifier(self, name: str, mechanism: str) -> Verifier:
         """What proves the password of a user; of one that may not log in, a verifier that nothing proves.

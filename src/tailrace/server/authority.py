@@ -14,6 +14,7 @@ import datetime
 import ipaddress
 import os
 import re
+import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +73,9 @@ def check_new(paths: Iterable[Path]) -> None:
 
 def make_ca() -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Tailrace CA")])
+    # A name of its own: of two CAs with one name, in one file, OpenSSL may try the wrong one.
+    title = f"Tailrace CA {secrets.token_hex(4)}"
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, title)])
     usage = _usage(certificates=True)
     builder = _builder(name, name, key.public_key(), days=CA_DAYS)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)

@@ -35,7 +35,8 @@ _LISTENERS: Final = (
 def init(directory: Path, *, host: str = "127.0.0.1", names: Sequence[str] = ()) -> list[Path]:
     """Make the CA, the server's certificate and the configuration; returns the files.
 
-    ConfigError if one of them exists. `names` are further host names and addresses by which clients reach the broker.
+    ConfigError if one of them exists. `names` are further names and addresses by which clients reach the
+    broker.
     """
     listed = [*dict.fromkeys(("localhost", "127.0.0.1", "::1", socket.gethostname(), *names))]
     files = [*ca_paths(directory), *server_paths(directory), directory / FILE_NAME]

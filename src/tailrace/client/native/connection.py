@@ -307,7 +307,8 @@ async def open_connection(
         raise BrokerUnreachable(str(error)) from error
     except BrokerGone as error:
         raise BrokerUnreachable(
-            f"{address} took the connection and then ended it ({error}). Is this the native port?"
+            f"{address} took the connection and then ended it ({error}). Is this the native port"
+            f"{'?' if tls else ', and without TLS? If it has TLS, give its CA: --tls-ca FILE, or tls=FILE'}"
         ) from error
     except OSError as error:
         raise BrokerUnreachable(unreached(address, error)) from error
