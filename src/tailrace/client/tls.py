@@ -1,7 +1,8 @@
 """TLS of a client: whom it trusts, the certificate that it presents, and what a failed handshake is called.
 
     ClientTls          the CA file, or the CAs of this machine; certificate and key for mTLS
-    from_environment   TAILRACE_TLS_CA, TAILRACE_TLS_CERT, TAILRACE_TLS_KEY, TAILRACE_TLS_INSECURE
+    from_environment   TAILRACE_TLS_CA, TAILRACE_TLS_CERT, TAILRACE_TLS_KEY, TAILRACE_TLS_PIN,
+                       TAILRACE_TLS_INSECURE
 
 Chain and host name are verified. Where that is switched off, each client that is made so logs a warning.
 """
@@ -24,9 +25,12 @@ logger = logging.getLogger(__name__)
 CA_VARIABLE: Final = "TAILRACE_TLS_CA"
 CERT_VARIABLE: Final = "TAILRACE_TLS_CERT"
 KEY_VARIABLE: Final = "TAILRACE_TLS_KEY"
+PIN_VARIABLE: Final = "TAILRACE_TLS_PIN"
 INSECURE_VARIABLE: Final = "TAILRACE_TLS_INSECURE"
 SYSTEM: Final = "system"
 """As a CA: those of this machine."""
+_BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+_PEM_CHARACTERS_MAX: Final = 1 << 20
 _YES: Final = frozenset({"1", "true", "yes", "on"})
 _CIPHERS_1_2: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
@@ -81,30 +85,40 @@ def from_environment(environment: Mapping[str, str] | None = None) -> ClientTls 
     """How the environment says that brokers are verified; None if it names nothing of TLS."""
     given = os.environ if environment is None else environment
     ca, cert, key = (given.get(name) or None for name in (CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE))
+    pin = given.get(PIN_VARIABLE) or None
     insecure = given.get(INSECURE_VARIABLE, "").lower() in _YES
     if key and not cert:
         raise ConfigError(f"{KEY_VARIABLE} is set and {CERT_VARIABLE} is not: the key needs its certificate")
-    if not (ca or cert or insecure):
+    if not (ca or cert or insecure or pin):
         return None
+    is_pinned = pin is not None and ca is None
     return ClientTls(
-        ca=None if ca == SYSTEM else ca,
+        ca=pin if is_pinned else None if ca == SYSTEM else ca,
         cert=cert,
         key=key,
         verify=not insecure,
-        check_hostname=not insecure,
+        check_hostname=not insecure and not is_pinned,
+        pinned=is_pinned,
     )
 
 
-def pinned(cert: str | os.PathLike[str]) -> ClientTls:
-    """Trusts one certificate, whatever names are in it: for clients beside a broker, which have its file."""
-    return ClientTls(ca=os.fspath(cert), check_hostname=False, pinned=True)
+def beside(cert: str | os.PathLike[str] | None) -> ClientTls | None:
+    """For a client on the broker's machine, which may read the broker's certificate and trust just that.
+
+    What the environment says of a CA or a pin comes first. None without a certificate.
+    """
+    if cert is None:
+        return from_environment()
+    return from_environment({PIN_VARIABLE: os.fspath(cert), **os.environ})
 
 
 def _load_ca(context: ssl.SSLContext, tls: ClientTls) -> None:
     if tls.pinned:
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
-        if tls.ca is not None or tls.ca_text is not None:
+        if tls.pinned and tls.ca is not None:
+            context.load_verify_locations(cadata=_first_certificate(tls.ca))
+        elif tls.ca is not None or tls.ca_text is not None:
             context.load_verify_locations(cafile=tls.ca, cadata=tls.ca_text)
         else:
             context.load_default_certs(ssl.Purpose.SERVER_AUTH)
@@ -112,6 +126,16 @@ def _load_ca(context: ssl.SSLContext, tls: ClientTls) -> None:
         raise ConfigError(f"{tls.ca or 'the CA'} has no certificates in PEM ({error.reason})") from error
     except OSError as error:
         raise ConfigError(f"cannot read the CA file {tls.ca}: {error.strerror}") from error
+
+
+def _first_certificate(path: str) -> str:
+    """The broker's own, without the CAs that follow it in the file."""
+    with open(path, encoding="ascii", errors="replace") as file:
+        text = file.read(_PEM_CHARACTERS_MAX)
+    head, end, _ = text.partition(_END)
+    if not end:
+        raise ConfigError(f"{path} has no certificate in PEM")
+    return head[head.rfind(_BEGIN) :] + end + "\n"
 
 
 def _load_own(context: ssl.SSLContext, tls: ClientTls, cert: str) -> None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from tailrace.model import BrokerError, ErrorCode, StorageError
-from tailrace.security.disabled import Disabled, DisabledStore
+from tailrace.security.disabled import Disabled, DisabledStore, parse_principal
 from tailrace.security.failure import UnknownUser
 from tailrace.security.hashing import Hashing
 from tailrace.security.password import check_password, check_user_name
@@ -137,7 +137,13 @@ class Users(Mapping[str, User]):
         await self._change(name, lambda found: replace(_existing(name, found), verifiers=made))
 
     async def set_enabled(self, name: str, *, enabled: bool) -> None:
-        """Whether the user may log in; the connections of one that may not are ended."""
+        """Whether a user may log in, or a principal such as `User:CN=alice` may come.
+
+        The connections of one that may not are ended.
+        """
+        if (principal := parse_principal(name)) is not None:
+            await self.disabled.set_enabled(principal, enabled=enabled)
+            return
         await self._change(name, lambda found: replace(_existing(name, found), enabled=enabled))
 
     async def put_verifier(self, name: str, verifier: Verifier) -> None:

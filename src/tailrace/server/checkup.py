@@ -48,7 +48,7 @@ def examine(config: ServerConfig, *, bootstrap: str | None = None) -> Iterator[F
     if address is None:
         yield Finding(check="broker", status="ok", found="none runs here", advice="Start one: tailrace up")
     else:
-        yield from check_broker(address)
+        yield from check_broker(address, cert=None if bootstrap else _certificate(config))
 
 
 # ---- the machine
@@ -250,10 +250,13 @@ def accepts(host: str, port: int) -> bool:
 # ---- a broker
 
 
-def check_broker(address: str) -> Iterator[Finding]:
-    """As a client sees it: whether it answers, where it sends clients, and whether they get there."""
+def check_broker(address: str, *, cert: Path | None = None) -> Iterator[Finding]:
+    """As a client sees it: whether it answers, where it sends clients, and whether they get there.
+
+    `cert` is the certificate of a broker with TLS that is configured here.
+    """
     try:
-        cluster_id, nodes = asyncio.run(_ask(address))
+        cluster_id, nodes = asyncio.run(_ask(address, cert))
     except ConfigError:
         raise
     except (TailraceError, OSError) as error:
@@ -281,15 +284,22 @@ def _check_advertised(node_id: int, *, host: str, port: int) -> Finding:
     )
 
 
-async def _ask(address: str) -> tuple[str, list[tuple[int, str, int]]]:
+def _certificate(config: ServerConfig) -> Path | None:
+    listener = config.listeners_of("kafka")[0]
+    return None if listener.tls is None else listener.tls.cert
+
+
+async def _ask(address: str, cert: Path | None) -> tuple[str, list[tuple[int, str, int]]]:
     from tailrace.client.credentials import from_environment
     from tailrace.client.kafka import KafkaClient
+    from tailrace.client.tls import beside
 
     async with KafkaClient(
         address,
         client_id="tailrace-doctor",
         request_timeout_s=_CONNECT_S,
         credentials=from_environment(),
+        tls=beside(cert),
     ) as client:
         await client.metadata([])
         nodes = sorted((node_id, *node) for node_id, node in client.cluster.nodes.items())

@@ -128,7 +128,14 @@ class Node:
     @property
     def ports(self) -> Ports:
         http = None if self._http is None else self._http.port
-        return Ports(pid=os.getpid(), kafka=self.kafka_port, native=self.native_port, http=http)
+        first = {name: self.config.listeners_of(name)[:1] for name in ("kafka", "native", "http")}
+        tls = {
+            name: str(each.tls.cert.absolute())
+            for name, listed in first.items()
+            for each in listed
+            if each.tls is not None
+        }
+        return Ports(pid=os.getpid(), kafka=self.kafka_port, native=self.native_port, http=http, tls=tls)
 
     @property
     def observed(self) -> Observed:
@@ -241,6 +248,7 @@ class Node:
             info={"version": __version__, "engine": config.engine, "fsync": str(config.fsync)},
             free_space=FreeSpace(self._data_dir),
             logins=self._authenticator.counts if self._authenticator else LoginCounts(),
+            tls=self._tls,
         )
 
     @property
