@@ -45,6 +45,7 @@ class Neighbours:
 
     kafka: int | None = None
     http: int | None = None
+    scheme: str = "http"  # https where the HTTP listener has TLS
 
 
 def size_refused(size: int, size_max: int) -> ProtocolError:
@@ -65,7 +66,7 @@ def http_refusal(facts: ConnectionFacts, neighbours: Neighbours) -> bytes:
         way_out = f"The console and the REST API are on port {neighbours.http}."
     else:
         console = Address(facts.local_host, neighbours.http)
-        way_out = f"The console and the REST API are at http://{console}/"
+        way_out = f"The console and the REST API are at {neighbours.scheme}://{console}/"
     body = f"This is {own} listener of a Tailrace broker, and it does not speak HTTP. {way_out}\n".encode()
     return _bad_request(body)
 

@@ -303,7 +303,11 @@ class Node:
             for each in config.listeners_of("http"):
                 await self._open_http(each)
             self._opened.callback(watch_certificates(self._tls))
-            neighbours = Neighbours(kafka=self.kafka_port, http=self._http.port if self._http else None)
+            neighbours = Neighbours(
+                kafka=self.kafka_port,
+                http=self._http.port if self._http else None,
+                scheme="https" if any(each.tls for each in config.listeners_of("http")) else "http",
+            )
             for opened in self._framed:
                 opened.service.neighbours = neighbours
         except ConfigError as error:

@@ -196,7 +196,7 @@ def test_a_port_without_tls_is_named(answer: bytes) -> None:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         try:
-            with pytest.raises(CannotConnect, match="does not speak TLS|Is this a port with TLS"):
+            with pytest.raises(CannotConnect, match=r"does not speak TLS|Is this a port with TLS"):
                 await connect(Address("127.0.0.1", port), asyncio.Protocol, ClientTls())
         finally:
             server.close()

@@ -338,8 +338,11 @@ class Sender(asyncio.Protocol):
         self.outbox.resume()
 
 
-async def plain_pair() -> tuple[asyncio.BaseTransport, Sender, Callable[[int], Awaitable[bytes]]]:
-    """Our transport, its sender, and how the other end reads some bytes."""
+Pair = tuple[asyncio.BaseTransport, Sender, socket.socket, Callable[[int], Awaitable[bytes]]]
+
+
+async def plain_pair() -> Pair:
+    """Our transport, its sender, the other end, and how that reads some bytes."""
     ours, theirs = socket.socketpair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     ours.setblocking(False)
@@ -350,12 +353,10 @@ async def plain_pair() -> tuple[asyncio.BaseTransport, Sender, Callable[[int], A
     async def read(count: int) -> bytes:
         return await loop.sock_recv(theirs, count)
 
-    return transport, sender, read
+    return transport, sender, theirs, read
 
 
-async def tls_pair(
-    made: Certificates,
-) -> tuple[asyncio.BaseTransport, Sender, Callable[[int], Awaitable[bytes]]]:
+async def tls_pair(made: Certificates) -> Pair:
     """The same with TLS; the other end reads in a thread, by OpenSSL on the socket itself."""
     ours, theirs = socket.socketpair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
@@ -371,7 +372,7 @@ async def tls_pair(
     async def read(count: int) -> bytes:
         return await asyncio.to_thread(client.recv, count)
 
-    return transport, sender, read
+    return transport, sender, client, read
 
 
 @pytest.mark.parametrize("uv", [False, True], ids=["asyncio", "uvloop"])
@@ -380,7 +381,9 @@ def test_a_slow_reader_never_gets_another_readers_bytes(uv: bool, encrypted: boo
     """Every buffer is scribbled over the moment it is given back: what arrives must be what was promised."""
 
     async def main() -> None:
-        transport, sender, read = await (tls_pair(certificates(tmp_path)) if encrypted else plain_pair())
+        transport, sender, theirs, read = await (
+            tls_pair(certificates(tmp_path)) if encrypted else plain_pair()
+        )
         assert sender.outbox is not None
         paused_most = 0
         rng = random.Random(7)
@@ -396,6 +399,7 @@ def test_a_slow_reader_never_gets_another_readers_bytes(uv: bool, encrypted: boo
             paused_most += sender.outbox.paused
         same = found == expected  # apart from the assert, which would explain megabytes
         cast(asyncio.Transport, transport).abort()
+        theirs.close()
         assert same
         assert paused_most, "the reader was never slower than the sender"
         assert sender.outbox.idle
