@@ -25,6 +25,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
+from tests.document import ROOT
 from tests.interop.clients.cache import need_program
 
 from tailrace.client import AdminClient, BrokerClient, ClientTls, KafkaClient, MessageProducer, ProducerRecord
@@ -39,6 +40,9 @@ with warnings.catch_warnings():
 
 RUN_S = 120
 PASSWORD = "open sesame 42"
+INIT = ("cert", "init", "./secure")
+USER = ("user", "create", "admin", "--config", "./secure/tailrace.toml")
+UP = ("up", "--config", "./secure/tailrace.toml")
 MORE = """
 [[listeners]]
 name = "machines"
@@ -73,7 +77,7 @@ class Secured:
         )
 
     def prepare(self) -> None:
-        made = self.run("cert", "init", "./secure")
+        made = self.run(*INIT)
         assert made.returncode == 0, made.stderr
         path = self.directory / self.config
         text = path.read_text()
@@ -81,14 +85,12 @@ class Secured:
             assert f'address = "127.0.0.1:{port}"' in text
             text = text.replace(f"127.0.0.1:{port}", "127.0.0.1:0")
         path.write_text(text + MORE)
-        user = self.run(
-            "user", "create", "admin", "--config", self.config, "--password-file", "-", data=PASSWORD
-        )
+        user = self.run(*USER, data=PASSWORD)
         assert user.returncode == 0, user.stderr
 
     def start(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tailrace", "up", "--config", self.config],
+            [sys.executable, "-m", "tailrace", *UP],
             cwd=self.directory,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -136,6 +138,12 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     made.start()
     yield made
     made.stop()
+
+
+def test_readme_shows_these_three_lines() -> None:
+    shown = (ROOT / "README.md").read_text()
+    lines = [f".venv/bin/tailrace {' '.join(each)}\n" for each in (INIT, USER, UP)]
+    assert "".join(lines) in shown
 
 
 def test_keys_are_for_their_owner_alone_and_nothing_is_written_over(secured: Secured) -> None:
