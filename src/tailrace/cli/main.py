@@ -38,6 +38,7 @@ NOUNS: Mapping[str, str] = {
     "spark-env": "Print what lets notebooks and spark-submit start Spark faster.",
     "cert": "Make certificates for a broker and its clients.",
     "user": "Create, list, disable and delete the users that may log in.",
+    "acl": "Say who may do what, by access control entries.",
     "token": "Create, list and revoke API tokens.",
     "bench": "Measure a running broker, or the disk of this machine.",
     "config": "Show settings, what they mean, and where they come from.",

@@ -25,6 +25,12 @@ class Principal(NamedTuple):
 ANONYMOUS = Principal("User", "ANONYMOUS")
 
 
+def read_principal(text: str) -> Principal:
+    """The principal that is written so."""
+    kind, _, name = text.partition(":")
+    return Principal(kind, name)
+
+
 def is_loopback_address(host: str) -> bool:
     """Whether an address is one by which a machine reaches itself; names are not looked up."""
     import ipaddress  # not for every program that imports tailrace
