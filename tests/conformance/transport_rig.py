@@ -1,5 +1,5 @@
-"""The real native listener by TCP, with TLS, on a Unix socket and behind the HTTP listener's WebSocket, and one
-client that speaks through each of them, byte by byte if a test wants it.
+"""The real native listener by TCP, by TLS, on a Unix socket and behind the HTTP listener's WebSocket, and
+one client that speaks through each of them, byte by byte if a test wants it.
 
 The three kinds of clients differ in two functions: how frames become the bytes of the wire, and back.
 """
