@@ -98,6 +98,7 @@ class Connection(asyncio.BufferedProtocol):
         """Of every API that the broker speaks: its lowest and highest version."""
         self.features: dict[str, int] = {}
         """Finalized features of the cluster, and the level of each (KIP-584)."""
+        self.refusal = ""  # why the broker ended the connection, if its TLS said so
         self._client_id = client_id
         self._request_timeout_s = request_timeout_s
         self._reply_bytes_max = reply_bytes_max
@@ -256,7 +257,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._answered == 1 and not self._is_logged_in:  # it told its versions, and nothing else
             cause += ". It may ask for a login: give a user and a password (--user, --password-file)"
         if said := refusal(exc):
-            cause = f": {said}"
+            self.refusal, cause = said, f": {said}"
         elif not self._answered and not self._is_encrypted:
             cause += ". It may speak TLS: give its CA (--tls-ca)"
         self.fail(ConnectionLost(f"{self.address} closed the connection{cause}"))
@@ -459,6 +460,8 @@ async def open_connection(
         raise CannotConnect(str(error)) from error
     except ClientError as error:
         await connection.close()
+        if connection.refusal:
+            raise CannotConnect(f"{address} refused the connection: {connection.refusal}") from error
         kind = ConnectTimedOut if isinstance(error, TimedOut) else CannotConnect
         raise kind(
             f"{address} took the connection and then said nothing ({error}). Is this the Kafka port?"

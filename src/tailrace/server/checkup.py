@@ -22,9 +22,11 @@ from tailrace.broker.health import Finding, judge_descriptors, judge_free_space
 from tailrace.model import ConfigError, TailraceError, day_of
 from tailrace.model.address import Address
 from tailrace.net import find_occupant
+from tailrace.net.tls import ServerTls
 from tailrace.server.config import ServerConfig
 from tailrace.server.engines import ENGINES
 from tailrace.server.engines.segment import directory_config
+from tailrace.server.listener import PROTOCOLS
 from tailrace.server.node import reachable
 from tailrace.server.ports import Ports, read_ports
 from tailrace.server.stats import percentile
@@ -34,6 +36,7 @@ _SYNC_BYTES = 4096
 _SLOW_SYNC_MS = 10.0
 _FAST_SYNC_MS = 0.02  # no disk that keeps its word is faster
 _CONNECT_S = 3.0
+_DAYS_LEFT_MIN = 21
 
 
 def examine(config: ServerConfig, *, bootstrap: str | None = None) -> Iterator[Finding]:
@@ -44,6 +47,7 @@ def examine(config: ServerConfig, *, bootstrap: str | None = None) -> Iterator[F
     yield check_descriptors()
     yield from ENGINES[config.engine].examine(config)
     yield from check_ports(config)
+    yield from check_certificates(config)
     address = bootstrap or find_broker(config)
     if address is None:
         yield Finding(check="broker", status="ok", found="none runs here", advice="Start one: tailrace up")
@@ -245,6 +249,36 @@ def accepts(host: str, port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+# ---- certificates
+
+
+def check_certificates(config: ServerConfig) -> Iterator[Finding]:
+    """Whether the files of each listener's TLS will do, and for how long."""
+    listed = [each for protocol in PROTOCOLS for each in config.listeners_of(protocol) if each.tls]
+    for each in listed:
+        name = f"certificate of listener {each.name}"
+        assert each.tls is not None
+        try:
+            days = (ServerTls(each.tls).expires_at - time.time()) / 86_400
+        except ConfigError as error:
+            yield Finding(check=name, status="problem", found=str(error))
+            continue
+        yield judge_expiry(name, days)
+
+
+def judge_expiry(name: str, days: float) -> Finding:
+    """What the days that are left of a certificate mean."""
+    found = f"expires in {days:.0f} days" if days > 0 else f"expired {-days:.0f} days ago: clients refuse it"
+    if days > _DAYS_LEFT_MIN:
+        return Finding(check=name, status="ok", found=found)
+    return Finding(
+        check=name,
+        status="warning" if days > 0 else "problem",
+        found=found,
+        advice="Put new files in the place of the old ones. A broker takes them while it runs",
+    )
 
 
 # ---- a broker

@@ -101,6 +101,7 @@ class Connection(asyncio.Protocol):
         self.frame_bytes_max = FRAME_BYTES_MAX  # of what the broker takes; told in the handshake
         self.producer_id = -1  # if one was asked for
         self.is_writable = True
+        self.refusal = ""  # why the broker ended the connection, if its TLS said so
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(_REPLY_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
@@ -192,7 +193,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
 
     def connection_lost(self, exc: Exception | None) -> None:
-        said = refusal(exc)
+        said = self.refusal = refusal(exc)
         cause = f": {said}" if said else f" ({exc})" if exc is not None else ""
         self.fail(BrokerGone(f"{self.address} closed the connection{cause}"))
         self._closed.set()
@@ -306,6 +307,8 @@ async def open_connection(
     except ProtocolError as error:  # it says what is wrong with the port
         raise BrokerUnreachable(str(error)) from error
     except BrokerGone as error:
+        if connection.refusal:
+            raise BrokerUnreachable(f"{address} refused the connection: {connection.refusal}") from error
         raise BrokerUnreachable(
             f"{address} took the connection and then ended it ({error}). Is this the native port"
             f"{'?' if tls else ', and without TLS? If it has TLS, give its CA: --tls-ca FILE, or tls=FILE'}"
