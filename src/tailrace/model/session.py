@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tailrace.model.address import is_unix
 from tailrace.model.scope import Scope
 
 
@@ -57,7 +58,7 @@ class Session:
     @property
     def is_private(self) -> bool:
         """Whether no other machine can read what is sent: then passwords may be."""
-        return self.encrypted or is_loopback_address(self.host)
+        return self.encrypted or is_unix(self.host) or is_loopback_address(self.host)
 
     def __str__(self) -> str:
         return f"{self.principal} at {self.host or 'this process'} by {self.listener}"

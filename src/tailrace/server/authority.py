@@ -152,12 +152,17 @@ def _usage(*, certificates: bool) -> x509.KeyUsage:
     )
 
 
+def is_host_name(text: str) -> bool:
+    """Whether a certificate can be for this name; `*.` may stand in front of it."""
+    return len(text) <= _HOST_CHARACTERS_MAX and _HOST.fullmatch(text) is not None
+
+
 def _general_name(text: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(text))
     except ValueError:
         pass
-    if len(text) > _HOST_CHARACTERS_MAX or not _HOST.fullmatch(text):
+    if not is_host_name(text):
         raise ConfigError(
             f"{text[:80]!r} is no host name and no address: --san broker.example.com, --san 10.0.0.7"
         )

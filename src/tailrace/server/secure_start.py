@@ -14,6 +14,7 @@ from tailrace.server.authority import (
     ca_paths,
     check_new,
     client_paths,
+    is_host_name,
     make_ca,
     make_client,
     make_server,
@@ -38,7 +39,9 @@ def init(directory: Path, *, host: str = "127.0.0.1", names: Sequence[str] = ())
     ConfigError if one of them exists. `names` are further names and addresses by which clients reach the
     broker.
     """
-    listed = [*dict.fromkeys(("localhost", "127.0.0.1", "::1", socket.gethostname(), *names))]
+    own = socket.gethostname()
+    hosts = [own] if is_host_name(own) else []
+    listed = [*dict.fromkeys(("localhost", "127.0.0.1", "::1", *hosts, *names))]
     files = [*ca_paths(directory), *server_paths(directory), directory / FILE_NAME]
     check_new(files)
     ca = make_ca()
