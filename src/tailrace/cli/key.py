@@ -29,7 +29,7 @@ _DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would be done
 
 @click.group(name="key", no_args_is_help=True)
 def command() -> None:
-    """Encryption at rest: create and rotate keys, see what is encrypted, encrypt what is not.
+    """Encrypt a data directory: keys, their rotation, and what is still plain.
 
     A broker encrypts its data directory if [encryption] key names a key in tailrace.toml.
     """

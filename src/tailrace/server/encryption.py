@@ -79,13 +79,13 @@ def encryption_settings() -> list[Setting]:
     return [*rows, Setting(key=f"{TABLE}.enabled", kind=Truth(), default=True, doc=doc)]
 
 
-def read_encryption(values: Mapping[str, Value]) -> EncryptionConfig:
-    """The table, by its keys; ConfigError if a key has two places."""
-    return EncryptionConfig(
-        key=_place(values, "key"),
-        previous_key=_place(values, "previous_key"),
-        enabled=bool(values[f"{TABLE}.enabled"]),
-    )
+def read_encryption(values: Mapping[str, Value]) -> EncryptionConfig | None:
+    """The table, by its keys; None if it names no key. ConfigError if a key has two places."""
+    key, previous_key = _place(values, "key"), _place(values, "previous_key")
+    if key is None and previous_key is None:
+        return None
+    enabled = bool(values[f"{TABLE}.enabled"])
+    return EncryptionConfig(key=key, previous_key=previous_key, enabled=enabled)
 
 
 def _place(values: Mapping[str, Value], name: str) -> tuple[Literal["file", "env", "command"], str] | None:
