@@ -29,7 +29,7 @@ _DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would be done
 
 @click.group(name="key", no_args_is_help=True)
 def command() -> None:
-    """Encrypt a data directory: keys, their rotation, and what is still plain.
+    """Encrypt a data directory, and rotate its keys.
 
     A broker encrypts its data directory if [encryption] key names a key in tailrace.toml.
     """

@@ -44,7 +44,7 @@ NOUNS: Mapping[str, str] = {
     "config": "Show settings, what they mean, and where they come from.",
     "doctor": "Look for what keeps a broker from running well.",
     "log": "Look into a data directory, and check every byte of it.",
-    "key": "Encrypt a data directory: keys, their rotation, and what is still plain.",
+    "key": "Encrypt a data directory, and rotate its keys.",
     "storage": "Mend a data directory.",
     "backup": "Back up a running broker; list and check backups.",
     "restore": "Make a data directory out of a backup.",
