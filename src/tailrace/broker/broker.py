@@ -109,7 +109,7 @@ class Broker:
         self.subscriptions.bury_with(self.atomic)
         self.users = Users(user_store, on_failure=self._fail)
         self.tokens = Tokens(self.users, token_store, now_ms=clock.now_ms, on_failure=self._fail)
-        self.standing = Standing(self.users, self.tokens)
+        self.standing = Standing(self.users, self.tokens, now_ms=clock.now_ms)
         self.group_settings = GroupSettings(metadata, on_failure=self._fail)
         self.publisher = Publisher(clock=clock)
         self.delayed = Delayed(

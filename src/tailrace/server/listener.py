@@ -19,7 +19,10 @@ from typing import Final
 
 from tailrace.model import ConfigError
 from tailrace.model.address import PORT_MAX, Address
-from tailrace.security import MECHANISMS, PLAIN
+from tailrace.security import MECHANISMS, OAUTHBEARER, PLAIN
+from tailrace.security.oauth.config import OauthConfig
+from tailrace.security.verifier import HASHES
+from tailrace.server.oauth import OAUTH_KEY, oauth_problems, read_oauth
 
 PROTOCOLS: Final = ("kafka", "native", "http")
 REPLACED: Final = frozenset({"server.host", "server.kafka_port", "native.port", "http.port", "http.enabled"})
@@ -42,10 +45,12 @@ LISTENER_KEYS: Final[Mapping[str, tuple[str, str, str]]] = {
     "listeners.sasl": (
         "list of mechanisms",
         "[]",
-        "How clients log in: SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN; on an http listener PLAIN, which there "
-        "is HTTP Basic. PLAIN sends passwords in the clear and is offered on loopback addresses only. "
+        "How clients log in: SCRAM-SHA-256, SCRAM-SHA-512, PLAIN and OAUTHBEARER; on an http listener PLAIN, "
+        "which there is HTTP Basic, and OAUTHBEARER, which is HTTP Bearer. API tokens go where PLAIN does. "
+        "PLAIN and OAUTHBEARER send secrets in the clear and are offered on loopback addresses only. "
         "Without this key nobody is asked, and every client is User:ANONYMOUS.",
     ),
+    "listeners.oauth": OAUTH_KEY,
 }
 """Of each key of a listener: its type, its default, its meaning."""
 
@@ -58,6 +63,7 @@ class ListenerConfig:
     protocol: str
     address: Address
     sasl: tuple[str, ...] = ()
+    oauth: OauthConfig | None = None  # the issuer of tokens, with OAUTHBEARER
 
 
 def read_listeners(given: object) -> tuple[list[ListenerConfig], list[str]]:
@@ -97,10 +103,11 @@ def check_listeners(listeners: Sequence[ListenerConfig], *, allow_plaintext: boo
         host = each.address.host
         if is_loopback(host, key=f"listeners {each.name!r}: address"):
             continue
-        if PLAIN in each.sasl:
+        clear = [mechanism for mechanism in (PLAIN, OAUTHBEARER) if mechanism in each.sasl]
+        if clear:
             raise ConfigError(
-                f"listeners {each.name!r}: sasl = PLAIN on {host} would send passwords in the clear to other "
-                "machines. Use SCRAM-SHA-256, or a loopback address"
+                f"listeners {each.name!r}: sasl = {clear[0]} on {host} would send secrets in the clear to "
+                "other machines. Use SCRAM-SHA-256, or a loopback address"
             )
         if not allow_plaintext:
             raise ConfigError(
@@ -123,6 +130,7 @@ def _problems(table: Mapping[str, object]) -> Iterator[str]:
     except ValueError as error:
         yield f"address must be HOST:PORT, such as 127.0.0.1:9092: {error}"
     yield from _sasl_problems(table.get("sasl", []), table.get("protocol"))
+    yield from oauth_problems(table)
 
 
 def _sasl_problems(sasl: object, protocol: object) -> Iterator[str]:
@@ -132,8 +140,8 @@ def _sasl_problems(sasl: object, protocol: object) -> Iterator[str]:
     for each in sasl:
         if each not in MECHANISMS:
             yield f"sasl has {each!r}, and there are: {', '.join(MECHANISMS)}"
-    if protocol == "http" and any(each in MECHANISMS and each != PLAIN for each in sasl):
-        yield 'sasl of an http listener is ["PLAIN"]: users log in with HTTP Basic'
+    if protocol == "http" and any(each in HASHES for each in sasl):
+        yield f'sasl of an http listener is of "{PLAIN}" (HTTP Basic) and "{OAUTHBEARER}" (Bearer)'
 
 
 def _listener(table: Mapping[str, object]) -> ListenerConfig:
@@ -144,6 +152,7 @@ def _listener(table: Mapping[str, object]) -> ListenerConfig:
         protocol=str(table["protocol"]),
         address=_address(table["address"]),
         sasl=tuple(dict.fromkeys(map(str, sasl))),
+        oauth=read_oauth(table),
     )
 
 

@@ -334,6 +334,7 @@ NEED_NO_RIGHT = {
     "watch_topics": "tells that something changed, not what",
     "unwatch_topics": "ends that",
     "due_ms": "looks at the message only",
+    "tokens": "each user has its own; those of others are asked for in tests/unit/http/test_token.py",
     "delay": "takes a topic that was given out for writing",
     "take_transactional_id": "the partitions that are written to need the right",
     "give_back_transactional_id": "takes an id that was given out",
