@@ -8,6 +8,7 @@
 `authenticator`  logins for the listeners, over `sasl/`, the mechanisms as machines without I/O
 `authenticated`  what a login comes to; `mechanism` has the names, `standing` says whether it still holds
 `guessing`       how long failures wait; `failure`: what is told of them
+`messages/`      encryption from client to client; `decryption`: why a message is not handed out
 
 Sockets, stores and the clock of logins are given from outside.
 """
