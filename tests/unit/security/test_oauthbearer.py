@@ -74,7 +74,7 @@ def test_what_is_no_message_is_refused_and_not_repeated(message: str) -> None:
     with pytest.raises(ValueError, match=r".") as raised:
         read_bearer(message.encode())
     assert TOKEN not in str(raised.value) and "alice" not in str(raised.value)
-    with pytest.raises(ValueError, match="UTF-8|bytes"):
+    with pytest.raises(ValueError, match=r"UTF-8|bytes"):
         read_bearer(message.encode() + b"\xff")
 
 
