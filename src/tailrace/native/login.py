@@ -108,4 +108,9 @@ class NativeLogin:
         if found.expires_at_ms is not None:
             left_ms = found.expires_at_ms - connection.service.clock.now_ms()
             self._timer = connection.service.loop.call_later(max(left_ms, 0) / 1000, connection.login_over)
-        connection.log_in(found.session(host=connection.facts.peer_host, listener=connection.service.name))
+        session = found.session(
+            host=connection.facts.peer_host,
+            listener=connection.service.name,
+            encrypted=connection.session.encrypted,
+        )
+        connection.log_in(session)
