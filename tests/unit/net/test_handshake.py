@@ -368,7 +368,7 @@ def test_closing_sends_what_was_written_though_the_client_reads_slowly(
             socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as plain,
             client_context(made.ca).wrap_socket(plain, server_hostname="localhost") as client,
         ):
-            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             while data := client.recv(5_000):
                 found += data
         return bytes(found)
