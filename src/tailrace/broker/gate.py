@@ -25,6 +25,7 @@ from tailrace.broker.group_settings import check_named
 from tailrace.broker.groups.api import GroupListing
 from tailrace.broker.groups.handle import GroupHandle
 from tailrace.broker.groups.topic import OFFSETS_TOPIC
+from tailrace.broker.owned_tokens import OwnedTokens
 from tailrace.broker.partition import Partition
 from tailrace.broker.placement import Assignment
 from tailrace.broker.publishing import NewMessage
@@ -54,7 +55,7 @@ from tailrace.model.session import Session
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
-    from tailrace.security import Users
+    from tailrace.security import Standing, Users
 
 Authorize = Callable[[Session, Operation, Resource], bool]
 """Whether a session may do something to a resource. Answers at once, without I/O."""
@@ -75,11 +76,13 @@ def allow_everything(session: Session, operation: Operation, resource: Resource)
     return True
 
 
-def allow_users(users: Users) -> Authorize:
-    """The rule of a broker without access control: everybody, but for users that were disabled or deleted."""
+def allow_standing(standing: Standing) -> Authorize:
+    """The rule of a broker without access control: a login must still hold, and the scope of a token does."""
 
-    def allows(session: Session, operation: Operation, resource: Resource) -> bool:  # noqa: ARG001
-        return not session.mechanism or users.may_log_in(session.principal.name)
+    def allows(session: Session, operation: Operation, resource: Resource) -> bool:
+        if session.scope is not None and not session.scope.allows(operation, resource):
+            return False
+        return standing.holds(session)
 
     return allows
 
@@ -133,6 +136,7 @@ class Access:
         "_read_subscriptions",
         "_readable",
         "_subscriptions",
+        "_tokens",
         "_topics",
         "_transaction_ids",
         "_transactions",
@@ -160,6 +164,7 @@ class Access:
         self._cluster = broker.cluster
         self._cuts = broker.cuts
         self._users = broker.users
+        self._tokens = broker.tokens
         self._delete_topic = broker.delete_topic
         self._next_producer_id = broker.next_producer_id
         self._version = broker.topics.version
@@ -576,6 +581,10 @@ class Access:
         """Those who may log in: DESCRIBE to see them, ALTER to change them (KIP-554)."""
         self._check(operation, CLUSTER)
         return self._users
+
+    def tokens(self) -> OwnedTokens:
+        """API tokens: each user has its own."""
+        return OwnedTokens(self._tokens, self)
 
     @property
     def cluster_id(self) -> str:
