@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tailrace.server.engines.port import Description, Opened
+from tailrace.server.engines.port import Description, Opened, StandBy
 
 if TYPE_CHECKING:
     from tailrace.broker.health import Finding
@@ -26,7 +26,14 @@ class MemoryEngine:
     def describe(self, _: ServerConfig) -> Description:
         return Description(name=self.name, place="memory", durable=False)
 
-    async def open(self, _: ServerConfig, *, clock: Clock, owns_loop: bool) -> Opened:  # noqa: ARG002
+    async def open(
+        self,
+        _: ServerConfig,
+        *,
+        clock: Clock,
+        owns_loop: bool,  # noqa: ARG002
+        stand_by: StandBy,  # noqa: ARG002
+    ) -> Opened:
         from tailrace.cluster import MemoryStore
         from tailrace.storage.memory import MemoryStorage
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from tailrace.model import ConfigError
 from tailrace.storage.tiered.config import RedisConfig
@@ -61,8 +61,7 @@ class RedisConnection(asyncio.Protocol):
     # ---- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
 
     def data_received(self, data: bytes) -> None:
         self._received += len(data)

@@ -50,7 +50,7 @@ class TieredStorage:
     def __init__(self, config: TieredConfig, *, clock: Clock) -> None:
         self.shared = Shared(config, clock=clock)
         self.config = config
-        self._pool = Pool(
+        self.pool = Pool(
             config.dsn, purpose="readers", connections_max=config.readers, settings=_READ_SETTINGS
         )
         holder = f"{socket.gethostname()} {os.getpid()} {secrets.token_hex(8)}"
@@ -59,8 +59,8 @@ class TieredStorage:
         self.lock = WriterLock(config.dsn)
         self.cache: RedisCache | None = None
         self._tasks = Supervisor(self.shared.end)
-        self._cleanup = Cleanup(self.shared, self._pool, self.writer)
-        self._housekeeper = Housekeeper(self.shared, self._pool, self.writer, self._cleanup)
+        self._cleanup = Cleanup(self.shared, self.pool, self.writer)
+        self._housekeeper = Housekeeper(self.shared, self.pool, self.writer, self._cleanup)
         self._committer: Committer | None = None
         self._reader: Reader | None = None
         self._closed = False
@@ -173,8 +173,8 @@ class TieredStorage:
         await self._wait_for_lock(stand_by)
         await self.writer.begin()
         cold = self._make_cache(cluster or identifier)
-        self._reader = Reader(ColdChunks(self._pool, cold, bytes_max=self.config.chunk_cache_bytes))
-        async with self._pool.connection() as connection:
+        self._reader = Reader(ColdChunks(self.pool, cold, bytes_max=self.config.chunk_cache_bytes))
+        async with self.pool.connection() as connection:
             await self._cleanup.load_days(connection)
             await load_logs(connection, self.shared, self._make_log)
         self._committer = Committer(
@@ -250,4 +250,4 @@ class TieredStorage:
         if self.cache is not None:
             await self.cache.close()
         await self.writer.close()
-        await self._pool.close()
+        await self.pool.close()

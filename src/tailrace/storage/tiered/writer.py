@@ -39,6 +39,7 @@ from tailrace.postgres.pool import close_connection
 logger = logging.getLogger(__name__)
 
 FENCED = "TR001"
+_BEGIN_S = 30.0
 _SETTINGS = {
     "synchronous_commit": "on",
     "lock_timeout": "1s",
@@ -93,7 +94,16 @@ class Writer:
 
     async def begin(self) -> int:
         """Take over from whoever was the writer; DatabaseError if that cannot be now."""
-        connection = await self._connected()
+        until = asyncio.get_running_loop().time() + _BEGIN_S
+        while True:
+            try:
+                return await self._begin(await self._connected())
+            except DatabaseBusy:  # a transaction of the writer before is under way
+                if asyncio.get_running_loop().time() > until:
+                    raise
+                await asyncio.sleep(self._backoff.failed())
+
+    async def _begin(self, connection: Connection) -> int:
         with mapped(self._dsn):
             self.epoch = await connection.fetchval(
                 "UPDATE tailrace.writer SET epoch = epoch + 1, holder = $1, since = now() RETURNING epoch",
