@@ -1,7 +1,7 @@
 """The tiered engine while its servers fail: lost answers, two writers, killed and slow servers, wrong bytes.
 
-The engine runs in the test's own loop, on a real PostgreSQL and a real Redis. Rules are taken out one by one at
-the end: a scenario that passes without a rule does not test it.
+The engine runs in the test's own loop, on a real PostgreSQL and a real Redis. Rules are taken out one by one
+at the end: a scenario that passes without a rule does not test it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ from tests.crash.tiered_rig import (
 )
 from tests.postgres import PostgresServer, parsed
 from tests.redis import RedisServer
+from tests.seed import seed_of_run
 
 from tailrace.model import LogBusy, StorageError
 from tailrace.postgres import Connection
 from tailrace.security import Secret
 from tailrace.storage.tiered.commit import Committer
+from tailrace.storage.tiered.log import TieredLog
 from tailrace.storage.tiered.redis_url import parse_redis_url
 from tailrace.storage.tiered.statement import RoundChange
 from tailrace.storage.tiered.storage import TieredStorage
@@ -77,18 +79,20 @@ async def _with_cuts(dsn: Secret, cuts: list[list[Cut]]) -> None:
         await proxy.close()
 
 
+def _cuts(rng: random.Random) -> list[Cut]:
+    """What one round meets: it may be kept from the server several times, and once its answer is lost."""
+    return [*["before"] * rng.randint(0, 2), "after"] if rng.random() < 0.7 else ["before"]  # type: ignore[list-item]
+
+
 def test_a_lost_answer_neither_loses_nor_doubles_a_round(postgres: Secret) -> None:
-    rng = random.Random(4711)
-    kinds: tuple[Cut, ...] = ("before", "after")
-    run(_with_cuts(postgres, [[rng.choice(kinds) for _ in range(rng.randint(1, 3))] for _ in range(12)]))
+    rng = random.Random(seed_of_run())
+    run(_with_cuts(postgres, [_cuts(rng) for _ in range(12)]))
 
 
 @pytest.mark.heavy
 def test_a_thousand_lost_answers(postgres: Secret) -> None:
-    rng = random.Random()
-    kinds: tuple[Cut, ...] = ("before", "after", "after")
-    cuts = [[rng.choice(kinds) for _ in range(rng.randint(1, 2))] for _ in range(700)]
-    run(_with_cuts(postgres, cuts), seconds=1200)
+    rng = random.Random(seed_of_run())
+    run(_with_cuts(postgres, [_cuts(rng) for _ in range(700)]), seconds=1200)
 
 
 async def _held_at_a_lock(dsn: Secret, *, look: Callable[[], None] = lambda: None) -> None:
@@ -121,13 +125,14 @@ async def _held_at_a_lock(dsn: Secret, *, look: Callable[[], None] = lambda: Non
 
 
 async def _wait_for(done: Callable[[], bool]) -> None:
-    while not done():
+    """For what gives no sign of itself."""
+    while not done():  # noqa: ASYNC110
         await asyncio.sleep(0.001)
 
 
 async def _wait_until_locked(connection: Connection) -> None:
     query = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'tailrace.chunks_31'::regclass"
-    while not await connection.fetchval(query):
+    while not await connection.fetchval(query):  # noqa: ASYNC110
         await asyncio.sleep(0.001)
 
 
@@ -229,6 +234,11 @@ def test_a_takeover_waits_for_the_round_under_way(postgres: Secret) -> None:
 # ---- servers that go away
 
 
+def _append_until_refused(log: TieredLog) -> None:
+    while True:
+        append(log, b"waits")
+
+
 def test_a_killed_database_loses_nothing_acknowledged_and_producers_hear_of_it(
     own_postgres: PostgresServer,
 ) -> None:
@@ -242,8 +252,7 @@ def test_a_killed_database_loses_nothing_acknowledged_and_producers_hear_of_it(
             await log.wait_durable(log.end_offset)
             await asyncio.to_thread(own_postgres.kill)
             with pytest.raises(LogBusy):
-                while True:
-                    append(log, b"waits")
+                _append_until_refused(log)
             end = log.end_offset
             hot = log.read_nowait(log.start_offset, bytes_max=1 << 20, up_to=log.durable_offset)
             assert hot is not None and hot.next_offset == 5, (

@@ -141,7 +141,8 @@ async def rows(dsn: Dsn) -> list[tuple[int, int, int]]:
     """Base and next offset and epoch of every chunk."""
     async with session(dsn) as connection:
         found = await connection.fetch(
-            "SELECT base_offset, next_offset, writer_epoch FROM tailrace.chunks ORDER BY base_offset, appended_ms"
+            "SELECT base_offset, next_offset, writer_epoch FROM tailrace.chunks"
+            " ORDER BY base_offset, appended_ms"
         )
         return [(row[0], row[1], row[2]) for row in found]
 

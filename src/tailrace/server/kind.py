@@ -102,10 +102,9 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of a few words; what was not built yet has its own answer."""
+    """One of a few words."""
 
     words: tuple[str, ...]
-    not_yet: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -113,8 +112,6 @@ class Choice:
 
     def read(self, given: object) -> str:
         word = given.strip().lower() if isinstance(given, str) else ""
-        if word in self.not_yet:
-            raise ValueError(f"{self.name}: {word} is not part of this version")
         if word not in self.words:
             raise ValueError(self.name)
         return word

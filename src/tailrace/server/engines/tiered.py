@@ -40,16 +40,16 @@ class TieredEngine:
                 key=_DSN,
                 kind=Hidden("connection URI", _DSN, _check_dsn),
                 default="",
-                doc="The database of the tiered engine, such as postgresql://tailrace@db.lan/tailrace. As it may "
-                "hold a password, keep it in a file that TAILRACE_TIERED__POSTGRES_DSN_FILE names. It needs "
-                "pip install 'tailrace[postgres]'.",
+                doc="The database of the tiered engine, such as postgresql://tailrace@db.lan/tailrace. As it "
+                "may hold a password, keep it in a file that TAILRACE_TIERED__POSTGRES_DSN_FILE names. It "
+                "needs pip install 'tailrace[postgres]'.",
             ),
             Setting(
                 key=_REDIS,
                 kind=Hidden("URL", _REDIS, _check_redis),
                 default="",
-                doc="The cache of the tiered engine, such as redis://127.0.0.1:6379/0 or unix:///run/redis.sock; "
-                "empty for none. It needs pip install 'tailrace[redis]'.",
+                doc="The cache of the tiered engine, such as redis://127.0.0.1:6379/0 or "
+                "unix:///run/redis.sock; empty for none. It needs pip install 'tailrace[redis]'.",
             ),
             Setting(
                 key="tiered.redis_expire_s",
@@ -67,7 +67,7 @@ class TieredEngine:
         config: ServerConfig,
         *,
         clock: Clock,
-        owns_loop: bool,
+        owns_loop: bool,  # noqa: ARG002
         stand_by: StandBy,
     ) -> Opened:
         from tailrace.cluster.postgres_store import PostgresStore

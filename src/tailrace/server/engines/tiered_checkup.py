@@ -1,4 +1,4 @@
-"""What `tailrace doctor` tells of the tiered engine's servers: whether they answer, who serves, what is missing."""
+"""What `tailrace doctor` tells of the tiered engine's servers: whether they answer, and who serves."""
 
 from __future__ import annotations
 
@@ -91,7 +91,8 @@ async def _redis(config: RedisConfig | None) -> Finding:
             check="Redis",
             status="warning",
             found=f"{config.address} does not answer: {error or 'no answer in time'}",
-            advice="A broker serves without it, and asks PostgreSQL for what is recent. Start it, or see the URL",
+            advice="A broker serves without it, and asks PostgreSQL for what is recent. Start it, or mend "
+            "tiered.redis_url",
         )
     connection.abort()
     took_ms = (time.monotonic() - began) * 1000

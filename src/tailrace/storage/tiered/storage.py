@@ -16,13 +16,14 @@ from tailrace.postgres import Pool, connect, mapped, migrate, read_migrations
 from tailrace.postgres.pool import close_connection
 from tailrace.runtime import Clock, Supervisor, SystemClock
 from tailrace.storage.api import LogConfig
-from tailrace.storage.counters import StorageCounters
+from tailrace.storage.counters import EngineFigure, StorageCounters
 from tailrace.storage.tiered.cache import RedisCache
 from tailrace.storage.tiered.cleanup import Cleaned, Cleanup
 from tailrace.storage.tiered.cold import ByteCache, ColdChunks, NoCache
 from tailrace.storage.tiered.commit import Committer
 from tailrace.storage.tiered.config import TieredConfig
 from tailrace.storage.tiered.entry import Create, Delete
+from tailrace.storage.tiered.figures import tiered_figures
 from tailrace.storage.tiered.housekeeping import Housekeeper
 from tailrace.storage.tiered.loading import load_logs
 from tailrace.storage.tiered.lock import WriterLock
@@ -57,6 +58,8 @@ class TieredStorage:
         self.writer = Writer(config.dsn, holder=holder, statement_s=config.statement_s)
         self.writer.on_trouble = lambda: self.shared.refuse_for_space(self.writer.trouble)
         self.lock = WriterLock(config.dsn)
+        self.shared.counters.figures = self._figures
+        self.shared.counters.trouble = self._trouble
         self.cache: RedisCache | None = None
         self._tasks = Supervisor(self.shared.end)
         self._cleanup = Cleanup(self.shared, self.pool, self.writer)
@@ -166,6 +169,13 @@ class TieredStorage:
         await self._housekeeper.snapshot()
 
     # ---- inside
+
+    def _trouble(self) -> str:
+        trouble = self.writer.trouble
+        return "" if trouble is None else f"writes wait for the database: {trouble}"
+
+    def _figures(self) -> list[EngineFigure]:
+        return tiered_figures(self.writer, self.lock, self.cleaned, self.cache)
 
     async def _take_over(self, cluster: str, stand_by: Callable[[], Awaitable[None]]) -> None:
         identifier = await self._migrate()
