@@ -23,6 +23,9 @@ class MemoryEngine:
     def settings(self) -> Sequence[Setting]:
         return ()
 
+    def check(self, _: ServerConfig) -> None:
+        """It needs no settings of its own."""
+
     def describe(self, _: ServerConfig) -> Description:
         return Description(name=self.name, place="memory", durable=False)
 

@@ -49,6 +49,9 @@ class Engine(Protocol):
     def settings(self) -> Sequence[Setting]:
         """Its own table of the configuration, named as the engine is."""
 
+    def check(self, config: ServerConfig, /) -> None:
+        """ConfigError for settings that it cannot be opened with; nothing has been touched then."""
+
     def describe(self, config: ServerConfig, /) -> Description:
         """What it says of itself; opens nothing."""
 

@@ -26,6 +26,9 @@ class SegmentEngine:
     def settings(self) -> Sequence[Setting]:
         return ()
 
+    def check(self, _: ServerConfig) -> None:
+        """It needs no settings of its own."""
+
     def describe(self, config: ServerConfig) -> Description:
         return Description(
             name=self.name,

@@ -59,6 +59,9 @@ class TieredEngine:
             ),
         )
 
+    def check(self, config: ServerConfig) -> None:
+        tiered_config(config)
+
     def describe(self, config: ServerConfig) -> Description:
         return Description(name=self.name, place=_place(config))
 
