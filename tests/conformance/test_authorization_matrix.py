@@ -82,6 +82,7 @@ from tailrace.wire.native import MessageType, type_name, write_entries
 Op = Operation
 NEW = itertools.count(1)
 DEADLINE_S = 120.0
+_SHOWN = 300  # of an answer
 
 
 def rights(*given: Right) -> list[Right]:
@@ -646,7 +647,7 @@ async def judge(here: World, case: Case) -> list[str]:
         await here.restore()
         found = await case.send(here, TOPIC)
         if found.refused is not refused:
-            wrong.append(f"{case.name} {what}: {found}")
+            wrong.append(f"{case.name} {what}: {str(found)[:_SHOWN]}")
 
     if not case.rights:
         await ask([], refused=False, what="needs no right")
@@ -667,7 +668,7 @@ async def judge(here: World, case: Case) -> list[str]:
             await here.restore()
             found = await case.send(here, TOPIC)
             if not found.refused:
-                wrong.append(f"{case.name} with {grant} denied: {found}")
+                wrong.append(f"{case.name} with {grant} denied: {str(found)[:_SHOWN]}")
     return wrong
 
 
