@@ -4,7 +4,8 @@
 
 Until a login succeeded nothing but these two and ApiVersions is served, and a failed one ends the connection
 behind its answer. A client that is logged in may log in again as the same user; it must, where logins end
-(connections.max.reauth.ms). After version 0 of SaslHandshake the messages travel as bare frames.
+(connections.max.reauth.ms, or the end of a token, at which the connection ends too). After version 0 of
+SaslHandshake the messages travel as bare frames.
 """
 
 from __future__ import annotations
@@ -115,8 +116,8 @@ class Authentication:
         if step.authenticated is None:
             return step.data, 0
         self._login = None
-        lifetime_ms = self._begin_lifetime(step.authenticated)
         self.end()
+        lifetime_ms = self._begin_lifetime(step.authenticated)
         known = connection.access.session
         session = step.authenticated.session(
             host=connection.facts.peer_host, listener=known.listener, encrypted=known.encrypted
@@ -131,6 +132,8 @@ class Authentication:
         service, most = self._connection.service, self._logins.session_ms_max
         left = None if found.expires_at_ms is None else max(found.expires_at_ms - service.clock.now_ms(), 1)
         lifetime_ms = most if left is None else left if not most else min(left, most)
+        if left is not None:
+            self._timer = service.loop.call_later(left / 1000, self._over)
         self._ends_at = service.loop.time() + lifetime_ms / 1000 if lifetime_ms else float("inf")
         return lifetime_ms
 
@@ -143,6 +146,11 @@ class Authentication:
     def _late(self) -> None:
         self._timer = None
         self._connection.refuse_login("it did not log in in time")
+
+    def _over(self) -> None:
+        """What the client proved itself by has ended, and it did not log in again."""
+        self._timer = None
+        self._connection.refuse_login("its login has ended")
 
     def _serve_bare(self, connection: Connection, message: bytes) -> Reply:
         reply = HeldReply(connection.unhold)
