@@ -7,6 +7,7 @@ left out are counted in tailrace_metrics_truncated, and are still part of the to
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -21,7 +22,7 @@ from tailrace.metrics.loop_lag import LoopLag
 from tailrace.metrics.observed import Observed
 from tailrace.metrics.snapshot import Snapshot
 from tailrace.net import ListenerCounters
-from tailrace.security import BASIC, MECHANISMS
+from tailrace.security import BASIC, MECHANISMS, TOKEN
 
 NO_ERROR = "none"
 
@@ -40,6 +41,7 @@ class NodeCollector(Collector):
         yield from self._requests()
         yield from self._connections()
         yield from self._logins()
+        yield from self._tls()
         yield from self._topics()
         yield from self._storage()
         yield from self._groups()
@@ -133,7 +135,24 @@ class NodeCollector(Collector):
             (
                 ({"mechanism": mechanism, "result": result}, by_mechanism[mechanism])
                 for result, by_mechanism in (("succeeded", logins.succeeded), ("failed", logins.failed))
-                for mechanism in (*MECHANISMS, BASIC)
+                for mechanism in (*MECHANISMS, BASIC, TOKEN)
+            ),
+        )
+
+    def _tls(self) -> Iterator[Metric]:
+        listeners, now = self._observed.tls, time.time()
+        yield from gauge(
+            "tailrace_certificate_expiry_seconds",
+            "Until the certificate of a listener expires; below 0 it has.",
+            (({"listener": each.listener}, each.expires_at - now) for each in listeners),
+        )
+        yield from counter(
+            "tailrace_tls_handshakes",
+            "TLS handshakes of a listener, by what became of them.",
+            (
+                ({"listener": each.listener, "result": result}, count)
+                for each in listeners
+                for result, count in (("succeeded", each.counts.succeeded), *each.counts.failed.items())
             ),
         )
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tailrace.broker import Broker, BrokerConfig
-from tailrace.cluster import MetadataUsers, StoredMetadata
+from tailrace.cluster import MetadataAcls, MetadataDisabled, MetadataTokens, MetadataUsers, StoredMetadata
 from tailrace.kafka import KafkaListener
 from tailrace.model import ConfigError, TailraceError, day_of
 from tailrace.model.address import Address, unix_address
@@ -24,6 +24,7 @@ from tailrace.native import NativeListener
 from tailrace.net import ListenerCounters, NodeBudget, RequestListener
 from tailrace.net.logins import Logins, PendingLogins
 from tailrace.net.stranger import Neighbours
+from tailrace.net.tls import ServerTls
 from tailrace.runtime import SystemClock
 from tailrace.security import Authenticator, LoginCounts
 from tailrace.server import descriptors
@@ -37,8 +38,10 @@ from tailrace.server.assembly import (
     nodes,
     request_bytes_max,
     session_ms_max,
+    super_users,
     telemetry_config,
 )
+from tailrace.server.certificate_watch import watch_certificates
 from tailrace.server.config import ServerConfig
 from tailrace.server.engines import ENGINES
 from tailrace.server.listener import ListenerConfig
@@ -71,6 +74,7 @@ class Node:
         self._broker: Broker | None = None
         self._authenticator: Authenticator | None = None
         self._pending_logins = PendingLogins()
+        self._tls: list[ServerTls] = []
         self._kafka: list[KafkaListener] = []  # at least one, once the node is started
         self._native: list[NativeListener] = []
         self._http: HttpListener | None = None
@@ -125,7 +129,14 @@ class Node:
     @property
     def ports(self) -> Ports:
         http = None if self._http is None else self._http.port
-        return Ports(pid=os.getpid(), kafka=self.kafka_port, native=self.native_port, http=http)
+        first = {name: self.config.listeners_of(name)[:1] for name in ("kafka", "native", "http")}
+        tls = {
+            name: str(each.tls.cert.absolute())
+            for name, listed in first.items()
+            for each in listed
+            if each.tls is not None
+        }
+        return Ports(pid=os.getpid(), kafka=self.kafka_port, native=self.native_port, http=http, tls=tls)
 
     @property
     def observed(self) -> Observed:
@@ -160,6 +171,10 @@ class Node:
                 config=self._broker_config(),
                 clock=self._clock,
                 user_store=MetadataUsers(store),
+                disabled_store=MetadataDisabled(store),
+                acl_store=MetadataAcls(store),
+                super_users=super_users(self.config),
+                token_store=MetadataTokens(store),
             )
             self._opened.push_async_callback(self._broker.close)
             await self._broker.start()
@@ -184,6 +199,7 @@ class Node:
         self._broker = None
         self._kafka, self._native = [], []
         self._authenticator = None
+        self._tls = []
         self._http = self._http_app = self._observed = None
 
     def http_app(self) -> HttpApp:
@@ -235,6 +251,7 @@ class Node:
             info={"version": __version__, "engine": config.engine, "fsync": str(config.fsync)},
             free_space=FreeSpace(self._data_dir),
             logins=self._authenticator.counts if self._authenticator else LoginCounts(),
+            tls=self._tls,
         )
 
     @property
@@ -253,8 +270,12 @@ class Node:
 
     async def _open_listeners(self, broker: Broker) -> None:
         config = self.config
-        self._authenticator = Authenticator(broker.users, monotonic=self._clock.monotonic)
+        self._authenticator = Authenticator(
+            broker.users, tokens=broker.tokens, monotonic=self._clock.monotonic
+        )
         broker.users.watch(self._user_changed)
+        broker.users.disabled.watch(self._principal_disabled)
+        broker.tokens.watch(self._token_ended)
         for each in config.listeners_of("kafka"):
             listener = KafkaListener(
                 broker.gate,
@@ -263,6 +284,7 @@ class Node:
                 budget=self.budget.share("kafka"),
                 name=each.name,
                 logins=self._logins(each, session_ms_max=session_ms_max(config)),
+                tls=self._listener_tls(each),
             )
             self._kafka.append(listener)
             self._opened.push_async_callback(listener.close)
@@ -274,6 +296,7 @@ class Node:
                 budget=self.budget.share("native"),
                 name=each.name,
                 logins=self._logins(each),
+                tls=self._listener_tls(each),
             )
             self._native.append(native)
             self._opened.push_async_callback(native.close)
@@ -282,7 +305,12 @@ class Node:
                 await opening.start()
             for each in config.listeners_of("http"):
                 await self._open_http(each)
-            neighbours = Neighbours(kafka=self.kafka_port, http=self._http.port if self._http else None)
+            self._opened.callback(watch_certificates(self._tls))
+            neighbours = Neighbours(
+                kafka=self.kafka_port,
+                http=self._http.port if self._http else None,
+                scheme="https" if any(each.tls for each in config.listeners_of("http")) else "http",
+            )
             for opened in self._framed:
                 opened.service.neighbours = neighbours
         except ConfigError as error:
@@ -297,6 +325,7 @@ class Node:
             port=config.address.port,
             name=config.name,
             logins=self._logins(config),
+            tls=self._listener_tls(config),
         )
         self._opened.push_async_callback(self._http.close)
         await self._http.start()
@@ -313,11 +342,40 @@ class Node:
             session_ms_max=session_ms_max,
         )
 
+    def _listener_tls(self, listener: ListenerConfig) -> ServerTls | None:
+        """The TLS of a listener; ConfigError names a file that will not do."""
+        if listener.tls is None:
+            return None
+        made = ServerTls(
+            listener.tls,
+            listener=listener.name,
+            protocol=listener.protocol,
+            identifies=listener.tls.client_ca is not None and not listener.sasl,
+            admits=self.broker.standing.admits,
+            pending=self._pending_logins,
+        )
+        self._tls.append(made)
+        return made
+
+    def _principal_disabled(self, principal: Principal) -> None:
+        """End the connections of a principal that was disabled."""
+        if self.broker.users.disabled.admits(principal):
+            return
+        for listener in self._framed:
+            listener.end_sessions(principal)
+        if self._http is not None:
+            self._http.end_sessions(principal)
+
     def _user_changed(self, name: str) -> None:
         """End the connections of a user that was disabled or deleted."""
         if not self.broker.users.may_log_in(name):
             for listener in self._framed:
                 listener.end_sessions(Principal("User", name))
+
+    def _token_ended(self, token_id: str) -> None:
+        """End what is connected by a token that was revoked."""
+        for listener in self._framed:
+            listener.end_token(token_id)
 
     def _open_telemetry(self, config: TelemetryConfig) -> None:
         from tailrace.telemetry.export import Telemetry

@@ -10,12 +10,13 @@
 `pipeline` runs of pipelines, wherever they are
 `setting`  what the node goes by
 `subscription`   subscriptions: come, go, are moved; dead letters
-`user`           who may log in
+`user`           who may log in; `token`: what may act for a user; `acl`: who may do what
 `metric`         figures: for Prometheus, and with their history as JSON
 `message`        messages of a subscription: pulled and settled; `pulling` holds them, `ack_id` names them
 """
 
 from tailrace.http.rest import (
+    acl,
     cluster,
     cut,
     group,
@@ -27,6 +28,7 @@ from tailrace.http.rest import (
     record,
     setting,
     subscription,
+    token,
     topic,
     transaction,
     user,
@@ -47,6 +49,8 @@ OPERATIONS = (
     *message.OPERATIONS,
     *metric.OPERATIONS,
     *user.OPERATIONS,
+    *acl.OPERATIONS,
+    *token.OPERATIONS,
 )
 
 __all__ = ["OPERATIONS"]
