@@ -51,7 +51,7 @@ def append(log: MemoryLog, *values: bytes, epoch: int = 0, **producer: int | boo
 
 def content(log: MemoryLog) -> bytes:
     found = log.read_nowait(log.start_offset, bytes_max=1 << 30, up_to=log.end_offset)
-    return b"".join(bytes(extent.load_nowait()) for extent in found.extents)  # type: ignore[attr-defined]
+    return b"".join(bytes(extent.load_nowait() or b"") for extent in found.extents)
 
 
 async def written(path: Path) -> bytes:
