@@ -1,7 +1,7 @@
 """A store whose secrets are encrypted: what logins are checked by, and the keys of tokens.
 
-Around the store of a node with encryption at rest, and outside of what mirrors it: so cluster.json holds what the
-database holds. Names of users stay readable.
+Around the store of a node with encryption at rest, and outside of what mirrors it: so cluster.json holds what
+the database holds. Names of users stay readable.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class EncryptedStore:
         await self._store.close()
 
     async def encrypt_rest(self) -> None:
-        """Encrypt the secrets that are still plain: of a directory that was, or of a command without the key."""
+        """Encrypt the secrets that are still plain, of a directory that was plain."""
         if not self._values.encrypts:
             return
         for key, each in (await self._store.read()).entries.items():

@@ -1,4 +1,4 @@
-"""Secrets in the metadata: a JSON text that is encrypted under a data key of the directory, and is JSON again.
+"""Secrets in the metadata: a JSON text, encrypted under a data key of the directory, and JSON again.
 
     {"encrypted": "<key id>:<Base64 of nonce, ciphertext and tag>"}
 
