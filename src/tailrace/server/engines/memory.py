@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.model import PartitionId, StorageError
 from tailrace.server.engines.directory import cannot_use, shown_path
-from tailrace.server.engines.port import Description, Opened
+from tailrace.server.engines.port import Description, Opened, StandBy
 
 if TYPE_CHECKING:
     from tailrace.broker.health import Finding
@@ -56,6 +56,9 @@ class MemoryEngine:
             ),
         )
 
+    def check(self, config: ServerConfig) -> None:
+        """What its settings may be, the table says."""
+
     def describe(self, config: ServerConfig) -> Description:
         directory = snapshot_directory(config)
         if directory is None:
@@ -67,7 +70,14 @@ class MemoryEngine:
             locks_directory=directory.absolute() == config.data_dir.absolute(),
         )
 
-    async def open(self, config: ServerConfig, *, clock: Clock, owns_loop: bool) -> Opened:  # noqa: ARG002
+    async def open(
+        self,
+        config: ServerConfig,
+        *,
+        clock: Clock,
+        owns_loop: bool,  # noqa: ARG002
+        stand_by: StandBy,  # noqa: ARG002
+    ) -> Opened:
         from tailrace.cluster import MemoryStore
         from tailrace.storage.memory import MemoryStorage
 
