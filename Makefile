@@ -6,7 +6,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install packages up test test-full check bench bench-quick bench-native bench-spark bench-transactions soak build clean fmt vet all
+.PHONY: help install packages up up-tiered test test-full check bench bench-quick bench-native bench-spark bench-transactions soak build clean fmt vet all
 
 BIN := .venv/bin
 WITH_SPARK := $(filter-out 0 no,$(SPARK))

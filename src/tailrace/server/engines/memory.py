@@ -56,8 +56,8 @@ class MemoryEngine:
             ),
         )
 
-    def check(self, config: ServerConfig) -> None:
-        """What its settings may be, the table says."""
+    def check(self, _: ServerConfig) -> None:
+        """Every setting of it may be left out."""
 
     def describe(self, config: ServerConfig) -> Description:
         directory = snapshot_directory(config)
