@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from tailrace.broker.archive_reach import tell_archive_reach
+from tailrace.broker.audit_log import AUDIT_CONFIGS, AUDIT_TOPIC, AuditLog
 from tailrace.broker.cluster_view import ClusterView, Node
 from tailrace.broker.config import BrokerConfig, cleaner_backoff_ms
 from tailrace.broker.counters import Counters
@@ -34,6 +35,7 @@ from tailrace.broker.transactions.pool import IdPool
 from tailrace.model import BrokerId, StorageError
 from tailrace.runtime import Clock, Supervisor
 from tailrace.security import Users, UserStore
+from tailrace.security.audit import Audit
 from tailrace.storage.api import StorageEngine
 
 logger = logging.getLogger(__name__)
@@ -55,12 +57,14 @@ class Broker:
         config: BrokerConfig,
         clock: Clock,
         user_store: UserStore | None = None,
+        audits: bool = False,
     ) -> None:
-        """Without `user_store` users go with the process."""
+        """Without `user_store` users go with the process; `audits` writes the audit log."""
         self.config = config
         self.clock = clock
         self.storage = storage
         self.counters = Counters()
+        self.audit = Audit(clock.now_ms, is_on=audits)
         self.topics = Topics(
             node_id=node_id,
             nodes=list(nodes),
@@ -107,6 +111,11 @@ class Broker:
         self.atomic = AtomicAppender(self.transactions, self.transaction_ids)
         self.subscriptions.bury_with(self.atomic)
         self.users = Users(user_store, on_failure=self._fail)
+        self._audit_log = AuditLog(
+            self.audit,
+            InternalTopic(self.topics, name=AUDIT_TOPIC, partitions=1, configs=AUDIT_CONFIGS),
+            on_failure=self._fail,
+        )
         self.group_settings = GroupSettings(metadata, on_failure=self._fail)
         self.publisher = Publisher(clock=clock)
         self.delayed = Delayed(
@@ -141,6 +150,7 @@ class Broker:
         self.transaction_ids.start()
         self.subscriptions.start()
         self.delayed.start()
+        self._audit_log.start()
         self._tasks.start("storage", self._watch_storage())
         self._tasks.start("maintenance", self._maintain())
         self._tasks.start("compaction", self._compact())
@@ -157,6 +167,7 @@ class Broker:
         await self.transactions.close()
         await self.groups.close()
         await self.group_settings.close()
+        await self._audit_log.close()
         await self.topics.close()
         await self._tasks.stop()
         for topic in self.topics:

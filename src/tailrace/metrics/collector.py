@@ -40,6 +40,7 @@ class NodeCollector(Collector):
         yield from self._requests()
         yield from self._connections()
         yield from self._logins()
+        yield from self._audit()
         yield from self._topics()
         yield from self._storage()
         yield from self._groups()
@@ -135,6 +136,15 @@ class NodeCollector(Collector):
                 for result, by_mechanism in (("succeeded", logins.succeeded), ("failed", logins.failed))
                 for mechanism in (*MECHANISMS, BASIC)
             ),
+        )
+
+    def _audit(self) -> Iterator[Metric]:
+        counts = self._observed.broker.audit.counts
+        yield from counter("tailrace_audit_entries", "Entries of the audit log.", one(counts.recorded))
+        yield from counter(
+            "tailrace_audit_dropped",
+            "Entries of the audit log that are in no topic, because too many waited to be written.",
+            one(counts.dropped),
         )
 
     def _connections(self) -> Iterator[Metric]:

@@ -126,6 +126,7 @@ class Authenticator:
     ) -> NoReturn:
         """Raise the error when it may be told."""
         self.counts.failed[mechanism] += 1
+        error.user = user if user in self._users else ""
         now = self._monotonic()
         delay_s = self._guessing.failed(host=host, user=user, now=now)
         self._log(host, mechanism, now)

@@ -34,6 +34,7 @@ from tailrace.net.logins import Logins, PendingLogins
 from tailrace.net.stranger import Neighbours
 from tailrace.runtime import SystemClock
 from tailrace.security import Authenticator, LoginCounts
+from tailrace.security.audited_login import AuditedLogins
 from tailrace.server import descriptors
 from tailrace.server.assembly import (
     NODE_ID,
@@ -169,6 +170,7 @@ class Node:
                 config=self._broker_config(),
                 clock=self._clock,
                 user_store=MetadataUsers(store),
+                audits=self.config.audits,
             )
             self._opened.push_async_callback(self._broker.close)
             await self._broker.start()
@@ -334,7 +336,7 @@ class Node:
             return None
         assert self._authenticator is not None
         return Logins(
-            authenticator=self._authenticator,
+            authenticator=AuditedLogins(self._authenticator, self.broker.audit, listener=listener.name),
             mechanisms=listener.sasl,
             pending=self._pending_logins,
             session_ms_max=session_ms_max,
