@@ -5,7 +5,7 @@
      "address": "192.0.2.7", "listener": "kafka", "mechanism": "PLAIN", "operation": "", "resource": "",
      "count": 12}
 
-The topic is made with the first entry. While it cannot be written (the disk is full, the topic is
+The topic is made when the broker starts. While it cannot be written (the disk is full, the topic is
 quarantined), entries wait in the bounded queue of `Audit` and are tried again; nothing else waits for them.
 Clients can read the topic where they have the right to, and nothing more: it is the broker's own.
 """
@@ -20,9 +20,10 @@ from typing import Any, Final
 
 from tailrace.broker.internal.log import InternalLog
 from tailrace.model import BrokerError, ErrorCode, StorageError
+from tailrace.model.session import INTERNAL
 from tailrace.records import NewRecord
 from tailrace.runtime import Supervisor, wait_at_most
-from tailrace.security.audit import FOLDED_MS, Audit, Entry
+from tailrace.security.audit import FOLDED_MS, OK, Audit, Entry, event_of
 
 logger = logging.getLogger(__name__)
 
@@ -58,12 +59,15 @@ class AuditLog:
         return f"<AuditLog of {self._audit}>"
 
     def start(self) -> None:
+        """Begin with an entry of its own: that nothing was written before is then no gap."""
         if self._audit.is_on:
+            self._audit.record(event_of(INTERNAL, what="audit.start", result=OK))
             self._tasks.start("audit", self._run())
 
     async def close(self) -> None:
         """Write what is there, as far as that takes no long time; entries that come later are lost."""
         if self._audit.is_on:
+            self._audit.record(event_of(INTERNAL, what="audit.stop", result=OK))
             self._audit.close()
             self._closing.set()
             try:

@@ -626,6 +626,20 @@ class Access:
         self._check(Operation.READ, Resource(ResourceKind.SUBSCRIPTION, name))
         return await self._subscriptions.dead_letters(name, count)
 
+    # ---- the audit log
+
+    def audit_log(self) -> Topic:
+        """The topic of the audit log, for reading it; UNKNOWN_TOPIC_OR_PARTITION where there is none."""
+        self._check(Operation.READ, Resource(ResourceKind.TOPIC, AUDIT_TOPIC))
+        found = self._topics.get(AUDIT_TOPIC)
+        if found is None:
+            raise BrokerError(
+                "there is no audit log here. It is written where a listener asks for a login, or with "
+                'audit = "on" in [security]',
+                code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            )
+        return found
+
     # ---- the cluster
 
     def cluster(self, operation: Operation) -> ClusterView:

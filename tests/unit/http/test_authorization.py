@@ -56,6 +56,7 @@ RIGHTS: dict[str, tuple[Operation, ResourceKind]] = {
     "getCluster": (Operation.DESCRIBE, CLUSTER),
     "getClusterHealth": (Operation.DESCRIBE, CLUSTER),
     "createCut": (Operation.ALTER, CLUSTER),
+    "listAuditEntries": (Operation.READ, TOPIC),
     "listUsers": (Operation.DESCRIBE, CLUSTER),
     "createUser": (Operation.ALTER, CLUSTER),
     "changeUser": (Operation.ALTER, CLUSTER),

@@ -8,6 +8,7 @@
 `cut`      every file of one moment, held for a backup
 `cluster`  the nodes, and how this one is, in a sentence
 `pipeline` runs of pipelines, wherever they are
+`audit`    the audit log
 `setting`  what the node goes by
 `subscription`   subscriptions: come, go, are moved; dead letters
 `user`           who may log in
@@ -16,6 +17,7 @@
 """
 
 from tailrace.http.rest import (
+    audit,
     cluster,
     cut,
     group,
@@ -47,6 +49,7 @@ OPERATIONS = (
     *message.OPERATIONS,
     *metric.OPERATIONS,
     *user.OPERATIONS,
+    *audit.OPERATIONS,
 )
 
 __all__ = ["OPERATIONS"]
