@@ -17,6 +17,9 @@ LISTENER: Final = "http"
 SESSION_KEY: Final = "tailrace.login"
 """Where the scope has who logged in; absent where nobody is asked."""
 
+CONSOLE_KEY: Final = "tailrace.console"
+"""Where the scope has the console session by which a request came; absent for other requests."""
+
 
 class LoggedIn(NamedTuple):
     """Who a request is of, by which mechanism, on which listener."""

@@ -12,6 +12,7 @@ Sockets, stores and the clock of logins are given from outside.
 
 from tailrace.security.authenticator import (
     BASIC,
+    CONSOLE,
     MECHANISMS,
     Authenticator,
     AuthenticatorPort,
@@ -28,6 +29,7 @@ from tailrace.security.verifier import SCRAM_SHA_256, SCRAM_SHA_512, Verifier
 
 __all__ = [
     "BASIC",
+    "CONSOLE",
     "MECHANISMS",
     "PLAIN",
     "SCRAM_SHA_256",

@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 BASIC: Final = "Basic"
 """HTTP's way to send a password, as sessions and metrics name it."""
+CONSOLE: Final = "Console"
+"""The login page, as sessions and metrics name it."""
 MECHANISMS: Final = (*HASHES, PLAIN)
 """The SASL mechanisms that there are."""
 

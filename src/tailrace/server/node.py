@@ -319,6 +319,7 @@ class Node:
 
     async def _open_http(self, config: ListenerConfig) -> None:
         from tailrace.http import HttpListener
+        from tailrace.http.console_session import ConsoleSessions
 
         self._http = HttpListener(
             self.http_app(),
@@ -326,6 +327,8 @@ class Node:
             port=config.address.port,
             name=config.name,
             logins=self._logins(config),
+            sessions=ConsoleSessions(self.broker.users, monotonic=self._clock.monotonic),
+            audit=self.broker.audit,
         )
         self._opened.push_async_callback(self._http.close)
         await self._http.start()

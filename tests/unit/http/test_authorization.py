@@ -99,8 +99,8 @@ LISTS = {
 }
 """Operations that leave out what may not be seen."""
 
-OPEN = {"getHealth", "getReadiness"}
-"""Probes, which anybody may send."""
+OPEN = {"getHealth", "getReadiness", "whoAmI"}
+"""Probes, which anybody may send, and what tells callers who they are."""
 
 BODIES: dict[str, Any] = {
     "createTopic": {"name": "n"},

@@ -8,6 +8,7 @@
 `cut`      every file of one moment, held for a backup
 `cluster`  the nodes, and how this one is, in a sentence
 `pipeline` runs of pipelines, wherever they are
+`whoami`   who the caller is
 `audit`    the audit log
 `setting`  what the node goes by
 `subscription`   subscriptions: come, go, are moved; dead letters
@@ -32,6 +33,7 @@ from tailrace.http.rest import (
     topic,
     transaction,
     user,
+    whoami,
 )
 
 OPERATIONS = (
@@ -50,6 +52,7 @@ OPERATIONS = (
     *metric.OPERATIONS,
     *user.OPERATIONS,
     *audit.OPERATIONS,
+    *whoami.OPERATIONS,
 )
 
 __all__ = ["OPERATIONS"]
