@@ -25,7 +25,14 @@ settings.register_profile(
 settings.register_profile("full", settings.get_profile("tailrace"), derandomize=False, max_examples=1000)
 settings.load_profile("tailrace")
 
-pytest_plugins = ["tests.groups", "tests.loop_errors", "tests.summary", "tests.time_limit"]
+pytest_plugins = [
+    "tests.groups",
+    "tests.loop_errors",
+    "tests.postgres",
+    "tests.redis",
+    "tests.summary",
+    "tests.time_limit",
+]
 
 _HERE = Path(__file__).parent
 

@@ -105,15 +105,26 @@ def install_packages_with(
     """Run scripts/install-packages where no program is; what it says, and what it asks apt-get for."""
     programs = {
         "id": f"echo {user}",
-        "apt-get": f'echo "$*" >>{tmp_path}/asked; case "$*" in *{refused}*) exit 100;; esac',
+        "update-rc.d": f'echo "$*" >>{tmp_path}/disabled',
+        "apt-get": f'echo "$*" >>{tmp_path}/asked; echo {tmp_path}/usr/sbin/* >>{tmp_path}/policy; '
+        f'case "$*" in *{refused}*) exit 100;; esac',
     }
     for name, text in programs.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
         (tmp_path / name).chmod(0o755)
+    for name in ("chmod", "mkdir", "rm"):
+        (tmp_path / name).symlink_to(shutil.which(name) or "missing")
+    (tmp_path / "usr" / "sbin").mkdir(parents=True, exist_ok=True)
     script = (ROOT / "scripts" / "install-packages").read_text(encoding="utf-8")
     done = subprocess.run(
         ["/bin/bash", "-c", script.replace(":/usr/sbin:/sbin", ""), "install-packages", *wanted],
-        env={**os.environ, "PATH": str(tmp_path), "PYTHON": sys.executable, "JAVA_HOME": ""},
+        env={
+            **os.environ,
+            "PATH": str(tmp_path),
+            "PYTHON": sys.executable,
+            "JAVA_HOME": "",
+            "TAILRACE_TEST_ROOT": str(tmp_path),
+        },
         capture_output=True,
         text=True,
         timeout=60,
@@ -136,6 +147,26 @@ def test_all_packages_are_installed_at_once_where_we_are_root(tmp_path: Path) ->
     assert "installing e2fsprogs mount strace kcat nodejs npm" in said
     assert "could not" not in said
     assert ["update" in line for line in asked] == [True, False]
+
+
+def test_no_server_of_the_system_is_started_by_its_installation(tmp_path: Path) -> None:
+    said, _ = install_packages_with(tmp_path, user=0, refused="nothing")
+    assert "redis-server" in said
+    created = tmp_path / "etc" / "postgresql-common" / "createcluster.conf"
+    assert created.read_text(encoding="utf-8") == "create_main_cluster = false\n"
+    policy = tmp_path / "usr" / "sbin" / "policy-rc.d"
+    assert (tmp_path / "policy").read_text(encoding="utf-8").splitlines() == [str(policy)] * 2
+    assert not policy.exists(), "it is for the time of the installation"
+    assert (tmp_path / "disabled").read_text(encoding="utf-8") == "redis-server disable\n"
+
+
+def test_what_the_system_says_of_servers_is_left_alone(tmp_path: Path) -> None:
+    for place in ("usr/sbin/policy-rc.d", "etc/postgresql-common/createcluster.conf"):
+        (tmp_path / place).parent.mkdir(parents=True)
+        (tmp_path / place).write_text("mine", encoding="utf-8")
+    install_packages_with(tmp_path, user=0, refused="nothing")
+    for place in ("usr/sbin/policy-rc.d", "etc/postgresql-common/createcluster.conf"):
+        assert (tmp_path / place).read_text(encoding="utf-8") == "mine"
 
 
 def test_a_package_that_cannot_be_had_keeps_nobody_from_the_others(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tailrace.broker.config import BrokerConfig, cleaner_backoff_ms
 from tailrace.broker.counters import Counters
 from tailrace.broker.cuts import Cuts
 from tailrace.broker.delayed import DELAYED_TOPIC, Delayed
-from tailrace.broker.gate import Gate, allow_users
+from tailrace.broker.gate import Gate, allow_standing
 from tailrace.broker.group_settings import GroupSettings
 from tailrace.broker.groups import OFFSETS_TOPIC, GroupCoordinator
 from tailrace.broker.internal.topic import InternalTopic
@@ -34,7 +34,7 @@ from tailrace.broker.transactions.atomic import AtomicAppender
 from tailrace.broker.transactions.pool import IdPool
 from tailrace.model import BrokerId, StorageError
 from tailrace.runtime import Clock, Supervisor
-from tailrace.security import Users, UserStore
+from tailrace.security import Standing, Users, UserStore
 from tailrace.security.audit import Audit
 from tailrace.storage.api import StorageEngine
 
@@ -111,6 +111,7 @@ class Broker:
         self.atomic = AtomicAppender(self.transactions, self.transaction_ids)
         self.subscriptions.bury_with(self.atomic)
         self.users = Users(user_store, on_failure=self._fail)
+        self.standing = Standing(self.users)
         self._audit_log = AuditLog(
             self.audit,
             InternalTopic(self.topics, name=AUDIT_TOPIC, partitions=1, configs=AUDIT_CONFIGS),
@@ -131,7 +132,7 @@ class Broker:
         self._tasks = Supervisor(self._fail)
         self._deletions: set[asyncio.Task[None]] = set()  # of topics, under way
         self._failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        self.gate = Gate(self, authorize=allow_users(self.users))
+        self.gate = Gate(self, authorize=allow_standing(self.standing))
         self.users.watch(lambda _: self.gate.rights_changed())
 
     def __repr__(self) -> str:

@@ -58,7 +58,7 @@ from tailrace.security.audit import Change
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
-    from tailrace.security import Users
+    from tailrace.security import Standing, Users
 
 Authorize = Callable[[Session, Operation, Resource], bool]
 """Whether a session may do something to a resource. Answers at once, without I/O."""
@@ -79,11 +79,13 @@ def allow_everything(session: Session, operation: Operation, resource: Resource)
     return True
 
 
-def allow_users(users: Users) -> Authorize:
-    """The rule of a broker without access control: everybody, but for users that were disabled or deleted."""
+def allow_standing(standing: Standing) -> Authorize:
+    """The rule of a broker without access control: a login must still hold, and the scope of a token does."""
 
-    def allows(session: Session, operation: Operation, resource: Resource) -> bool:  # noqa: ARG001
-        return not session.mechanism or users.may_log_in(session.principal.name)
+    def allows(session: Session, operation: Operation, resource: Resource) -> bool:
+        if session.scope is not None and not session.scope.allows(operation, resource):
+            return False
+        return standing.holds(session)
 
     return allows
 

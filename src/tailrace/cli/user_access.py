@@ -47,14 +47,18 @@ def find_users(*, data_dir: Path | None, config_file: Path | None, http: str | N
         return RestUsers(http)
     if data_dir is None and config_file is not None:
         from tailrace.server.configuration import read_config
+        from tailrace.server.engines import ENGINES
 
         config = read_config(environment=os.environ, file=config_file)
-        if config["storage.engine"] == "memory":
+        server = config.server()
+        facts = ENGINES[server.engine].describe(server)
+        if not facts.directory:
+            goes = "are in its database" if facts.durable else "go with the broker"
             raise CommandFailed(
-                f"{config_file} has storage.engine = memory, whose users go with the broker. Create them "
+                f"{config_file} has storage.engine = {facts.name}, whose users {goes}. Create them "
                 "while it runs, with --http HOST:PORT"
             )
-        listeners = config.server().listeners_of("http")
+        listeners = server.listeners_of("http")
         host = listeners[0].address.host if listeners else _LOOPBACK
         return DirectoryUsers(Path(str(config["storage.data_dir"])), host=host)
     return RestUsers(_DEFAULT_HTTP) if data_dir is None else DirectoryUsers(data_dir)

@@ -52,16 +52,17 @@ PAGES: Final = (
     "transactions",
     "pipelines",
     "charts",
-    "security",
     "cluster",
 )
 
-LATER: Final = frozenset({"pipelines.js", "security.js", "transactions.js"})
+LATER: Final = frozenset({"pipelines.js", "transactions.js"})
 """Modules of pages that a browser loads when they are opened, and not with the first page."""
 
 
-OF_LOGIN: Final = frozenset({"console.css", "icon.svg", "login.css", "login.js", "theme.js"})
-"""What the login page loads: served to browsers that have not logged in, and nothing else is."""
+LOGIN_ALONE: Final = frozenset({"login.css", "login.js"})
+"""What the login page loads and no other page does."""
+OF_LOGIN: Final = LOGIN_ALONE | {"console.css", "icon.svg", "theme.js"}
+"""All that the login page loads: served to browsers that have not logged in, and nothing else is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +178,7 @@ def _filled(template: str, values: Mapping[str, str]) -> str:
 
 def _modules(names: Iterable[str]) -> list[str]:
     """What app.js imports at once, in the end; the scripts that the page names itself are not among it."""
-    others = {"theme.js", "login.js", "vendor/uplot.js", *LATER}
+    others = {"theme.js", "vendor/uplot.js", *LATER, *LOGIN_ALONE}
     return sorted(name for name in names if name.endswith(".js") and name not in others)
 
 

@@ -14,8 +14,7 @@ Origin and the CSRF token of its session, and a WebSocket the exact Origin.
 from __future__ import annotations
 
 import asyncio
-from http import cookies
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -30,7 +29,6 @@ from tailrace.http.console_session import ConsoleSession, ConsoleSessions
 from tailrace.http.error import Code, HttpError, answer_to
 from tailrace.http.session import CONSOLE_KEY, NOT_LOGGED_IN, SESSION_KEY, LoggedIn
 from tailrace.model import BrokerError
-from tailrace.model.session import Session
 from tailrace.net import ListenerCounters
 from tailrace.net.logins import Logins
 from tailrace.security import CONSOLE, AuthenticationFailed, Secret
@@ -126,8 +124,8 @@ class ConsoleLogin:
         if request.scope["type"] == "http" and request.path == _LOGIN:
             await _see_other("/")(request.scope, receive, send)
             return
-        who = LoggedIn(session.principal, CONSOLE, self._name)
-        scope = {**request.scope, SESSION_KEY: who, CONSOLE_KEY: session}
+        login = LoggedIn(session.who, self._name)
+        scope = {**request.scope, SESSION_KEY: login, CONSOLE_KEY: session}
         ending = _Ending(session, self._sessions, scope, receive, send)
         try:
             await self._app(scope, ending.receive, ending.send)
@@ -179,6 +177,8 @@ class ConsoleLogin:
             raise answer_to(error) or error from None
         finally:
             self._logins.pending.leave(host)
+        if found.token_id:  # a person logs in with a password; a token is for programs
+            raise HttpError(Code.AUTHENTICATION_FAILED, _WRONG)
         if before is not None:
             self._sessions.end(before)
         made, _ = self._sessions.open(found)
@@ -188,12 +188,7 @@ class ConsoleLogin:
         if session is not None:
             _check_csrf(request, session)
             self._sessions.end(session)
-            gone = Session(
-                principal=session.principal,
-                host=_host_of(request.scope),
-                listener=self._name,
-                mechanism=CONSOLE,
-            )
+            gone = session.who.session(host=_host_of(request.scope), listener=self._name)
             self._audit.record(event_of(gone, what=LOGOUT, result=OK))
         return _with_cookie(Response(status_code=204), request.scope, "")
 
@@ -235,7 +230,7 @@ class _Ending:
             if left_s <= 0:
                 self._sessions.end_over()
             else:
-                waits = {self._pending, self._over}
+                waits: set[asyncio.Future[Any]] = {self._pending, self._over}
                 await asyncio.wait(waits, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         if not self._pending.done():
             return await self._cut()
@@ -347,14 +342,12 @@ def _cookie_of(request: _Received) -> str | None:
 
 
 def _with_cookie(response: Response, scope: Scope, value: str) -> Response:
-    made: cookies.Morsel[str] = cookies.Morsel()
-    made.set(_cookie_name(scope), value, value)
-    made.update({"path": "/", "httponly": True, "samesite": "Strict"})
+    words = [f"{_cookie_name(scope)}={value}", "Path=/", "HttpOnly", "SameSite=Strict"]
     if scope.get("scheme") in ("https", "wss"):
-        made["secure"] = True
+        words.append("Secure")
     if not value:
-        made["max-age"] = 0
-    response.headers.append("set-cookie", made.OutputString())
+        words.append("Max-Age=0")
+    response.headers.append("set-cookie", "; ".join(words))
     return response
 
 

@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from tailrace.model.session import Principal
-from tailrace.security import Users
+from tailrace.security import Authenticated, Users
 from tailrace.security.secret import Secret
 
 IDLE_S: Final = 30 * 60
@@ -37,7 +36,7 @@ _ID_CHARS_MAX: Final = 64
 class ConsoleSession:
     """One browser that has logged in."""
 
-    principal: Principal
+    who: Authenticated
     csrf: Secret  # what a change has to bring; known to pages of the console alone
     began_at: float  # on the monotonic clock
     used_at: float
@@ -83,14 +82,14 @@ class ConsoleSessions:
     def __iter__(self) -> Iterator[ConsoleSession]:
         return iter(list(self._sessions.values()))
 
-    def open(self, principal: Principal) -> tuple[str, ConsoleSession]:
-        """A new session of a principal that was proven, and its id, which is kept nowhere."""
+    def open(self, who: Authenticated) -> tuple[str, ConsoleSession]:
+        """A new session of a user that was proven, and its id, which is kept nowhere."""
         now = self._monotonic()
         self._end_over(now)
-        self._make_room(principal)
+        self._make_room(who)
         made = secrets.token_urlsafe(_ID_BYTES)
         csrf = Secret(secrets.token_urlsafe(_ID_BYTES))
-        session = ConsoleSession(principal, csrf, now, now, self._proof(principal))
+        session = ConsoleSession(who, csrf, now, now, self._proof(who))
         self._sessions[_key(made)] = session
         return made, session
 
@@ -136,8 +135,8 @@ class ConsoleSessions:
             if session.left_s(now) <= 0:
                 self._end(key)
 
-    def _make_room(self, principal: Principal) -> None:
-        own = [key for key, session in self._sessions.items() if session.principal == principal]
+    def _make_room(self, who: Authenticated) -> None:
+        own = [key for key, session in self._sessions.items() if session.who.principal == who.principal]
         for key in own[: max(len(own) - PER_USER_MAX + 1, 0)]:
             self._end(key)
         while len(self._sessions) >= self._sessions_max:
@@ -145,12 +144,12 @@ class ConsoleSessions:
 
     def _user_changed(self, name: str) -> None:
         for key, session in list(self._sessions.items()):
-            if session.principal.name == name and self._proof(session.principal) != session.proof:
+            if session.who.principal.name == name and self._proof(session.who) != session.proof:
                 self._end(key)
 
-    def _proof(self, principal: Principal) -> object:
+    def _proof(self, who: Authenticated) -> object:
         """What must stay as it is: the user exists, is enabled, and has this password."""
-        user = self._users.get(principal.name)
+        user = self._users.get(who.principal.name)
         return None if user is None or not user.enabled else dict(user.verifiers)
 
     def _end(self, key: bytes) -> None:

@@ -71,10 +71,10 @@ class Login:
                 Code.BROKER_NOT_AVAILABLE, "too many logins are being checked", headers={"retry-after": "1"}
             )
         try:
-            principal = await self._logins.authenticator.check(user, password, host=host, mechanism=BASIC)
+            found = await self._logins.authenticator.check(user, password, host=host, mechanism=BASIC)
         finally:
             pending.leave(host)
-        return LoggedIn(principal, BASIC, self._name)
+        return LoggedIn(found, self._name)
 
     async def _refuse(self, error: HttpError, scope: Scope, receive: Receive, send: Send) -> None:
         self._counters.requests += scope["type"] == "http"

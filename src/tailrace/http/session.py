@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 
 from starlette.types import Scope
 
-from tailrace.model.session import ANONYMOUS, Principal, Session
+from tailrace.model.session import Session
+from tailrace.security import NOT_AUTHENTICATED, Authenticated
 
 LISTENER: Final = "http"
 """The name of this listener, in sessions and in metrics."""
@@ -22,26 +23,25 @@ CONSOLE_KEY: Final = "tailrace.console"
 
 
 class LoggedIn(NamedTuple):
-    """Who a request is of, by which mechanism, on which listener."""
+    """Who a request is of, and on which listener."""
 
-    principal: Principal
-    mechanism: str  # "": not logged in, which only probes of health may be
+    who: Authenticated
     listener: str = LISTENER
 
+    @property
+    def mechanism(self) -> str:
+        """Of the login; "": there is none, which only probes of health may come with."""
+        return self.who.mechanism
 
-NOT_LOGGED_IN: Final = LoggedIn(ANONYMOUS, "")
+
+NOT_LOGGED_IN: Final = LoggedIn(NOT_AUTHENTICATED)
 
 
 def session_of(scope: Scope) -> Session:
     """The session of a request; its host is "" where the server of the app does not know the client."""
     client = scope.get("client")
-    who: LoggedIn = scope.get(SESSION_KEY, NOT_LOGGED_IN)
-    return Session(
-        principal=who.principal,
-        host=client[0] if client else "",
-        listener=who.listener,
-        mechanism=who.mechanism,
-    )
+    login: LoggedIn = scope.get(SESSION_KEY, NOT_LOGGED_IN)
+    return login.who.session(host=client[0] if client else "", listener=login.listener)
 
 
 def is_stranger(scope: Scope) -> bool:

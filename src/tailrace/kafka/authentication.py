@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 from tailrace.kafka.dispatch import dispatch
 from tailrace.kafka.held import HeldReply
 from tailrace.model import BrokerError, ErrorCode, ProtocolError
-from tailrace.model.session import Session
+from tailrace.model.session import Principal
 from tailrace.net.logins import LOGIN_BYTES_MAX
-from tailrace.security import AuthenticationFailed, Login
+from tailrace.security import Authenticated, AuthenticationFailed, Login
 
 if TYPE_CHECKING:
     from tailrace.kafka.connection import Connection
@@ -40,14 +40,12 @@ class Authentication:
         "_is_pending",
         "_login",
         "_logins",
-        "_mechanism",
         "_timer",
     )
 
     def __init__(self, connection: Connection, logins: Logins) -> None:
         self._connection = connection
         self._logins = logins
-        self._mechanism = ""
         self._login: Login | None = None  # under way
         self._is_bare = False  # its messages come without request headers
         self._is_pending = False  # it counts among those that have not logged in
@@ -97,7 +95,7 @@ class Authentication:
                 f"this listener offers {', '.join(self._logins.mechanisms)}",
                 code=ErrorCode.UNSUPPORTED_SASL_MECHANISM,
             )
-        self._mechanism, self._is_bare = mechanism, bare
+        self._is_bare = bare
         self._login = self._logins.authenticator.begin(mechanism, host=self._connection.facts.peer_host)
 
     async def take(self, data: bytes) -> tuple[bytes, int]:
@@ -108,35 +106,35 @@ class Authentication:
             raise BrokerError("SaslHandshake comes first", code=ErrorCode.ILLEGAL_SASL_STATE)
         try:
             step = await login.step(data)
-            if step.principal is not None:
-                self._check_same(step.principal.name)
+            if step.authenticated is not None:
+                self._check_same(step.authenticated.principal)
         except BaseException:
             self._login = None
             connection.close_after_refusal()
             raise
-        if step.principal is None:
+        if step.authenticated is None:
             return step.data, 0
         self._login = None
-        lifetime_ms = self._logins.session_ms_max
-        if lifetime_ms:
-            self._ends_at = connection.service.loop.time() + lifetime_ms / 1000
-        session = Session(
-            principal=step.principal,
-            host=connection.facts.peer_host,
-            listener=connection.access.session.listener,
-            mechanism=self._mechanism,
-            expires_at_ms=connection.service.clock.now_ms() + lifetime_ms if lifetime_ms else None,
-        )
+        lifetime_ms = self._begin_lifetime(step.authenticated)
         self.end()
-        connection.log_in(session, watched=bool(lifetime_ms))
+        host, listener = connection.facts.peer_host, connection.access.session.listener
+        connection.log_in(step.authenticated.session(host=host, listener=listener), watched=bool(lifetime_ms))
         return step.data, lifetime_ms
 
     # ---- inside
 
-    def _check_same(self, name: str) -> None:
-        """A connection belongs to one user: who is somebody else opens another one."""
+    def _begin_lifetime(self, found: Authenticated) -> int:
+        """For how many ms this login holds: until its proof ends, and as long as the listener lets it."""
+        service, most = self._connection.service, self._logins.session_ms_max
+        left = None if found.expires_at_ms is None else max(found.expires_at_ms - service.clock.now_ms(), 1)
+        lifetime_ms = most if left is None else left if not most else min(left, most)
+        self._ends_at = service.loop.time() + lifetime_ms / 1000 if lifetime_ms else float("inf")
+        return lifetime_ms
+
+    def _check_same(self, principal: Principal) -> None:
+        """A connection belongs to one user: another user opens another connection."""
         known = self._connection.access.session
-        if known.mechanism and known.principal.name != name:
+        if known.mechanism and known.principal != principal:
             raise AuthenticationFailed("a connection cannot change its user. Connect again")
 
     def _late(self) -> None:

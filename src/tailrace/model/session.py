@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tailrace.model.scope import Scope
+
 
 class Principal(NamedTuple):
     """A user as access control lists name it: `User:alice`."""
@@ -32,6 +34,8 @@ class Session:
     listener: str  # kafka, native, http, embedded or internal
     mechanism: str = ""  # how it authenticated, such as SCRAM-SHA-256; "": it did not
     expires_at_ms: int | None = None  # wall clock; None: never
+    scope: Scope | None = None  # what its API token may do of what the owner may; None: all of it
+    token_id: str = ""  # of the API token by which it came
 
     def __str__(self) -> str:
         return f"{self.principal} at {self.host or 'this process'} by {self.listener}"

@@ -12,10 +12,9 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from tailrace.model import BrokerError, ErrorCode
-from tailrace.model.session import Session
 from tailrace.native.property import refusal, shown
 from tailrace.net.logins import LOGIN_BYTES_MAX
-from tailrace.security import AuthenticationFailed, Step
+from tailrace.security import Authenticated, AuthenticationFailed, Step
 from tailrace.wire.native import Frame, MessageType, write_frame
 
 if TYPE_CHECKING:
@@ -37,12 +36,11 @@ def login_needed(mechanisms: str) -> AuthenticationFailed:
 class NativeLogin:
     """What stands between a new connection and its requests."""
 
-    __slots__ = ("_connection", "_exchange", "_logins", "_mechanism", "_timer", "is_pending")
+    __slots__ = ("_connection", "_exchange", "_logins", "_timer", "is_pending")
 
     def __init__(self, connection: StreamConnection, logins: Logins) -> None:
         self._connection = connection
         self._logins = logins
-        self._mechanism = ""
         self._exchange: Exchange | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.is_pending = False
@@ -79,9 +77,9 @@ class NativeLogin:
             self._connection.end_soon()
             raise
         properties = {}
-        if step.principal is not None:
-            properties["_user"] = step.principal.name
-            self._succeed(step)
+        if step.authenticated is not None:
+            properties["_user"] = step.authenticated.principal.name
+            self._succeed(step.authenticated)
         return write_frame(_ACK, sequence=frame.sequence, properties=properties, body=step.data)
 
     # ---- inside
@@ -96,22 +94,14 @@ class NativeLogin:
                     f"{', '.join(self._logins.mechanisms)}",
                     code=ErrorCode.UNSUPPORTED_SASL_MECHANISM,
                 )
-            self._mechanism = mechanism
             host = self._connection.facts.peer_host
             self._exchange = self._logins.authenticator.begin(mechanism, host=host)
         if self._exchange is None:
             raise refusal("the first AUTH of a login names its _mechanism")
         return await self._exchange.step(data)
 
-    def _succeed(self, step: Step) -> None:
-        assert step.principal is not None
+    def _succeed(self, found: Authenticated) -> None:
         self._exchange = None
         self.end()
         connection = self._connection
-        session = Session(
-            principal=step.principal,
-            host=connection.facts.peer_host,
-            listener=connection.service.name,
-            mechanism=self._mechanism,
-        )
-        connection.log_in(session)
+        connection.log_in(found.session(host=connection.facts.peer_host, listener=connection.service.name))

@@ -5,15 +5,15 @@
 `verifier`       what is stored of a password; `password` has the rules for new ones
 `hashing`        slow functions in a bounded pool; `remembered`: passwords checked a moment ago
 `authenticator`  logins for the listeners, over `sasl/`, the mechanisms as machines without I/O
+`authenticated`  what a login comes to; `mechanism` has the names, `standing` says whether it still holds
+`audit`          what is written down of security; `audited_login` does so for the logins of a listener
 `guessing`       how long failures wait; `failure`: what is told of them
 
 Sockets, stores and the clock of logins are given from outside.
 """
 
+from tailrace.security.authenticated import NOT_AUTHENTICATED, Authenticated
 from tailrace.security.authenticator import (
-    BASIC,
-    CONSOLE,
-    MECHANISMS,
     Authenticator,
     AuthenticatorPort,
     Login,
@@ -21,19 +21,25 @@ from tailrace.security.authenticator import (
     Step,
 )
 from tailrace.security.failure import AuthenticationFailed, LoginsBusy, UnknownUser
-from tailrace.security.sasl.plain import PLAIN
+from tailrace.security.mechanism import BASIC, CERTIFICATE, CONSOLE, MECHANISMS, OAUTHBEARER, PLAIN, TOKEN
 from tailrace.security.secret import Secret
+from tailrace.security.standing import Standing
 from tailrace.security.user import StoredUsers, User, UserStore
 from tailrace.security.users import Users
 from tailrace.security.verifier import SCRAM_SHA_256, SCRAM_SHA_512, Verifier
 
 __all__ = [
     "BASIC",
+    "CERTIFICATE",
     "CONSOLE",
     "MECHANISMS",
+    "NOT_AUTHENTICATED",
+    "OAUTHBEARER",
     "PLAIN",
     "SCRAM_SHA_256",
     "SCRAM_SHA_512",
+    "TOKEN",
+    "Authenticated",
     "AuthenticationFailed",
     "Authenticator",
     "AuthenticatorPort",
@@ -41,6 +47,7 @@ __all__ = [
     "LoginCounts",
     "LoginsBusy",
     "Secret",
+    "Standing",
     "Step",
     "StoredUsers",
     "UnknownUser",

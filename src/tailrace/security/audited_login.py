@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tailrace.model.session import Principal
 from tailrace.security.audit import FAILED, Audit
+from tailrace.security.authenticated import Authenticated
 from tailrace.security.authenticator import AuthenticatorPort, Login, Step
 from tailrace.security.failure import AuthenticationFailed
 from tailrace.security.secret import Secret
@@ -30,7 +30,7 @@ class AuditedLogins:
     def begin(self, mechanism: str, *, host: str) -> Login:
         return _AuditedLogin(self, self._authenticator.begin(mechanism, host=host), mechanism, host)
 
-    async def check(self, user: str, password: Secret, *, host: str, mechanism: str) -> Principal:
+    async def check(self, user: str, password: Secret, *, host: str, mechanism: str) -> Authenticated:
         with self._noting_failure(host=host, mechanism=mechanism):
             found = await self._authenticator.check(user, password, host=host, mechanism=mechanism)
         self._note(found, host=host, mechanism=mechanism)
@@ -48,10 +48,9 @@ class AuditedLogins:
             )
             raise
 
-    def _note(self, found: Principal, *, host: str, mechanism: str) -> None:
-        self._audit.login(
-            kind=found.kind, name=found.name, host=host, listener=self._listener, mechanism=mechanism
-        )
+    def _note(self, found: Authenticated, *, host: str, mechanism: str) -> None:
+        kind, name = found.principal
+        self._audit.login(kind=kind, name=name, host=host, listener=self._listener, mechanism=mechanism)
 
 
 class _AuditedLogin:
@@ -64,6 +63,6 @@ class _AuditedLogin:
     async def step(self, data: bytes) -> Step:
         with self._owner._noting_failure(host=self._host, mechanism=self._mechanism):
             step = await self._login.step(data)
-        if step.principal is not None:
-            self._owner._note(step.principal, host=self._host, mechanism=self._mechanism)
+        if step.authenticated is not None:
+            self._owner._note(step.authenticated, host=self._host, mechanism=self._mechanism)
         return step

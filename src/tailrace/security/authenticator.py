@@ -1,7 +1,7 @@
 """Logins: by messages of a SASL mechanism, or by a password in the clear.
 
     Authenticator.begin(mechanism, host=...) -> Login      Kafka and native: one per exchange
-    Login.step(data) -> Step                               a challenge, or who it is
+    Login.step(data) -> Step                               a challenge, or who it is: Authenticated
     Authenticator.check(user, password, host=...)          HTTP Basic, and what PLAIN comes to
 
 A failure is raised when its time has come (`guessing`): the caller waits on the loop, and no thread is held.
@@ -20,23 +20,18 @@ from typing import Final, NamedTuple, NoReturn, Protocol
 
 from tailrace.model import escape
 from tailrace.model.session import Principal
+from tailrace.security.authenticated import Authenticated
 from tailrace.security.failure import AuthenticationFailed, malformed, wrong_credentials
 from tailrace.security.guessing import Guessing
+from tailrace.security.mechanism import PLAIN
 from tailrace.security.remembered import Remembered
-from tailrace.security.sasl.plain import PLAIN, read_plain
+from tailrace.security.sasl.plain import read_plain
 from tailrace.security.sasl.scram_server import ScramServer
 from tailrace.security.secret import Secret
 from tailrace.security.users import Users
-from tailrace.security.verifier import HASHES, SCRAM_SHA_256, proves
+from tailrace.security.verifier import SCRAM_SHA_256, proves
 
 logger = logging.getLogger(__name__)
-
-BASIC: Final = "Basic"
-"""HTTP's way to send a password, as sessions and metrics name it."""
-CONSOLE: Final = "Console"
-"""The login page, as sessions and metrics name it."""
-MECHANISMS: Final = (*HASHES, PLAIN)
-"""The SASL mechanisms that there are."""
 
 _LOGGED_EVERY_S: Final = 60.0
 _LOGGED_HOSTS_MAX: Final = 1_000
@@ -46,7 +41,7 @@ class Step(NamedTuple):
     """What a login comes to: bytes for the client, and who it is once that is proven."""
 
     data: bytes
-    principal: Principal | None = None
+    authenticated: Authenticated | None = None
 
 
 class Login(Protocol):
@@ -62,7 +57,7 @@ class AuthenticatorPort(Protocol):
     def begin(self, mechanism: str, *, host: str) -> Login:
         """A new exchange with a client at an address."""
 
-    async def check(self, user: str, password: Secret, *, host: str, mechanism: str) -> Principal:
+    async def check(self, user: str, password: Secret, *, host: str, mechanism: str) -> Authenticated:
         """Who logs in with a password in the clear; AuthenticationFailed."""
 
 
@@ -92,7 +87,7 @@ class Authenticator:
     def begin(self, mechanism: str, *, host: str) -> Login:
         return _PlainLogin(self, host) if mechanism == PLAIN else _ScramLogin(self, mechanism, host)
 
-    async def check(self, user: str, password: Secret, *, host: str, mechanism: str) -> Principal:
+    async def check(self, user: str, password: Secret, *, host: str, mechanism: str) -> Authenticated:
         began = self._monotonic()
         if not await self._is_right(user, password):
             await self._fail(
@@ -119,9 +114,9 @@ class Authenticator:
         self._remembered.note(user, password, now=self._monotonic())
         return user.enabled
 
-    def _admit(self, user: str, mechanism: str) -> Principal:
+    def _admit(self, user: str, mechanism: str) -> Authenticated:
         self.counts.succeeded[mechanism] += 1
-        return Principal("User", user)
+        return Authenticated(Principal("User", user), mechanism)
 
     async def _fail(
         self, error: AuthenticationFailed, *, host: str, user: str, mechanism: str, began: float
@@ -160,8 +155,8 @@ class _PlainLogin:
         except ValueError as error:
             failure = malformed(PLAIN, str(error))
             await owner._fail(failure, host=self._host, user="", mechanism=PLAIN, began=began)
-        principal = await owner.check(message.user, message.password, host=self._host, mechanism=PLAIN)
-        return Step(b"", principal)
+        found = await owner.check(message.user, message.password, host=self._host, mechanism=PLAIN)
+        return Step(b"", found)
 
 
 class _ScramLogin:

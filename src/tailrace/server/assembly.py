@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailrace.broker import BrokerConfig, Node
 from tailrace.broker.configs import BROKER_CONFIGS, TOPIC_CONFIGS
-from tailrace.cluster import METADATA
 from tailrace.kafka import KafkaConfig
 from tailrace.model import BrokerId, ConfigError
 from tailrace.model.address import Address, unix_address
 from tailrace.native import NativeConfig
 from tailrace.net.budget import QUICK_BYTES
 from tailrace.server.config import ServerConfig
+from tailrace.server.engines import ENGINES
 
 if TYPE_CHECKING:
     from tailrace.http.config import HttpConfig
-    from tailrace.storage.segment import DirectoryConfig
     from tailrace.telemetry.config import TelemetryConfig
 
 NODE_ID = BrokerId(1)
 
 
-def storage_config(config: ServerConfig) -> DirectoryConfig:
-    """What the segment engine goes by."""
-    from tailrace.storage.segment import DirectoryConfig
-
-    return DirectoryConfig(
-        fsync=config.fsync,
-        free_bytes_min=_number(config.broker, "disk.free.min"),
-        queue_bytes_max=queue_bytes_max(config),
-    )
-
-
 def request_bytes_max(config: ServerConfig) -> int:
     """The bytes of requests that the node holds at most."""
-    return _number(config.broker, "queued.max.request.bytes")
+    return broker_number(config, "queued.max.request.bytes")
 
 
 def queue_bytes_max(config: ServerConfig) -> int:
@@ -47,7 +34,7 @@ def queue_bytes_max(config: ServerConfig) -> int:
     What is read may exceed the budget by one request and QUICK_BYTES (`net/budget.py`). A sixth on top is for
     what the node writes itself: offsets, cursors, dead letters.
     """
-    most = request_bytes_max(config) + _number(config.broker, "socket.request.max.bytes") + QUICK_BYTES
+    most = request_bytes_max(config) + broker_number(config, "socket.request.max.bytes") + QUICK_BYTES
     return most + most // 6
 
 
@@ -85,7 +72,7 @@ def native_addresses(config: ServerConfig) -> list[Address]:
 
 def session_ms_max(config: ServerConfig) -> int:
     """How long a login of a Kafka client holds; 0: for ever."""
-    return _number(config.broker, "connections.max.reauth.ms")
+    return broker_number(config, "connections.max.reauth.ms")
 
 
 def http_config(config: ServerConfig) -> HttpConfig:
@@ -124,6 +111,7 @@ def telemetry_config(config: ServerConfig) -> TelemetryConfig | None:
 
 def node_values(config: ServerConfig) -> dict[str, str]:
     """Everything that was set, under node-wide names: a topic's retention.ms is log.retention.ms."""
+    directory = ENGINES[config.engine].describe(config).directory
     advertised = "auto" if config.advertised is None else f"{config.advertised[0]}:{config.advertised[1]}"
     values = {
         "broker.id": str(NODE_ID),
@@ -132,7 +120,7 @@ def node_values(config: ServerConfig) -> dict[str, str]:
             for each in config.listeners_of("kafka")
         ),
         "advertised.listeners": advertised,
-        "log.dirs": "" if config.engine == "memory" else str(config.data_dir.absolute()),
+        "log.dirs": str(Path(directory).absolute()) if directory else "",
         "fsync": str(config.fsync),
     }
     for name, text in config.topic_defaults.items():
@@ -148,10 +136,6 @@ def nodes(config: ServerConfig) -> dict[BrokerId, Node]:
     return {NODE_ID: Node(node_id=NODE_ID, host=host, port=port)}
 
 
-def metadata_path(config: ServerConfig) -> Path | None:
-    """Where topics are kept; None with the memory engine, whose topics go with the process."""
-    return None if config.engine == "memory" else Path(config.data_dir) / METADATA
-
-
-def _number(given: Mapping[str, str], name: str) -> int:
-    return int(given.get(name, BROKER_CONFIGS[name].default))
+def broker_number(config: ServerConfig, name: str) -> int:
+    """A whole number of the table [broker]."""
+    return int(config.broker.get(name, BROKER_CONFIGS[name].default))

@@ -22,8 +22,9 @@ from tailrace.broker.health import Finding, judge_descriptors, judge_free_space
 from tailrace.model import ConfigError, TailraceError, day_of
 from tailrace.model.address import Address
 from tailrace.net import find_occupant
-from tailrace.server.assembly import storage_config
 from tailrace.server.config import ServerConfig
+from tailrace.server.engines import ENGINES
+from tailrace.server.engines.segment import directory_config
 from tailrace.server.node import reachable
 from tailrace.server.ports import Ports, read_ports
 from tailrace.server.stats import percentile
@@ -41,8 +42,7 @@ def examine(config: ServerConfig, *, bootstrap: str | None = None) -> Iterator[F
     yield check_compiled()
     yield check_uvloop()
     yield check_descriptors()
-    if config.engine == "segment":
-        yield from check_directory(config)
+    yield from ENGINES[config.engine].examine(config)
     yield from check_ports(config)
     address = bootstrap or find_broker(config)
     if address is None:
@@ -113,7 +113,7 @@ def check_directory(config: ServerConfig) -> Iterator[Finding]:
         return
     yield Finding(check="data directory", status="ok", found=f"{wanted} can be written{not_yet}")
     yield judge_syncs(latencies_ms)
-    free, least = shutil.disk_usage(place).free, storage_config(config).free_bytes_min
+    free, least = shutil.disk_usage(place).free, directory_config(config).free_bytes_min
     yield judge_free_space(free, least_bytes=least)
     yield check_clock(wanted)
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tailrace.model import ConfigError
 from tailrace.model.address import Address
 from tailrace.server.listener import ListenerConfig, check_listeners, is_loopback
 from tailrace.storage.api import COMMIT, Fsync
+
+if TYPE_CHECKING:
+    from tailrace.server.kind import Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +33,8 @@ class ServerConfig:
     http_allowed_hosts: tuple[str, ...] = ()
     advertised: tuple[str, int] | None = None  # None: the address by which each client came
     allow_plaintext: bool = False
-    engine: Literal["segment", "memory"] = "segment"
+    engine: str = "segment"  # a name in `server.engines`
+    engine_settings: Mapping[str, Value] = field(default_factory=dict)  # its own table, by name in the table
     data_dir: Path = Path("tailrace-data")
     fsync: Fsync = COMMIT
     log_level: str = "info"

@@ -42,6 +42,7 @@ class Configuration:
     def server(self) -> ServerConfig:
         """What a node is built from; ConfigError if it would serve the world without encryption."""
         advertised = str(self["server.advertised"])
+        engine = str(self["storage.engine"])
         return ServerConfig(
             host=str(self["server.host"]),
             kafka_port=int(self["server.kafka_port"]),
@@ -52,7 +53,8 @@ class Configuration:
             http_allowed_hosts=tuple(str(self["http.allowed_hosts"]).replace(",", " ").split()),
             advertised=None if advertised == "auto" else read_advertised(advertised),
             allow_plaintext=bool(self["server.allow_plaintext"]),
-            engine="memory" if self["storage.engine"] == "memory" else "segment",
+            engine=engine,
+            engine_settings=self._own_table(f"{engine}."),
             data_dir=Path(str(self["storage.data_dir"])),
             fsync=Fsync.parse(str(self["storage.fsync"])),
             log_level=str(self["log.level"]),
@@ -67,6 +69,14 @@ class Configuration:
             broker=self._table("broker."),
             topic_defaults=self._table("topic_defaults."),
         )
+
+    def _own_table(self, prefix: str) -> dict[str, Value]:
+        """Everything in one of our own tables, defaults too."""
+        return {
+            key.removeprefix(prefix): given.value
+            for key, given in self.values.items()
+            if key.startswith(prefix)
+        }
 
     def _table(self, prefix: str) -> dict[str, str]:
         """What was set in one of the tables with Kafka's names; the broker has its own defaults."""

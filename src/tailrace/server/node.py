@@ -12,20 +12,12 @@ import os
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailrace.broker import Broker, BrokerConfig
-from tailrace.cluster import (
-    MemoryStore,
-    MetadataUsers,
-    MirroredStore,
-    SqliteStore,
-    Store,
-    StoredMetadata,
-)
+from tailrace.cluster import MetadataUsers, StoredMetadata
 from tailrace.kafka import KafkaListener
-from tailrace.model import ConfigError, StorageError, TailraceError, day_of
+from tailrace.model import ConfigError, TailraceError, day_of
 from tailrace.model.address import Address, unix_address
 from tailrace.model.session import Principal
 from tailrace.native import NativeListener
@@ -41,20 +33,17 @@ from tailrace.server.assembly import (
     broker_config,
     http_config,
     kafka_config,
-    metadata_path,
     native_addresses,
     native_config,
     nodes,
     request_bytes_max,
     session_ms_max,
-    storage_config,
     telemetry_config,
 )
 from tailrace.server.config import ServerConfig
+from tailrace.server.engines import ENGINES
 from tailrace.server.listener import ListenerConfig
 from tailrace.server.ports import Ports
-from tailrace.storage.api import StorageEngine
-from tailrace.storage.memory import MemoryStorage
 
 if TYPE_CHECKING:
     from tailrace.http import HttpApp, HttpListener
@@ -74,6 +63,8 @@ class Node:
 
     def __init__(self, config: ServerConfig, *, owns_loop: bool) -> None:
         self.config = config
+        self._engine = ENGINES[config.engine]
+        self.storage_facts = self._engine.describe(config)
         self._owns_loop = owns_loop  # the loop is ours alone, so that short syncs may run in it
         self._clock = SystemClock()
         self._opened = AsyncExitStack()
@@ -157,9 +148,9 @@ class Node:
         """Serve; StorageError, CannotListen or ConfigError if that cannot be, and nothing stays open."""
         try:
             telemetry = telemetry_config(self.config)
-            storage = await self._open_storage()
+            opened = await self._engine.open(self.config, clock=self._clock, owns_loop=self._owns_loop)
+            storage, store = opened.storage, opened.store
             self._opened.push_async_callback(storage.close)
-            store = self._create_store()
             metadata = StoredMetadata(store)
             self._opened.push_async_callback(metadata.close)
             self._broker = Broker(
@@ -250,35 +241,17 @@ class Node:
 
     @property
     def _data_dir(self) -> str:
-        """The directory of the log; "" where the log is in memory."""
-        return "" if self.config.engine == "memory" else str(self.config.data_dir)
+        """The directory of the log; "" where no file of it is on this machine."""
+        return self.storage_facts.directory
 
     def _broker_config(self) -> BrokerConfig:
         config = broker_config(self.config)
-        if self.config.engine == "memory":
+        if not self.storage_facts.file_per_partition:
             return config
         most = min(config.partitions_total_max, descriptors.partitions_max())
         if most < config.partitions_total_max:
             logger.info("partitions bounded: %d, by the limit on open files", most)
         return replace(config, partitions_total_max=most)
-
-    def _create_store(self) -> Store:
-        path = metadata_path(self.config)
-        return MemoryStore() if path is None else MirroredStore(SqliteStore(path), path.parent)
-
-    async def _open_storage(self) -> StorageEngine:
-        config = self.config
-        if config.engine == "memory":
-            return MemoryStorage(clock=self._clock)
-        # Half of what a broker imports, and an embedded one in memory does without it.
-        from tailrace.storage.segment import SegmentStorage
-
-        try:
-            return await SegmentStorage.open(
-                config.data_dir, config=storage_config(config), clock=self._clock, owns_loop=self._owns_loop
-            )
-        except OSError as error:
-            raise cannot_use(config.data_dir, error) from error
 
     async def _open_listeners(self, broker: Broker) -> None:
         config = self.config
@@ -364,17 +337,6 @@ class Node:
             self.http_app().service.trace = None
             await self._telemetry.close()
             self._telemetry = None
-
-
-def cannot_use(data_dir: Path, error: OSError) -> StorageError:
-    """A data directory that cannot be opened, with the way out."""
-    is_file = isinstance(error, FileExistsError)  # what making a directory says of it
-    return StorageError(
-        "open",
-        str(data_dir),
-        "it is a file, and not a directory" if is_file else error.strerror or str(error),
-        hint="Choose a directory that you may write to with --data-dir",
-    )
 
 
 def reachable(host: str) -> str:

@@ -25,13 +25,15 @@ from tailrace.runtime import DirectoryLock, Supervisor, wait_at_most
 from tailrace.server.config import ServerConfig
 from tailrace.server.demo import Demo
 from tailrace.server.descriptors import raise_limit
+from tailrace.server.engines import ENGINES
+from tailrace.server.engines.directory import cannot_use
 from tailrace.server.logs import LineHandler, end_logs, set_up_logs
 from tailrace.server.loop import loop_factory
-from tailrace.server.node import Node, cannot_use, wait_failed_or
+from tailrace.server.node import Node, wait_failed_or
 from tailrace.server.pipelines import PipelinePlan, PipelineProcess
 from tailrace.server.ports import remove_ports, write_ports
 from tailrace.server.program import program_name
-from tailrace.server.screen import Facts, Screen, live_text, shown_path
+from tailrace.server.screen import Facts, Screen, live_text
 from tailrace.server.stats import Observer
 
 logger = logging.getLogger(__name__)
@@ -96,7 +98,7 @@ async def _serve(
                 node.kafka_address,
                 " and ".join(filter(None, (node.native_address, node.native_socket))),
                 node.http_address or "no port",
-                _place(config),
+                node.storage_facts.place,
             )
             if demo_traffic is not None:
                 beside.start("demo", demo_traffic.run())
@@ -162,7 +164,7 @@ async def _close(node: Node) -> None:
 def _facts(node: Node, demo: Demo | None, pipelines: PipelinePlan | None, *, ready_s: float) -> Facts:
     config = node.config
     return Facts(
-        data_dir=None if config.engine == "memory" else shown_path(config.data_dir),
+        storage=node.storage_facts,
         fsync=str(config.fsync),
         accelerated=ACCELERATED,
         kafka=node.kafka_address,
@@ -178,16 +180,13 @@ def _facts(node: Node, demo: Demo | None, pipelines: PipelinePlan | None, *, rea
     )
 
 
-def _place(config: ServerConfig) -> str:
-    return "memory" if config.engine == "memory" else shown_path(config.data_dir)
-
-
 @contextmanager
 def _data_directory(config: ServerConfig) -> Iterator[None]:
-    """The directory of the ports file; the segment engine locks it by itself, the memory engine does not."""
+    """The directory of the ports file, locked unless the engine does that by itself."""
     try:
         config.data_dir.mkdir(parents=True, exist_ok=True)
-        lock = DirectoryLock(str(config.data_dir)) if config.engine == "memory" else None
+        is_locked = ENGINES[config.engine].describe(config).locks_directory
+        lock = None if is_locked else DirectoryLock(str(config.data_dir))
     except OSError as error:
         raise cannot_use(config.data_dir, error) from error
     try:

@@ -21,12 +21,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TextIO
 
 from tailrace import __version__
 from tailrace.broker.health import short_number, short_rate
 from tailrace.model import escape
+from tailrace.server.engines import Description
 from tailrace.server.stats import Stats, sparkline
 
 _USUAL_ADDRESS = "127.0.0.1:9092"
@@ -37,7 +37,7 @@ _BOLD, _DIM, _GREEN, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[0m"
 class Facts:
     """What the screen tells of a node that serves."""
 
-    data_dir: str | None  # None: the memory engine
+    storage: Description
     fsync: str
     accelerated: bool
     kafka: str  # HOST:PORT
@@ -54,7 +54,7 @@ class Facts:
 
 def screen_lines(facts: Facts) -> Iterator[str]:
     """The screen without its live line, and without colour."""
-    where = f"data {facts.data_dir}   fsync {facts.fsync}" if facts.data_dir else "engine memory"
+    where = _where(facts)
     accel = "yes" if facts.accelerated else "no"
     yield f"tailrace {__version__}   single node   {where}   accel {accel}"
     yield f"  Kafka    {facts.kafka:<24} bootstrap.servers={facts.kafka}"
@@ -77,9 +77,18 @@ def screen_lines(facts: Facts) -> Iterator[str]:
 
 def stopped_text(facts: Facts) -> str:
     """The last line of a node that ended as it was told to: what became of the data."""
-    if facts.data_dir is None:
+    if not facts.storage.durable:
         return "stopped. The records were in memory, and are gone"
-    return f"stopped. Everything is kept in {facts.data_dir}, and the next start goes on with it"
+    return f"stopped. Everything is kept in {facts.storage.place}, and the next start goes on with it"
+
+
+def _where(facts: Facts) -> str:
+    storage = facts.storage
+    if storage.directory:
+        return f"data {storage.place}   fsync {facts.fsync}"
+    if storage.durable:
+        return f"engine {storage.name}   data {storage.place}   fsync {facts.fsync}"
+    return f"engine {storage.name}"
 
 
 def live_text(stats: Stats, history: Sequence[float], *, beside: str = "") -> str:
@@ -92,12 +101,6 @@ def live_text(stats: Stats, history: Sequence[float], *, beside: str = "") -> st
         f"p99 {p99}",
     ]
     return "  " + " | ".join([*parts, *([beside] if beside else [])])
-
-
-def shown_path(path: Path) -> str:
-    """A path as people type it: ./ in front of one that would look like a word."""
-    text = str(path)
-    return text if path.is_absolute() or text.startswith(".") else f"./{text}"
 
 
 class Screen:

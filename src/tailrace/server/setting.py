@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from tailrace.server.engines import ENGINES
 from tailrace.server.kind import Checked, Choice, Kafka, Kind, Names, Number, Text, Truth, Value
 from tailrace.server.variable import PREFIX
 
@@ -106,11 +107,10 @@ _OWN = (
     ),
     Setting(
         key="storage.engine",
-        kind=Choice(("segment", "memory"), not_yet=("tiered",)),
-        default="segment",
+        kind=Choice(tuple(ENGINES), not_yet=("tiered",)),
+        default=next(iter(ENGINES)),
         flag="--engine",
-        doc="segment keeps everything in the data directory; memory keeps a bounded ring per partition and "
-        "forgets it at the end.",
+        doc="; ".join(f"{each.name} {each.doc}" for each in ENGINES.values()) + ".",
     ),
     Setting(
         key="storage.data_dir",
@@ -261,7 +261,15 @@ at all."""
 @cache
 def settings() -> Mapping[str, Setting]:
     """The whole table, by key."""
-    return {setting.key: setting for setting in (*_OWN, *_broker_settings(), *_topic_defaults())}
+    return {
+        setting.key: setting
+        for setting in (*_OWN, *_engine_settings(), *_broker_settings(), *_topic_defaults())
+    }
+
+
+def _engine_settings() -> Iterator[Setting]:
+    for engine in ENGINES.values():
+        yield from engine.settings()
 
 
 def _broker_settings() -> Iterator[Setting]:

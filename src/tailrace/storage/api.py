@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from tailrace.model import ConfigError, Epoch, Offset, PartitionId
@@ -94,9 +94,8 @@ class LogConfig:
         0.5  # new bytes among those that compaction would go through; fewer wait for more
     )
     producer_idle_ms: int = _DAY_MS  # after which an idempotent producer is forgotten
-    memory_bytes_max: int = 64 << 20
-    memory_messages_max: int = NO_LIMIT
-    memory_ttl_ms: int = NO_LIMIT
+    options: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """What only one engine obeys, by name (`storage.topic_option`); an engine has defaults of its own."""
 
 
 class Extent(Protocol):

@@ -9,9 +9,10 @@ import pytest
 
 from tailrace.http.console_session import IDLE_S, LIFE_S, PER_USER_MAX, ConsoleSessions
 from tailrace.model.session import Principal
-from tailrace.security import Secret, Users
+from tailrace.security import CONSOLE, Authenticated, Secret, Users
 
-ALICE, BOB = Principal("User", "alice"), Principal("User", "bob")
+ALICE = Authenticated(Principal("User", "alice"), CONSOLE)
+BOB = Authenticated(Principal("User", "bob"), CONSOLE)
 
 
 class Rig:

@@ -21,6 +21,7 @@ from tailrace.security import (
     Authenticator,
     LoginsBusy,
     Secret,
+    Step,
     User,
     Users,
 )
@@ -61,13 +62,17 @@ class Rig:
     ) -> Principal | None:
         login = self.logins.begin(mechanism, host=HOST)
         if mechanism == PLAIN:
-            return (await login.step(write_plain(user, password))).principal
+            return _principal(await login.step(write_plain(user, password)))
         client = ScramClient(mechanism, user, password)
         challenge = await login.step(client.first())
-        assert challenge.principal is None
+        assert challenge.authenticated is None
         final = await login.step(client.prove(challenge.data))
         client.check(final.data)
-        return final.principal
+        return _principal(final)
+
+
+def _principal(step: Step) -> Principal | None:
+    return None if step.authenticated is None else step.authenticated.principal
 
 
 def with_rig(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -14,14 +14,14 @@ from tailrace.server.assembly import (
     NODE_ID,
     broker_config,
     kafka_config,
-    metadata_path,
     node_values,
     nodes,
     request_bytes_max,
     session_ms_max,
-    storage_config,
 )
 from tailrace.server.config import ServerConfig
+from tailrace.server.engines import ENGINES
+from tailrace.server.engines.segment import directory_config, metadata_path
 from tailrace.server.setting import settings
 from tailrace.storage.api import OS
 
@@ -42,7 +42,7 @@ def test_every_broker_setting_reaches_a_part(name: str) -> None:
     assert (
         any(getattr(broker, field) != getattr(other, field) for field in fields)
         or kafka_config(plain) != kafka_config(changed)
-        or storage_config(plain) != storage_config(changed)
+        or directory_config(plain) != directory_config(changed)
         or topic_settings({}, broker.values) != topic_settings({}, other.values)
         or session_ms_max(plain) != session_ms_max(changed)
         or cleaner_backoff_ms(broker.values) != cleaner_backoff_ms(other.values)
@@ -82,7 +82,7 @@ def test_the_listener_keeps_its_own_bounds_unless_they_are_set() -> None:
 
 
 def test_the_fsync_of_the_directory_is_the_node_s() -> None:
-    config = storage_config(ServerConfig(fsync=OS, broker={"disk.free.min": "123"}))
+    config = directory_config(ServerConfig(fsync=OS, broker={"disk.free.min": "123"}))
     assert (config.fsync, config.free_bytes_min) == (OS, 123)
 
 
@@ -92,8 +92,8 @@ def test_the_budget_of_requests_is_the_node_s_and_the_commit_queue_holds_all_of_
     passes = (
         kafka_config(plain).frame_bytes_max + QUICK_BYTES
     )  # of requests that grow although there is no room
-    assert storage_config(plain).queue_bytes_max == (REQUEST_BYTES_MAX + passes) * 7 // 6
-    assert storage_config(small).queue_bytes_max == (600 + passes) * 7 // 6
+    assert directory_config(plain).queue_bytes_max == (REQUEST_BYTES_MAX + passes) * 7 // 6
+    assert directory_config(small).queue_bytes_max == (600 + passes) * 7 // 6
 
 
 def test_clients_are_sent_where_they_came_from_or_where_they_should_go() -> None:
@@ -105,4 +105,4 @@ def test_clients_are_sent_where_they_came_from_or_where_they_should_go() -> None
 
 def test_metadata_lie_beside_the_log_or_nowhere() -> None:
     assert metadata_path(ServerConfig(data_dir=Path("/data"))) == Path("/data/metadata.sqlite")
-    assert metadata_path(ServerConfig(engine="memory", data_dir=Path("/data"))) is None
+    assert ENGINES["memory"].describe(ServerConfig(engine="memory", data_dir=Path("/data"))).directory == ""

@@ -8,11 +8,14 @@ from dataclasses import replace
 import pytest
 
 import tailrace
+from tailrace.server.engines import Description
 from tailrace.server.screen import Facts, Screen, live_text, screen_lines
 from tailrace.server.stats import Stats
 
+SEGMENT = Description(name="segment", place="./data", directory="./data")
+MEMORY = Description(name="memory", place="memory", durable=False)
 FACTS = Facts(
-    data_dir="./data",
+    storage=SEGMENT,
     fsync="commit",
     accelerated=True,
     kafka="127.0.0.1:9092",
@@ -58,7 +61,7 @@ def test_the_next_commands_can_be_copied_whatever_the_port_and_the_path() -> Non
 def test_a_terminal_is_told_what_became_of_the_data() -> None:
     terminal, plain = Terminal(), io.StringIO()
     Screen(terminal).show_stopped(FACTS)
-    Screen(terminal).show_stopped(replace(FACTS, data_dir=None))
+    Screen(terminal).show_stopped(replace(FACTS, storage=MEMORY))
     Screen(plain).show_stopped(FACTS)
     kept, gone = terminal.getvalue().replace("\r\x1b[K", "").splitlines()
     assert kept == "stopped. Everything is kept in ./data, and the next start goes on with it"
@@ -78,14 +81,14 @@ def test_a_clock_that_is_not_believed_is_told() -> None:
 
 
 def test_the_memory_engine_has_no_directory() -> None:
-    memory = Facts(data_dir=None, fsync="commit", accelerated=False, kafka="h:1", native="h:2", ready_s=1)
+    memory = Facts(storage=MEMORY, fsync="commit", accelerated=False, kafka="h:1", native="h:2", ready_s=1)
     first = next(iter(screen_lines(memory)))
     assert first == f"tailrace {tailrace.__version__}   single node   engine memory   accel no"
 
 
 def test_the_demo_is_told() -> None:
     facts = Facts(
-        data_dir="d",
+        storage=SEGMENT,
         fsync="os",
         accelerated=True,
         kafka="h:1",
@@ -125,7 +128,12 @@ def test_without_a_terminal_the_screen_is_plain_and_ends_with_ready() -> None:
 def test_a_name_cannot_steer_the_terminal() -> None:
     stream = io.StringIO()
     facts = Facts(
-        data_dir="a\x1b[2Jb\nready", fsync="os", accelerated=True, kafka="h:1", native="h:2", ready_s=1
+        storage=replace(SEGMENT, place="a\x1b[2Jb\nready"),
+        fsync="os",
+        accelerated=True,
+        kafka="h:1",
+        native="h:2",
+        ready_s=1,
     )
     Screen(stream).show_ready(facts)
     lines = stream.getvalue().splitlines()

@@ -27,6 +27,7 @@ from tailrace.broker.configs.without_effect import WITHOUT_EFFECT
 from tailrace.model import ConfigError
 from tailrace.model.duration import parse_duration_ms
 from tailrace.storage.api import COMMIT, NO_LIMIT, Fsync, LogConfig
+from tailrace.storage.memory.option import OPTIONS as MEMORY_OPTIONS
 
 _DAY_MS = 24 * 3600 * 1000
 _LONG_MAX = (1 << 63) - 1
@@ -189,30 +190,18 @@ _MIN_INSYNC = ConfigKey(
     at_least=1,
     server_default="min.insync.replicas",
 )
-_MEMORY_BYTES = ConfigKey(
-    name="memory.max.bytes",
-    type=ConfigType.LONG,
-    default=str(64 << 20),
-    doc="Memory engine: how many bytes a partition keeps; the oldest batches make room. -1 is without bound.",
-    at_least=-1,
-    server_default="memory.max.bytes",
+_ENGINE_OPTIONS = tuple(
+    ConfigKey(
+        name=option.name,
+        type=ConfigType.LONG,
+        default=str(option.default),
+        doc=option.doc,
+        at_least=option.at_least,
+        server_default=option.name,
+    )
+    for option in MEMORY_OPTIONS
 )
-_MEMORY_MESSAGES = ConfigKey(
-    name="memory.max.messages",
-    type=ConfigType.LONG,
-    default="-1",
-    doc="Memory engine: how many records a partition keeps; -1 is without bound.",
-    at_least=-1,
-    server_default="memory.max.messages",
-)
-_MEMORY_TTL = ConfigKey(
-    name="memory.ttl.ms",
-    type=ConfigType.LONG,
-    default="-1",
-    doc="Memory engine: how long a record is kept at most; -1 is for ever.",
-    at_least=-1,
-    server_default="memory.ttl.ms",
-)
+"""What only one engine obeys; a topic keeps it whichever engine runs."""
 
 TOPIC_CONFIGS: Mapping[str, ConfigKey] = table_of(
     _CLEANUP,
@@ -232,9 +221,7 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = table_of(
     _MAX_COMPACTION_LAG,
     _DIRTY_RATIO,
     _MIN_INSYNC,
-    _MEMORY_BYTES,
-    _MEMORY_MESSAGES,
-    _MEMORY_TTL,
+    *_ENGINE_OPTIONS,
     *WITHOUT_EFFECT,
 )
 
@@ -286,9 +273,7 @@ def log_config(configs: Mapping[str, str], defaults: Mapping[str, str]) -> LogCo
         max_compaction_lag_ms=_max_compaction_lag_ms(configs, defaults),
         dirty_ratio_min=cast(float, _value(_DIRTY_RATIO, configs, defaults)),
         producer_idle_ms=int(defaults.get(PRODUCER_IDLE.name, PRODUCER_IDLE.default)),
-        memory_bytes_max=_int(_MEMORY_BYTES, configs, defaults),
-        memory_messages_max=_int(_MEMORY_MESSAGES, configs, defaults),
-        memory_ttl_ms=_int(_MEMORY_TTL, configs, defaults),
+        options=_engine_options(configs, defaults),
     )
 
 
@@ -320,6 +305,15 @@ def _fsync(configs: Mapping[str, str], defaults: Mapping[str, str]) -> Fsync | N
         return COMMIT
     interval_ms = _int(_FLUSH_MS, configs, defaults)
     return None if interval_ms == _LONG_MAX else Fsync(interval_ms)
+
+
+def _engine_options(configs: Mapping[str, str], defaults: Mapping[str, str]) -> Mapping[str, int]:
+    """What was set; an engine has the defaults of the rest."""
+    return {
+        key.name: _int(key, configs, defaults)
+        for key in _ENGINE_OPTIONS
+        if key.name in configs or key.server_default in defaults
+    }
 
 
 def _archive_wait_ms(text: str) -> int:

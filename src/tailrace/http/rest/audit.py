@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import msgspec
 
@@ -55,7 +55,7 @@ async def list_entries(call: Call[AuditQuery, NoBody]) -> AuditList:
     topic, query = call.access.audit_log(), call.query
     start = f"-{query.limit}" if query.offset is None else str(query.offset)
     asked = ReadQuery(partition=0, offset=start, limit=query.limit, timeout=query.timeout)
-    reading = await read_records(replace(call, query=asked), topic)
+    reading = await read_records(replace(cast(Call[Any, Any], call), query=asked), topic)
     entries = [each for each in _decoded(reading.page.records) if _is_wanted(each, query)]
     return AuditList(entries=entries, next_offset=reading.next_offsets[0])
 

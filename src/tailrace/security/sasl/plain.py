@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 
 from tailrace.security.secret import Secret
 
-PLAIN: Final = "PLAIN"
 MESSAGE_BYTES_MAX: Final = 4096
 
 

@@ -4,9 +4,10 @@
 `log`     `MemoryLog`: one partition behind the storage port
 `ring`    the batches of one partition, found by offset, dropped from the front
 `extent`  what a read hands out
+`option`  what topics may set for it
 
-A ring forgets its oldest batches, whole, by three limits: their bytes (`memory_bytes_max`), their records
-(`memory_messages_max`) and their age (`memory_ttl_ms`). The start offset moves with them, so a reader that
+A ring forgets its oldest batches, whole, by three limits: their bytes (`memory.max.bytes`), their records
+(`memory.max.messages`) and their age (`memory.ttl.ms`). The start offset moves with them, so a reader that
 fell behind is told OffsetOutOfRange. Retention by time and size tightens those limits where `delete` is on.
 `compact` changes nothing here: a ring forgets whatever the key, so it could not keep compaction's promise of
 the newest record of every key.

@@ -11,7 +11,7 @@ Rules:
 - Where the settings say that retention waits for archives, a batch that only retention would drop stays while
   it is not archived: until it has been due for `archive_wait_ms`, and while all that waits is at most
   `archive_wait_bytes`. The limits of memory hold for it as for others.
-- `memory_bytes_max` counts batches. A small batch that lies in a much larger buffer is copied out of it, so
+- `memory.max.bytes` counts batches. A small batch that lies in a much larger buffer is copied out of it, so
   that the ring never pins memory that it does not count.
 """
 
@@ -27,6 +27,7 @@ from tailrace.runtime import Clock
 from tailrace.storage.aborted import AbortedList, AbortedTransaction
 from tailrace.storage.api import LogConfig, Slice, TimestampedOffset, Waiter, ignore_change
 from tailrace.storage.epochs import LeaderEpochs
+from tailrace.storage.memory.option import BYTES_MAX, MESSAGES_MAX, TTL_MS
 from tailrace.storage.memory.ring import Ring
 from tailrace.storage.opening import find_record_at
 from tailrace.storage.producers import ProducerStates
@@ -51,9 +52,9 @@ class RingLimits:
 def plan_limits(config: LogConfig) -> RingLimits:
     """The limits that the settings come down to: retention counts where `delete` is on."""
     return RingLimits(
-        bytes_max=_tighter(config.memory_bytes_max, config.retention_bytes if config.delete else -1),
-        messages_max=config.memory_messages_max,
-        age_ms_max=_tighter(config.memory_ttl_ms, config.retention_ms if config.delete else -1),
+        bytes_max=_tighter(BYTES_MAX.of(config), config.retention_bytes if config.delete else -1),
+        messages_max=MESSAGES_MAX.of(config),
+        age_ms_max=_tighter(TTL_MS.of(config), config.retention_ms if config.delete else -1),
     )
 
 
@@ -329,7 +330,7 @@ class MemoryLog:
     def _surplus_waits(self, size: int, messages: int) -> bool:
         """Whether a ring of this size may keep its front a while longer, past retention by size."""
         config = self._config
-        if 0 <= config.memory_bytes_max < size or 0 <= config.memory_messages_max < messages:
+        if 0 <= BYTES_MAX.of(config) < size or 0 <= MESSAGES_MAX.of(config) < messages:
             return False
         if 0 <= config.archive_wait_bytes < size - config.retention_bytes:
             return False
@@ -340,7 +341,7 @@ class MemoryLog:
         """Whether the front of the ring may stay a while longer, past retention by time."""
         config = self._config
         age_ms = now_ms - self._ring.oldest_ms
-        is_past_memory = 0 <= config.memory_ttl_ms < age_ms
+        is_past_memory = 0 <= TTL_MS.of(config) < age_ms
         return not is_past_memory and age_ms - config.retention_ms <= config.archive_wait_ms
 
     def _drop_front(self) -> Offset:

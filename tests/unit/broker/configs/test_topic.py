@@ -77,9 +77,7 @@ def test_settings_reach_storage() -> None:
         min_compaction_lag_ms=7000,
         max_compaction_lag_ms=7500,
         dirty_ratio_min=0.25,
-        memory_bytes_max=8000,
-        memory_messages_max=9000,
-        memory_ttl_ms=10000,
+        options={"memory.max.bytes": 8000, "memory.max.messages": 9000, "memory.ttl.ms": 10000},
     )
 
 

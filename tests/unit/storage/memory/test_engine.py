@@ -62,7 +62,8 @@ def test_maintaining_evicts_in_every_log() -> None:
         clock = FakeClock()
         engine = MemoryStorage(clock=clock)
         logs = [
-            await engine.create(partition_id, LogConfig(memory_ttl_ms=10)) for partition_id in (FIRST, SECOND)
+            await engine.create(partition_id, LogConfig(options={"memory.ttl.ms": 10}))
+            for partition_id in (FIRST, SECOND)
         ]
         for log in logs:
             log.append(read_batch(build_batch([(clock.now_ms(), None, b"v", ())])), leader_epoch=Epoch(0))

@@ -70,15 +70,18 @@ def test_it_implements_the_port() -> None:
     ("config", "limits"),
     [
         (LogConfig(retention_ms=-1), (64 << 20, -1, -1)),
-        (LogConfig(retention_ms=-1, memory_bytes_max=-1), (-1, -1, -1)),
-        (LogConfig(memory_bytes_max=100, retention_bytes=50, retention_ms=-1), (50, -1, -1)),
-        (LogConfig(memory_bytes_max=50, retention_bytes=100, retention_ms=-1), (50, -1, -1)),
-        (LogConfig(memory_bytes_max=-1, retention_bytes=100, retention_ms=-1), (100, -1, -1)),
-        (LogConfig(memory_ttl_ms=9, retention_ms=5), (64 << 20, -1, 5)),
-        (LogConfig(memory_ttl_ms=5, retention_ms=9), (64 << 20, -1, 5)),
-        (LogConfig(memory_ttl_ms=0, retention_ms=9), (64 << 20, -1, 0)),
-        (LogConfig(memory_ttl_ms=9, retention_ms=5, retention_bytes=1, delete=False), (64 << 20, -1, 9)),
-        (LogConfig(memory_messages_max=3, retention_ms=-1, compact=True), (64 << 20, 3, -1)),
+        (LogConfig(retention_ms=-1, options={"memory.max.bytes": -1}), (-1, -1, -1)),
+        (LogConfig(options={"memory.max.bytes": 100}, retention_bytes=50, retention_ms=-1), (50, -1, -1)),
+        (LogConfig(options={"memory.max.bytes": 50}, retention_bytes=100, retention_ms=-1), (50, -1, -1)),
+        (LogConfig(options={"memory.max.bytes": -1}, retention_bytes=100, retention_ms=-1), (100, -1, -1)),
+        (LogConfig(options={"memory.ttl.ms": 9}, retention_ms=5), (64 << 20, -1, 5)),
+        (LogConfig(options={"memory.ttl.ms": 5}, retention_ms=9), (64 << 20, -1, 5)),
+        (LogConfig(options={"memory.ttl.ms": 0}, retention_ms=9), (64 << 20, -1, 0)),
+        (
+            LogConfig(options={"memory.ttl.ms": 9}, retention_ms=5, retention_bytes=1, delete=False),
+            (64 << 20, -1, 9),
+        ),
+        (LogConfig(options={"memory.max.messages": 3}, retention_ms=-1, compact=True), (64 << 20, 3, -1)),
     ],
 )
 def test_limits_are_the_tighter_ones(config: LogConfig, limits: tuple[int, int, int]) -> None:
@@ -89,7 +92,7 @@ def test_limits_are_the_tighter_ones(config: LogConfig, limits: tuple[int, int, 
 
 def test_the_oldest_batches_leave_when_bytes_are_too_many() -> None:
     size = len(data_of(FakeClock(), 2))
-    writer = Writer(LogConfig(memory_bytes_max=3 * size))
+    writer = Writer(LogConfig(options={"memory.max.bytes": 3 * size}))
     for _ in range(3):
         writer.append(2)
     assert writer.log.start_offset == 0
@@ -99,7 +102,7 @@ def test_the_oldest_batches_leave_when_bytes_are_too_many() -> None:
 
 
 def test_the_oldest_batches_leave_when_records_are_too_many() -> None:
-    writer = Writer(LogConfig(memory_messages_max=10))
+    writer = Writer(LogConfig(options={"memory.max.messages": 10}))
     for count in (4, 6):
         writer.append(count)
     assert writer.bases() == [0, 4]
@@ -108,7 +111,9 @@ def test_the_oldest_batches_leave_when_records_are_too_many() -> None:
     assert writer.log.start_offset == 4
 
 
-@pytest.mark.parametrize("config", [LogConfig(memory_bytes_max=0), LogConfig(memory_messages_max=0)])
+@pytest.mark.parametrize(
+    "config", [LogConfig(options={"memory.max.bytes": 0}), LogConfig(options={"memory.max.messages": 0})]
+)
 def test_the_newest_batch_stays_however_large(config: LogConfig) -> None:
     writer = Writer(config)
     for _ in range(3):
@@ -117,7 +122,7 @@ def test_the_newest_batch_stays_however_large(config: LogConfig) -> None:
 
 
 def test_a_reader_that_fell_behind_is_told() -> None:
-    writer = Writer(LogConfig(memory_messages_max=3))
+    writer = Writer(LogConfig(options={"memory.max.messages": 3}))
     for _ in range(10):
         writer.append()
     with pytest.raises(OffsetOutOfRange) as caught:
@@ -126,7 +131,7 @@ def test_a_reader_that_fell_behind_is_told() -> None:
 
 
 def test_an_append_drops_what_is_too_old() -> None:
-    writer = Writer(LogConfig(memory_ttl_ms=MINUTE_MS))
+    writer = Writer(LogConfig(options={"memory.ttl.ms": MINUTE_MS}))
     writer.append()
     writer.clock.advance(MINUTE_MS)
     writer.append()
@@ -137,7 +142,7 @@ def test_an_append_drops_what_is_too_old() -> None:
 
 
 def test_an_append_spares_its_own_batch_whatever_its_age() -> None:
-    writer = Writer(LogConfig(memory_ttl_ms=MINUTE_MS))
+    writer = Writer(LogConfig(options={"memory.ttl.ms": MINUTE_MS}))
     old = data_of(writer.clock, 1)
     writer.clock.advance(10 * MINUTE_MS)
     writer.log.append(read_batch(old), leader_epoch=EPOCH)
@@ -147,7 +152,7 @@ def test_an_append_spares_its_own_batch_whatever_its_age() -> None:
 
 
 def test_evicting_empties_a_log_that_is_too_old() -> None:
-    writer = Writer(LogConfig(memory_ttl_ms=MINUTE_MS))
+    writer = Writer(LogConfig(options={"memory.ttl.ms": MINUTE_MS}))
     writer.append(3)
     writer.append(2)
     writer.clock.advance(MINUTE_MS + 1)
@@ -159,7 +164,7 @@ def test_evicting_empties_a_log_that_is_too_old() -> None:
 
 
 def test_evicting_takes_turns_and_finishes() -> None:
-    writer = Writer(LogConfig(memory_ttl_ms=MINUTE_MS))
+    writer = Writer(LogConfig(options={"memory.ttl.ms": MINUTE_MS}))
     data = data_of(writer.clock, 1)
     for _ in range(10_000):
         writer.log.append(read_batch(bytearray(data)), leader_epoch=EPOCH)
@@ -179,7 +184,7 @@ def test_evicting_takes_turns_and_finishes() -> None:
 
 
 def test_a_batch_without_a_time_ages_from_its_arrival() -> None:
-    writer = Writer(LogConfig(memory_ttl_ms=MINUTE_MS))
+    writer = Writer(LogConfig(options={"memory.ttl.ms": MINUTE_MS}))
     timeless = build_batch([(-1, None, b"v", ())])
     writer.log.append(read_batch(timeless), leader_epoch=EPOCH)
     writer.clock.advance(MINUTE_MS)
@@ -191,7 +196,7 @@ def test_a_batch_without_a_time_ages_from_its_arrival() -> None:
 
 
 def test_a_batch_from_the_future_holds_back_those_behind_it() -> None:
-    writer = Writer(LogConfig(memory_ttl_ms=MINUTE_MS))
+    writer = Writer(LogConfig(options={"memory.ttl.ms": MINUTE_MS}))
     future = build_batch([(writer.clock.now_ms() + 10 * MINUTE_MS, None, b"v", ())])
     writer.log.append(read_batch(future), leader_epoch=EPOCH)
     writer.append()
@@ -204,7 +209,7 @@ def test_new_limits_hold_at_once() -> None:
     writer = Writer()
     for _ in range(5):
         writer.append(2)
-    writer.log.configure(LogConfig(memory_messages_max=4))
+    writer.log.configure(LogConfig(options={"memory.max.messages": 4}))
     assert writer.bases() == [6, 8]
 
 
@@ -222,21 +227,21 @@ def test_producers_not_heard_of_for_a_day_are_forgotten() -> None:
 
 
 def test_epochs_move_with_the_start() -> None:
-    writer = Writer(LogConfig(memory_messages_max=2))
+    writer = Writer(LogConfig(options={"memory.max.messages": 2}))
     for epoch in range(5):
         writer.log.append(read_batch(data_of(writer.clock, 1)), leader_epoch=Epoch(epoch))
     assert list(writer.log.epochs) == [(3, 3), (4, 4)]
 
 
 def test_producers_of_evicted_batches_are_remembered() -> None:
-    writer = Writer(LogConfig(memory_messages_max=1))
+    writer = Writer(LogConfig(options={"memory.max.messages": 1}))
     for sequence in range(3):
         writer.append(sequence=sequence)
     assert writer.log.producers.check(read_batch(data_of(writer.clock, 1, sequence=0))) is not None
 
 
 def test_truncating_knows_producers_of_evicted_batches() -> None:
-    writer = Writer(LogConfig(memory_messages_max=2))
+    writer = Writer(LogConfig(options={"memory.max.messages": 2}))
     for sequence in range(5):
         writer.append(sequence=sequence)
     before = Writer()
@@ -247,7 +252,7 @@ def test_truncating_knows_producers_of_evicted_batches() -> None:
 
 
 def test_truncating_below_the_start_forgets_producers() -> None:
-    writer = Writer(LogConfig(memory_messages_max=2))
+    writer = Writer(LogConfig(options={"memory.max.messages": 2}))
     for sequence in range(5):
         writer.append(sequence=sequence)
     run(writer.log.truncate(Offset(1)))
@@ -309,7 +314,7 @@ def test_a_small_batch_does_not_pin_a_large_buffer() -> None:
 
 
 def test_a_slice_outlives_eviction_and_closing() -> None:
-    writer = Writer(LogConfig(memory_messages_max=2))
+    writer = Writer(LogConfig(options={"memory.max.messages": 2}))
     writer.append(value_bytes=50_000)
     writer.append()
     found = writer.log.read_nowait(Offset(0), bytes_max=1 << 20, up_to=writer.log.durable_offset)
@@ -324,7 +329,7 @@ def test_evicted_bytes_are_freed_at_once() -> None:
     class Tracked(bytearray):
         """A buffer that can be watched."""
 
-    writer = Writer(LogConfig(memory_messages_max=1))
+    writer = Writer(LogConfig(options={"memory.max.messages": 1}))
     data = Tracked(data_of(writer.clock, 1))
     watch = weakref.ref(data)
     writer.log.append(read_batch(data), leader_epoch=EPOCH)
@@ -435,7 +440,7 @@ def test_generated_histories_match_a_list(steps: list[tuple[str, int]]) -> None:
                 start = min(start, end)
             elif step == "limit":
                 messages_max = number
-                log.configure(LogConfig(memory_messages_max=number))
+                log.configure(LogConfig(options={"memory.max.messages": number}))
             model = [span for span in model if span[1] > start]
             while len(model) > 1 and 0 <= messages_max < count_of(writer, model):
                 start = max(start, model.pop(0)[1])
@@ -456,8 +461,8 @@ def count_of(writer: Writer, model: list[tuple[int, int]]) -> int:
 @pytest.mark.parametrize(
     "limits",
     [
-        LogConfig(retention_ms=-1, memory_messages_max=3),
-        LogConfig(retention_ms=-1, memory_bytes_max=3 * len(data_of(FakeClock(), 1))),
+        LogConfig(retention_ms=-1, options={"memory.max.messages": 3}),
+        LogConfig(retention_ms=-1, options={"memory.max.bytes": 3 * len(data_of(FakeClock(), 1))}),
     ],
     ids=["by count", "by size"],
 )
@@ -476,7 +481,7 @@ def test_a_ring_that_is_full_of_what_is_not_final_takes_no_more(limits: LogConfi
     assert writer.bases() == [2, 3, 4]
     with pytest.raises(LogBusy):
         writer.append()
-    writer.log.configure(LogConfig(retention_ms=-1, memory_messages_max=1))
+    writer.log.configure(LogConfig(retention_ms=-1, options={"memory.max.messages": 1}))
     assert writer.bases() == [2, 3, 4]
     final = 5
     writer.append()
@@ -484,7 +489,7 @@ def test_a_ring_that_is_full_of_what_is_not_final_takes_no_more(limits: LogConfi
 
 
 def test_what_is_not_final_does_not_expire() -> None:
-    writer = Writer(LogConfig(memory_ttl_ms=1000))
+    writer = Writer(LogConfig(options={"memory.ttl.ms": 1000}))
     final = 1
     writer.log.final_before = lambda: Offset(final)
     for _ in range(3):

@@ -1,0 +1,74 @@
+"""The segment engine: logs as files of the data directory, metadata in SQLite beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tailrace.server.engines.directory import cannot_use, shown_path
+from tailrace.server.engines.port import Description, Opened
+
+if TYPE_CHECKING:
+    from tailrace.broker.health import Finding
+    from tailrace.runtime import Clock
+    from tailrace.server.config import ServerConfig
+    from tailrace.server.setting import Setting
+    from tailrace.storage.segment import DirectoryConfig
+
+
+class SegmentEngine:
+    """One data directory has everything, and is locked by the one process that serves it."""
+
+    name = "segment"
+    doc = "keeps everything in the data directory"
+
+    def settings(self) -> Sequence[Setting]:
+        return ()
+
+    def describe(self, config: ServerConfig) -> Description:
+        return Description(
+            name=self.name,
+            place=shown_path(config.data_dir),
+            directory=str(config.data_dir),
+            locks_directory=True,
+            file_per_partition=True,
+        )
+
+    async def open(self, config: ServerConfig, *, clock: Clock, owns_loop: bool) -> Opened:
+        # Half of what a broker imports, and an embedded one in memory does without it.
+        from tailrace.cluster import MirroredStore, SqliteStore
+        from tailrace.storage.segment import SegmentStorage
+
+        try:
+            storage = await SegmentStorage.open(
+                config.data_dir, config=directory_config(config), clock=clock, owns_loop=owns_loop
+            )
+        except OSError as error:
+            raise cannot_use(config.data_dir, error) from error
+        path = metadata_path(config)
+        return Opened(storage=storage, store=MirroredStore(SqliteStore(path), path.parent))
+
+    def examine(self, config: ServerConfig) -> Iterator[Finding]:
+        from tailrace.server.checkup import check_directory
+
+        return check_directory(config)
+
+
+def metadata_path(config: ServerConfig) -> Path:
+    """Where topics are kept."""
+    from tailrace.cluster import METADATA
+
+    return Path(config.data_dir) / METADATA
+
+
+def directory_config(config: ServerConfig) -> DirectoryConfig:
+    """What the engine goes by."""
+    from tailrace.server.assembly import broker_number, queue_bytes_max
+    from tailrace.storage.segment import DirectoryConfig
+
+    return DirectoryConfig(
+        fsync=config.fsync,
+        free_bytes_min=broker_number(config, "disk.free.min"),
+        queue_bytes_max=queue_bytes_max(config),
+    )
