@@ -34,7 +34,7 @@ from tailrace.broker.transactions.atomic import AtomicAppender
 from tailrace.broker.transactions.pool import IdPool
 from tailrace.model import BrokerId, StorageError
 from tailrace.runtime import Clock, Supervisor
-from tailrace.security import Standing, Users, UserStore
+from tailrace.security import Standing, Tokens, TokenStore, Users, UserStore
 from tailrace.security.audit import Audit
 from tailrace.storage.api import StorageEngine
 
@@ -57,9 +57,13 @@ class Broker:
         config: BrokerConfig,
         clock: Clock,
         user_store: UserStore | None = None,
+        token_store: TokenStore | None = None,
         audits: bool = False,
     ) -> None:
-        """Without `user_store` users go with the process; `audits` writes the audit log."""
+        """Without `user_store` users go with the process, without `token_store` API tokens do.
+
+        `audits` writes the audit log.
+        """
         self.config = config
         self.clock = clock
         self.storage = storage
@@ -111,7 +115,8 @@ class Broker:
         self.atomic = AtomicAppender(self.transactions, self.transaction_ids)
         self.subscriptions.bury_with(self.atomic)
         self.users = Users(user_store, on_failure=self._fail)
-        self.standing = Standing(self.users)
+        self.tokens = Tokens(self.users, token_store, now_ms=clock.now_ms, on_failure=self._fail)
+        self.standing = Standing(self.users, self.tokens)
         self._audit_log = AuditLog(
             self.audit,
             InternalTopic(self.topics, name=AUDIT_TOPIC, partitions=1, configs=AUDIT_CONFIGS),
@@ -134,6 +139,7 @@ class Broker:
         self._failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self.gate = Gate(self, authorize=allow_standing(self.standing))
         self.users.watch(lambda _: self.gate.rights_changed())
+        self.tokens.watch(lambda _: self.gate.rights_changed())
 
     def __repr__(self) -> str:
         cluster = self.cluster
@@ -144,6 +150,7 @@ class Broker:
         image = await self._metadata.begin(self.cluster.node_id, check=self.topics.check_image)
         self.cluster.cluster_id = image.cluster_id
         await self.users.load()
+        await self.tokens.load()
         await self.topics.load(image)
         self.group_settings.load(image.settings)
         await self.groups.start(topics={topic.name for topic in self.topics})
@@ -159,6 +166,7 @@ class Broker:
     async def close(self) -> None:
         """Stop what runs by itself; what is stored stays."""
         await self.cuts.close()
+        await self.tokens.close()
         await self.users.close()
         if self._deletions:
             await asyncio.wait(self._deletions)  # each tells its own caller how it went

@@ -25,7 +25,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from tailrace.client.async_client import (
     IN_FLIGHT_BYTES_MAX,
@@ -48,6 +48,9 @@ from tailrace.client.native.subscriptions import Notice
 from tailrace.model import ConfigError
 from tailrace.security import Secret
 from tailrace.wire.native import Header
+
+if TYPE_CHECKING:
+    from tailrace.security.messages import Encryption, ReadCounts
 
 T = TypeVar("T")
 
@@ -80,6 +83,7 @@ class BrokerClient:
         on_notice: Callable[[Notice], None] | None = None,
         username: str | None = None,
         password: str | Secret | None = None,
+        encryption: Encryption | None = None,
     ) -> None:
         self._client = AsyncClient(
             host,
@@ -96,6 +100,7 @@ class BrokerClient:
             on_notice=on_notice,
             username=username,
             password=password,
+            encryption=encryption,
         )
         self._stop_timeout_s = request_timeout_s
         self._lock = threading.Lock()  # over the three below
@@ -195,6 +200,11 @@ class BrokerClient:
     def cursors(self) -> dict[str, dict[int, int]]:
         """The newest offset that this client had acknowledged, by subscription and partition."""
         return self._client.cursors
+
+    @property
+    def read_counts(self) -> ReadCounts | None:
+        """What was decrypted and refused since it connected; None without encryption."""
+        return self._client.read_counts
 
     # ---- topics and publishing
 

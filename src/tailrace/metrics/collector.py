@@ -21,7 +21,7 @@ from tailrace.metrics.loop_lag import LoopLag
 from tailrace.metrics.observed import Observed
 from tailrace.metrics.snapshot import Snapshot
 from tailrace.net import ListenerCounters
-from tailrace.security import BASIC, CONSOLE, MECHANISMS
+from tailrace.security import BASIC, CONSOLE, MECHANISMS, TOKEN
 
 NO_ERROR = "none"
 
@@ -134,7 +134,7 @@ class NodeCollector(Collector):
             (
                 ({"mechanism": mechanism, "result": result}, by_mechanism[mechanism])
                 for result, by_mechanism in (("succeeded", logins.succeeded), ("failed", logins.failed))
-                for mechanism in (*MECHANISMS, BASIC, CONSOLE)
+                for mechanism in (*MECHANISMS, BASIC, CONSOLE, TOKEN)
             ),
         )
 

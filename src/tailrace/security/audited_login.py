@@ -13,6 +13,7 @@ from tailrace.security.audit import FAILED, Audit
 from tailrace.security.authenticated import Authenticated
 from tailrace.security.authenticator import AuthenticatorPort, Login, Step
 from tailrace.security.failure import AuthenticationFailed
+from tailrace.security.mechanism import TOKEN
 from tailrace.security.secret import Secret
 
 
@@ -34,6 +35,12 @@ class AuditedLogins:
         with self._noting_failure(host=host, mechanism=mechanism):
             found = await self._authenticator.check(user, password, host=host, mechanism=mechanism)
         self._note(found, host=host, mechanism=mechanism)
+        return found
+
+    async def check_bearer(self, token: Secret, *, host: str) -> Authenticated:
+        with self._noting_failure(host=host, mechanism=TOKEN):
+            found = await self._authenticator.check_bearer(token, host=host)
+        self._note(found, host=host, mechanism=found.mechanism)
         return found
 
     # ---- inside

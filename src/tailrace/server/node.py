@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tailrace.broker import Broker, BrokerConfig
-from tailrace.cluster import MetadataUsers, StoredMetadata
+from tailrace.cluster import MetadataTokens, MetadataUsers, StoredMetadata
 from tailrace.kafka import KafkaListener
 from tailrace.model import ConfigError, TailraceError, day_of
 from tailrace.model.address import Address, unix_address
@@ -161,6 +161,7 @@ class Node:
                 config=self._broker_config(),
                 clock=self._clock,
                 user_store=MetadataUsers(store),
+                token_store=MetadataTokens(store),
                 audits=self.config.audits,
             )
             self._opened.push_async_callback(self._broker.close)
@@ -255,8 +256,11 @@ class Node:
 
     async def _open_listeners(self, broker: Broker) -> None:
         config = self.config
-        self._authenticator = Authenticator(broker.users, monotonic=self._clock.monotonic)
+        self._authenticator = Authenticator(
+            broker.users, tokens=broker.tokens, monotonic=self._clock.monotonic
+        )
         broker.users.watch(self._user_changed)
+        broker.tokens.watch(self._token_ended)
         for each in config.listeners_of("kafka"):
             listener = KafkaListener(
                 broker.gate,
@@ -323,6 +327,11 @@ class Node:
         if not self.broker.users.may_log_in(name):
             for listener in self._framed:
                 listener.end_sessions(Principal("User", name))
+
+    def _token_ended(self, token_id: str) -> None:
+        """End what is connected by a token that was revoked."""
+        for listener in self._framed:
+            listener.end_token(token_id)
 
     def _open_telemetry(self, config: TelemetryConfig) -> None:
         from tailrace.telemetry.export import Telemetry

@@ -337,6 +337,7 @@ NEED_NO_RIGHT = {
     "unwatch_topics": "ends that",
     "changing": "notes what a caller does with what it was given here",
     "due_ms": "looks at the message only",
+    "tokens": "each user has its own; those of others are asked for in tests/unit/http/test_token.py",
     "delay": "takes a topic that was given out for writing",
     "take_transactional_id": "the partitions that are written to need the right",
     "give_back_transactional_id": "takes an id that was given out",

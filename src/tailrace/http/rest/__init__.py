@@ -12,7 +12,7 @@
 `audit`    the audit log
 `setting`  what the node goes by
 `subscription`   subscriptions: come, go, are moved; dead letters
-`user`           who may log in
+`user`           who may log in; `token`: what may act for a user
 `metric`         figures: for Prometheus, and with their history as JSON
 `message`        messages of a subscription: pulled and settled; `pulling` holds them, `ack_id` names them
 """
@@ -30,6 +30,7 @@ from tailrace.http.rest import (
     record,
     setting,
     subscription,
+    token,
     topic,
     transaction,
     user,
@@ -51,6 +52,7 @@ OPERATIONS = (
     *message.OPERATIONS,
     *metric.OPERATIONS,
     *user.OPERATIONS,
+    *token.OPERATIONS,
     *audit.OPERATIONS,
     *whoami.OPERATIONS,
 )
