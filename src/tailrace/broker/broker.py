@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from uuid import UUID
 
 from tailrace.broker.archive_reach import tell_archive_reach
@@ -19,7 +19,7 @@ from tailrace.broker.config import BrokerConfig, cleaner_backoff_ms
 from tailrace.broker.counters import Counters
 from tailrace.broker.cuts import Cuts
 from tailrace.broker.delayed import DELAYED_TOPIC, Delayed
-from tailrace.broker.gate import Gate, allow_standing
+from tailrace.broker.gate import Authorize, Gate, allow_by_acls, allow_standing
 from tailrace.broker.group_settings import GroupSettings
 from tailrace.broker.groups import OFFSETS_TOPIC, GroupCoordinator
 from tailrace.broker.internal.topic import InternalTopic
@@ -33,8 +33,10 @@ from tailrace.broker.transactions import TRANSACTIONS_CONFIGS, TRANSACTIONS_TOPI
 from tailrace.broker.transactions.atomic import AtomicAppender
 from tailrace.broker.transactions.pool import IdPool
 from tailrace.model import BrokerId, StorageError
+from tailrace.model.session import Principal
 from tailrace.runtime import Clock, Supervisor
 from tailrace.security import Standing, Tokens, TokenStore, Users, UserStore
+from tailrace.security.acl import Acls, AclStore
 from tailrace.security.audit import Audit
 from tailrace.storage.api import StorageEngine
 
@@ -58,11 +60,14 @@ class Broker:
         clock: Clock,
         user_store: UserStore | None = None,
         token_store: TokenStore | None = None,
+        acl_store: AclStore | None = None,
+        super_users: Collection[Principal] | None = None,
         audits: bool = False,
     ) -> None:
-        """Without `user_store` users go with the process, without `token_store` API tokens do.
+        """Without stores, users, API tokens and access control entries go with the process.
 
-        `audits` writes the audit log.
+        With `super_users`, which may be none, access is controlled: all others need entries. `audits` writes
+        the audit log.
         """
         self.config = config
         self.clock = clock
@@ -117,6 +122,7 @@ class Broker:
         self.users = Users(user_store, on_failure=self._fail)
         self.tokens = Tokens(self.users, token_store, now_ms=clock.now_ms, on_failure=self._fail)
         self.standing = Standing(self.users, self.tokens)
+        self.acls = Acls(acl_store, on_failure=self._fail)
         self._audit_log = AuditLog(
             self.audit,
             InternalTopic(self.topics, name=AUDIT_TOPIC, partitions=1, configs=AUDIT_CONFIGS),
@@ -137,8 +143,9 @@ class Broker:
         self._tasks = Supervisor(self._fail)
         self._deletions: set[asyncio.Task[None]] = set()  # of topics, under way
         self._failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        self.gate = Gate(self, authorize=allow_standing(self.standing))
+        self.gate = Gate(self, authorize=self._rule(super_users))
         self.users.watch(lambda _: self.gate.rights_changed())
+        self.acls.watch(self.gate.rights_changed)
         self.tokens.watch(lambda _: self.gate.rights_changed())
 
     def __repr__(self) -> str:
@@ -150,6 +157,7 @@ class Broker:
         image = await self._metadata.begin(self.cluster.node_id, check=self.topics.check_image)
         self.cluster.cluster_id = image.cluster_id
         await self.users.load()
+        await self.acls.load()
         await self.tokens.load()
         await self.topics.load(image)
         self.group_settings.load(image.settings)
@@ -168,6 +176,7 @@ class Broker:
         await self.cuts.close()
         await self.tokens.close()
         await self.users.close()
+        await self.acls.close()
         if self._deletions:
             await asyncio.wait(self._deletions)  # each tells its own caller how it went
         await self.delayed.close()
@@ -208,6 +217,13 @@ class Broker:
             raise
 
     # ---- inside
+
+    def _rule(self, super_users: Collection[Principal] | None) -> Authorize:
+        """Who may do what, on every listener."""
+        logged_in = allow_standing(self.standing)
+        if super_users is None:
+            return logged_in
+        return allow_by_acls(self.acls, super_users=super_users, among=logged_in)
 
     def _read_again(self, topic: Topic) -> None:
         """A topic is served again: read the state of the broker's own that could not be read at the start."""

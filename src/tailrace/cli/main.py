@@ -37,6 +37,7 @@ NOUNS: Mapping[str, str] = {
     "pipeline": "Run pipelines on Spark, see how far they are, and stop them.",
     "spark-env": "Print what lets notebooks and spark-submit start Spark faster.",
     "user": "Create, list, disable and delete the users that may log in.",
+    "acl": "Say who may do what, by access control entries.",
     "token": "Create, list and revoke API tokens.",
     "audit": "Show who logged in, what was refused and what was changed.",
     "bench": "Measure a running broker, or the disk of this machine.",

@@ -6,13 +6,15 @@
                 `replacement` puts a new file in the place of an old one
 `record`        topics, partitions and ids as keys and values
 `metadata`      the broker's metadata port over any store
-`users`         the port for users over the same store; `tokens` that for their API tokens
+`users`         the port for users over the same store; `tokens` that for their API tokens, `acls` that for
+                access control entries
 `mirror`        a store whose content is in cluster.json too (`image_file`)
 `copying`       a copy for a backup; `restored` is what becomes of it when it is restored
 `rebuild`       metadata made again from cluster.json and the logs
 `verification`  whether metadata is whole and fits the logs; `reading` reads it without touching it
 """
 
+from tailrace.cluster.acls import MetadataAcls
 from tailrace.cluster.memory import MemoryStore
 from tailrace.cluster.metadata import StoredMetadata
 from tailrace.cluster.mirror import MirroredStore
@@ -26,6 +28,7 @@ __all__ = [
     "METADATA",
     "Entry",
     "MemoryStore",
+    "MetadataAcls",
     "MetadataTokens",
     "MetadataUsers",
     "MirroredStore",

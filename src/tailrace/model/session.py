@@ -25,6 +25,12 @@ class Principal(NamedTuple):
 ANONYMOUS = Principal("User", "ANONYMOUS")
 
 
+def read_principal(text: str) -> Principal:
+    """The principal that is written so."""
+    kind, _, name = text.partition(":")
+    return Principal(kind, name)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
     """One authenticated, or anonymous, origin of requests."""

@@ -33,6 +33,8 @@ class ServerConfig:
     http_allowed_hosts: tuple[str, ...] = ()
     advertised: tuple[str, int] | None = None  # None: the address by which each client came
     allow_plaintext: bool = False
+    authorizer: Literal["off", "acl"] = "off"
+    super_users: tuple[str, ...] = ()  # principals such as User:admin
     engine: str = "segment"  # a name in `server.engines`
     engine_settings: Mapping[str, Value] = field(default_factory=dict)  # its own table, by name in the table
     data_dir: Path = Path("tailrace-data")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tailrace.model import ConfigError
 from tailrace.server.config import ServerConfig
-from tailrace.server.kind import Value
+from tailrace.server.kind import Value, read_principals
 from tailrace.server.listener import REPLACED, ListenerConfig
 from tailrace.server.setting import read_advertised, settings
 from tailrace.server.source import Given, Source, read_environment, read_file, read_flags
@@ -53,6 +53,8 @@ class Configuration:
             http_allowed_hosts=tuple(str(self["http.allowed_hosts"]).replace(",", " ").split()),
             advertised=None if advertised == "auto" else read_advertised(advertised),
             allow_plaintext=bool(self["server.allow_plaintext"]),
+            authorizer="acl" if self["security.authorizer"] == "acl" else "off",
+            super_users=read_principals(str(self["security.super_users"])),
             engine=engine,
             engine_settings=self._own_table(f"{engine}."),
             data_dir=Path(str(self["storage.data_dir"])),

@@ -22,6 +22,7 @@ Value = str | int | bool
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
 INT_MAX = (1 << 63) - 1
+_USER = "User:"
 
 
 class Refused(ValueError):
@@ -66,6 +67,31 @@ class Names:
 
 def _is_host(given: object) -> bool:
     return isinstance(given, str) and given != "" and given.replace("-", "a").replace(".", "a").isalnum()
+
+
+@dataclass(frozen=True, slots=True)
+class Principals:
+    """Principals as access control lists name them; semicolons between them, as in Kafka's super.users.
+
+    A name may have commas, which those of certificates have.
+    """
+
+    name: str = "principals, with semicolons"
+
+    def read(self, given: object) -> str:
+        parts = given.split(";") if isinstance(given, str) else given
+        if not isinstance(parts, list) or not all(isinstance(each, str) for each in parts):
+            raise ValueError('a list of principals, such as ["User:admin"]')
+        principals = [each.strip() for each in parts if each.strip()]
+        for each in principals:
+            if not each.startswith(_USER) or each in (_USER, f"{_USER}*") or ";" in each:
+                raise ValueError('a list of principals, such as ["User:admin"]; User:* is none')
+        return ";".join(dict.fromkeys(principals))
+
+
+def read_principals(text: str) -> tuple[str, ...]:
+    """The principals that `Principals` has read."""
+    return tuple(each for each in text.split(";") if each)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tailrace.broker import Broker, BrokerConfig
-from tailrace.cluster import MetadataTokens, MetadataUsers, StoredMetadata
+from tailrace.cluster import MetadataAcls, MetadataTokens, MetadataUsers, StoredMetadata
 from tailrace.kafka import KafkaListener
 from tailrace.model import ConfigError, TailraceError, day_of
 from tailrace.model.address import Address, unix_address
@@ -38,6 +38,7 @@ from tailrace.server.assembly import (
     nodes,
     request_bytes_max,
     session_ms_max,
+    super_users,
     telemetry_config,
 )
 from tailrace.server.config import ServerConfig
@@ -161,6 +162,8 @@ class Node:
                 config=self._broker_config(),
                 clock=self._clock,
                 user_store=MetadataUsers(store),
+                acl_store=MetadataAcls(store),
+                super_users=super_users(self.config),
                 token_store=MetadataTokens(store),
                 audits=self.config.audits,
             )

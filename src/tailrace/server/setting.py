@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from tailrace.server.engines import ENGINES
-from tailrace.server.kind import Checked, Choice, Kafka, Kind, Names, Number, Text, Truth, Value
+from tailrace.server.kind import Checked, Choice, Kafka, Kind, Names, Number, Principals, Text, Truth, Value
 from tailrace.server.variable import PREFIX
 
 
@@ -104,6 +104,20 @@ _OWN = (
         kind=Truth(),
         default=False,
         doc="Serve without encryption on an address that other machines can reach.",
+    ),
+    Setting(
+        key="security.authorizer",
+        kind=Choice(("off", "acl")),
+        default="off",
+        doc="off lets every client do everything; acl lets it do what access control entries allow "
+        "(tailrace acl add), and nothing else.",
+    ),
+    Setting(
+        key="security.super_users",
+        kind=Principals(),
+        default="",
+        doc="Principals that may do everything without an entry, such as User:admin. It has an effect with "
+        "security.authorizer = acl.",
     ),
     Setting(
         key="storage.engine",

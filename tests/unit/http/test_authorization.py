@@ -34,6 +34,7 @@ PARAMS = {
     "name": "archive",
     "cut": "cut-1",
     "user": "alice",
+    "acl": "0" * 32,
     "token": "00ff00ff00ff00ff",
     "transactional_id": "billing",
 }
@@ -62,6 +63,9 @@ RIGHTS: dict[str, tuple[Operation, ResourceKind]] = {
     "createUser": (Operation.ALTER, CLUSTER),
     "changeUser": (Operation.ALTER, CLUSTER),
     "deleteUser": (Operation.ALTER, CLUSTER),
+    "listAcls": (Operation.DESCRIBE, CLUSTER),
+    "createAcls": (Operation.ALTER, CLUSTER),
+    "deleteAcl": (Operation.ALTER, CLUSTER),
     "listTokens": (Operation.DESCRIBE, CLUSTER),
     "createToken": (Operation.ALTER, CLUSTER),
     "revokeToken": (Operation.ALTER, CLUSTER),
@@ -121,6 +125,7 @@ BODIES: dict[str, Any] = {
     "rotateTokenKey": {},
     "createUser": {"name": "alice", "password": "open sesame, 42"},
     "changeUser": {"enabled": False},
+    "createAcls": {"acls": []},
     "replaySubscription": {"to": "earliest"},
     "seekSubscription": {"to": "earliest"},
     "ackMessages": {"ack_ids": []},
@@ -197,9 +202,8 @@ def test_a_list_leaves_out_what_may_not_be_seen(run: Run, node: Node, name: str)
         async with ruled(node, refuse) as (client, rule):
             answer = await request(client, name)
         assert (answer.status_code, answer.json()[field]) == (200, [])
-        assert {(session, op, resource.kind) for session, op, resource in rule.asked} == {
-            (WANTED, operation, kind)
-        }
+        asked = {(session, op, resource.kind) for session, op, resource in rule.asked}
+        assert asked - {(WANTED, Operation.DESCRIBE, CLUSTER)} == {(WANTED, operation, kind)}
 
     run(scenario())
 
