@@ -1,4 +1,4 @@
-"""One set of behaviours over every transport of the native listener: TCP, a Unix socket, a WebSocket.
+"""One set of behaviours over every transport of the native listener: TCP, a Unix socket, a WebSocket, TLS.
 
 Real sockets, the real listeners, and asyncio's loop as well as uvloop's.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from tests.conformance.transport_rig import Client, Refused, Rig, facts_of_end, play
+from tests.conformance.transport_rig import ENCRYPTED, WEB_SOCKETS, Client, Refused, Rig, facts_of_end, play
 
 from tailrace.broker.topic import NewTopic
 from tailrace.http import HttpConfig
@@ -24,7 +24,7 @@ from tailrace.wire.native import MessageType, read_error
 
 KIB = 1024
 DESCRIBE = MessageType.DESCRIBE
-KINDS = ("tcp", "unix", "websocket")
+KINDS = ("tcp", "unix", "websocket", "tls", "wss")
 
 
 class Play(Protocol):
@@ -327,7 +327,11 @@ def test_a_connection_knows_its_client(played: Play) -> None:
             assert str(facts) == f"127.0.0.1:{port}"
             _, served = client.writer.get_extra_info("peername")
             assert (facts.local_host, facts.local_port) == ("127.0.0.1", served)
-            assert session == Session(host="127.0.0.1", listener="native" if rig.kind == "tcp" else "http")
+            assert session == Session(
+                host="127.0.0.1",
+                listener="http" if rig.kind in WEB_SOCKETS else "native",
+                encrypted=rig.kind in ENCRYPTED,
+            )
 
     played(scenario)
 

@@ -35,7 +35,7 @@ from tailrace.broker.transactions.pool import IdPool
 from tailrace.model import BrokerId, StorageError
 from tailrace.model.session import Principal
 from tailrace.runtime import Clock, Supervisor
-from tailrace.security import Standing, Tokens, TokenStore, Users, UserStore
+from tailrace.security import DisabledStore, Standing, Tokens, TokenStore, Users, UserStore
 from tailrace.security.acl import Acls, AclStore
 from tailrace.security.audit import Audit
 from tailrace.storage.api import StorageEngine
@@ -59,12 +59,13 @@ class Broker:
         config: BrokerConfig,
         clock: Clock,
         user_store: UserStore | None = None,
+        disabled_store: DisabledStore | None = None,
         token_store: TokenStore | None = None,
         acl_store: AclStore | None = None,
         super_users: Collection[Principal] | None = None,
         audits: bool = False,
     ) -> None:
-        """Without stores, users, API tokens and access control entries go with the process.
+        """Without stores, users, disabled principals, API tokens and access control go with the process.
 
         With `super_users`, which may be none, access is controlled: all others need entries. `audits` writes
         the audit log.
@@ -119,7 +120,7 @@ class Broker:
         self.transaction_ids = IdPool(self.transactions, node_id=node_id, on_failure=self._fail)
         self.atomic = AtomicAppender(self.transactions, self.transaction_ids)
         self.subscriptions.bury_with(self.atomic)
-        self.users = Users(user_store, on_failure=self._fail)
+        self.users = Users(user_store, disabled=disabled_store, on_failure=self._fail)
         self.tokens = Tokens(self.users, token_store, now_ms=clock.now_ms, on_failure=self._fail)
         self.standing = Standing(self.users, self.tokens)
         self.acls = Acls(acl_store, on_failure=self._fail)
@@ -145,6 +146,7 @@ class Broker:
         self._failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self.gate = Gate(self, authorize=self._rule(super_users))
         self.users.watch(lambda _: self.gate.rights_changed())
+        self.users.disabled.watch(lambda _: self.gate.rights_changed())
         self.acls.watch(self.gate.rights_changed)
         self.tokens.watch(lambda _: self.gate.rights_changed())
 

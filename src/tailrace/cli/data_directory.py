@@ -70,6 +70,7 @@ class Place:
                 f"a broker serves {directory} and has no HTTP listener that is known. Name it with "
                 "--http HOST:PORT, or stop the broker and run this command again"
             )
+        _trust(ports.tls.get("http"))
         host = {"0.0.0.0": _LOOPBACK, "::": "::1"}.get(self.host, self.host)
         return str(Address(host, ports.http))
 
@@ -140,6 +141,14 @@ _HTTP = click.option(
     show_default=_DEFAULT_HTTP,
     help="The HTTP listener of a running broker.",
 )
+
+
+def _trust(cert: str | None) -> None:
+    """Have the client of this command trust the certificate of the broker that has the directory."""
+    from tailrace.client.tls import PIN_VARIABLE
+
+    if cert is not None:
+        os.environ.setdefault(PIN_VARIABLE, cert)
 
 
 async def _with_store(directory: Path, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:

@@ -29,7 +29,7 @@ class UserAccess:
             return [
                 {"name": name, "enabled": user.enabled, "mechanisms": sorted(user.verifiers)}
                 for name, user in users.items()
-            ]
+            ] + [{"name": str(each), "enabled": False, "mechanisms": []} for each in users.disabled]
 
         return self._change(lambda address: _listed(address), read)
 
@@ -57,10 +57,10 @@ class UserAccess:
 
     def _change(self, on_broker: Callable[[str], T], here: Callable[[Users], Coroutine[Any, Any, T]]) -> T:
         async def work(store: Store) -> T:
-            from tailrace.cluster import MetadataUsers
+            from tailrace.cluster import MetadataDisabled, MetadataUsers
             from tailrace.security import Users
 
-            users = Users(MetadataUsers(store))
+            users = Users(MetadataUsers(store), disabled=MetadataDisabled(store))
             try:
                 await users.load()
                 return await here(users)

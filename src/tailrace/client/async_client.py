@@ -50,6 +50,7 @@ from tailrace.client.native.status import Status
 from tailrace.client.native.subscription import PREFETCH, AsyncHandler, AsyncSubscription, JoinConfig
 from tailrace.client.native.subscriptions import Notice
 from tailrace.client.native.transaction import AsyncTransaction
+from tailrace.client.tls import ClientTls, tls_of
 from tailrace.model import BrokerError, ConfigError, ErrorCode
 from tailrace.model.address import Address
 from tailrace.security import Secret
@@ -71,6 +72,7 @@ class AsyncClient:
     `reconnect` says how it comes back; None turns every loss into an error at once. The first connection is
     tried once, or again and again until `connect_timeout_s`. `request_timeout_s` bounds every request but
     publishing, which is bounded by `publish_timeout_s`. `username` and `password` log in by SCRAM-SHA-256.
+    `tls` is the file of a CA, True for the CAs of this machine, or a `ClientTls`.
     With `encryption` bodies are encrypted here and decrypted here: the broker does not see them.
     At most `in_flight_max` messages and `in_flight_bytes_max` bytes are unanswered at a time; beyond that
     `publish` waits.
@@ -93,6 +95,7 @@ class AsyncClient:
         on_notice: Callable[[Notice], None] | None = None,
         username: str | None = None,
         password: str | Secret | None = None,
+        tls: ClientTls | str | os.PathLike[str] | bool | None = None,
         encryption: Encryption | None = None,
     ) -> None:
         self._has_own_id = client_id is not None
@@ -109,6 +112,7 @@ class AsyncClient:
             on_status=on_status,
             on_notice=on_notice,
             credentials=credentials_of(username, password),
+            tls=tls_of(tls),
             encryption=encryption,
         )
         self._parts: Parts | None = None

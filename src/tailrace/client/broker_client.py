@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
+import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -45,6 +46,7 @@ from tailrace.client.native.request import making_properties
 from tailrace.client.native.status import Status
 from tailrace.client.native.subscription import PREFETCH, JoinConfig
 from tailrace.client.native.subscriptions import Notice
+from tailrace.client.tls import ClientTls
 from tailrace.model import ConfigError
 from tailrace.security import Secret
 from tailrace.wire.native import Header
@@ -83,6 +85,7 @@ class BrokerClient:
         on_notice: Callable[[Notice], None] | None = None,
         username: str | None = None,
         password: str | Secret | None = None,
+        tls: ClientTls | str | os.PathLike[str] | bool | None = None,
         encryption: Encryption | None = None,
     ) -> None:
         self._client = AsyncClient(
@@ -100,6 +103,7 @@ class BrokerClient:
             on_notice=on_notice,
             username=username,
             password=password,
+            tls=tls,
             encryption=encryption,
         )
         self._stop_timeout_s = request_timeout_s

@@ -7,7 +7,7 @@
 `record`        topics, partitions and ids as keys and values
 `metadata`      the broker's metadata port over any store
 `users`         the port for users over the same store; `tokens` that for their API tokens, `acls` that for
-                access control entries
+                access control entries, `disabled` that for principals that may not come
 `mirror`        a store whose content is in cluster.json too (`image_file`)
 `copying`       a copy for a backup; `restored` is what becomes of it when it is restored
 `rebuild`       metadata made again from cluster.json and the logs
@@ -15,6 +15,7 @@
 """
 
 from tailrace.cluster.acls import MetadataAcls
+from tailrace.cluster.disabled import MetadataDisabled
 from tailrace.cluster.memory import MemoryStore
 from tailrace.cluster.metadata import StoredMetadata
 from tailrace.cluster.mirror import MirroredStore
@@ -29,6 +30,7 @@ __all__ = [
     "Entry",
     "MemoryStore",
     "MetadataAcls",
+    "MetadataDisabled",
     "MetadataTokens",
     "MetadataUsers",
     "MirroredStore",

@@ -27,7 +27,7 @@ from tailrace.http.app import count_refused, refuse
 from tailrace.http.console_files import Console
 from tailrace.http.console_session import ConsoleSession, ConsoleSessions
 from tailrace.http.error import Code, HttpError, answer_to
-from tailrace.http.session import CONSOLE_KEY, NOT_LOGGED_IN, SESSION_KEY, LoggedIn
+from tailrace.http.session import CONSOLE_KEY, ENCRYPTED_KEY, NOT_LOGGED_IN, SESSION_KEY, LoggedIn
 from tailrace.model import BrokerError
 from tailrace.net import ListenerCounters
 from tailrace.net.logins import Logins
@@ -99,7 +99,7 @@ class ConsoleLogin:
             await self._app(scope, receive, send)
             return
         request = _Received(scope, Headers(scope=scope), scope["path"])
-        if "authorization" in request.headers:
+        if "authorization" in request.headers or SESSION_KEY in scope:  # SESSION_KEY: of a certificate
             await self._others(scope, receive, _without_question(request, send))
             return
         session = self._session_of(request)
@@ -277,9 +277,9 @@ def _check_own(request: _Received, session: ConsoleSession) -> None:
 
 
 def _check_origin(request: _Received) -> None:
-    origin, scheme = request.headers.get("origin", ""), request.scope.get("scheme", "http")
+    origin = request.headers.get("origin", "")
     # A plaintext listener may stand behind a proxy with TLS, which has the other scheme.
-    allowed = ("https",) if scheme in ("https", "wss") else ("http", "https")
+    allowed = ("https",) if ENCRYPTED_KEY in request.scope else ("http", "https")
     try:
         found = urlsplit(origin)
     except ValueError:
@@ -325,7 +325,7 @@ async def _read_credentials(request: _Received, receive: Receive, send: Send) ->
 
 
 def _cookie_name(scope: Scope) -> str:
-    if scope.get("scheme") in ("https", "wss"):
+    if ENCRYPTED_KEY in scope:
         return "__Host-tailrace"
     server = scope.get("server")
     return f"tailrace_{server[1] if server else 0}"
@@ -343,7 +343,7 @@ def _cookie_of(request: _Received) -> str | None:
 
 def _with_cookie(response: Response, scope: Scope, value: str) -> Response:
     words = [f"{_cookie_name(scope)}={value}", "Path=/", "HttpOnly", "SameSite=Strict"]
-    if scope.get("scheme") in ("https", "wss"):
+    if ENCRYPTED_KEY in scope:
         words.append("Secure")
     if not value:
         words.append("Max-Age=0")

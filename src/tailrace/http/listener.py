@@ -22,8 +22,10 @@ from tailrace.http.login import Login
 from tailrace.http.service import HttpService
 from tailrace.http.session import LISTENER
 from tailrace.model.address import Address
+from tailrace.model.session import Principal
 from tailrace.net import Acceptor, AcceptorConfig
 from tailrace.net.logins import Logins
+from tailrace.net.tls import ServerTls
 from tailrace.security.audit import Audit
 
 logger = logging.getLogger(__name__)
@@ -44,6 +46,7 @@ class HttpListener:
         port: int = 8080,
         name: str = LISTENER,
         logins: Logins | None = None,
+        tls: ServerTls | None = None,
         sessions: ConsoleSessions | None = None,
         audit: Audit | None = None,
     ) -> None:
@@ -52,6 +55,7 @@ class HttpListener:
         self._audit = audit
         self._name = name
         self._logins = logins
+        self._tls = tls
         self._app = app
         self._host = host
         self._port = port
@@ -86,7 +90,13 @@ class HttpListener:
         guarded: ASGIApp = Guard(app, allowed_hosts=config.allowed_hosts, counters=counters)
         service = self.service
         shared = self._shared = Shared(
-            guarded, config, counters, service.socket_budget, service.budget.unread
+            guarded,
+            config,
+            counters,
+            service.socket_budget,
+            service.budget.unread,
+            name=self._name,
+            tls=self._tls,
         )
 
         def connect(
@@ -103,6 +113,7 @@ class HttpListener:
                 connections_per_address_max=config.connections_per_address_max,
                 idle_timeout_s=config.head_timeout_s,  # which has the sweeps come often enough
                 close_grace_s=config.close_grace_s,
+                tls=self._tls,
             ),
             connect,
             counters=counters,
@@ -126,6 +137,12 @@ class HttpListener:
             name=self._name,
             counters=counters,
         )
+
+    def end_sessions(self, principal: Principal) -> None:
+        """Close the connections whose certificate is this principal's."""
+        for connection in self.connections:
+            if connection.principal == principal:
+                connection.abort()
 
     async def close(self) -> None:
         """Accept no more, let the answers under way leave for a while, then close; twice is harmless."""

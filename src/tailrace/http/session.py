@@ -22,6 +22,10 @@ CONSOLE_KEY: Final = "tailrace.console"
 """Where the scope has the console session by which a request came; absent for other requests."""
 
 
+ENCRYPTED_KEY: Final = "tailrace.encrypted"
+"""Where the scope of a listener with TLS says so. Its scheme may be the word of a proxy."""
+
+
 class LoggedIn(NamedTuple):
     """Who a request is of, and on which listener."""
 
@@ -41,7 +45,9 @@ def session_of(scope: Scope) -> Session:
     """The session of a request; its host is "" where the server of the app does not know the client."""
     client = scope.get("client")
     login: LoggedIn = scope.get(SESSION_KEY, NOT_LOGGED_IN)
-    return login.who.session(host=client[0] if client else "", listener=login.listener)
+    return login.who.session(
+        host=client[0] if client else "", listener=login.listener, encrypted=ENCRYPTED_KEY in scope
+    )
 
 
 def is_stranger(scope: Scope) -> bool:

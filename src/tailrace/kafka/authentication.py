@@ -117,8 +117,11 @@ class Authentication:
         self._login = None
         lifetime_ms = self._begin_lifetime(step.authenticated)
         self.end()
-        host, listener = connection.facts.peer_host, connection.access.session.listener
-        connection.log_in(step.authenticated.session(host=host, listener=listener), watched=bool(lifetime_ms))
+        known = connection.access.session
+        session = step.authenticated.session(
+            host=connection.facts.peer_host, listener=known.listener, encrypted=known.encrypted
+        )
+        connection.log_in(session, watched=bool(lifetime_ms))
         return step.data, lifetime_ms
 
     # ---- inside

@@ -7,6 +7,7 @@ left out are counted in tailrace_metrics_truncated, and are still part of the to
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -41,6 +42,7 @@ class NodeCollector(Collector):
         yield from self._connections()
         yield from self._logins()
         yield from self._audit()
+        yield from self._tls()
         yield from self._topics()
         yield from self._storage()
         yield from self._groups()
@@ -145,6 +147,23 @@ class NodeCollector(Collector):
             "tailrace_audit_dropped",
             "Entries of the audit log that are in no topic, because too many waited to be written.",
             one(counts.dropped),
+        )
+
+    def _tls(self) -> Iterator[Metric]:
+        listeners, now = self._observed.tls, time.time()
+        yield from gauge(
+            "tailrace_certificate_expiry_seconds",
+            "Until the certificate of a listener expires; below 0 it has.",
+            (({"listener": each.listener}, each.expires_at - now) for each in listeners),
+        )
+        yield from counter(
+            "tailrace_tls_handshakes",
+            "TLS handshakes of a listener, by what became of them.",
+            (
+                ({"listener": each.listener, "result": result}, count)
+                for each in listeners
+                for result, count in (("succeeded", each.counts.succeeded), *each.counts.failed.items())
+            ),
         )
 
     def _connections(self) -> Iterator[Metric]:

@@ -104,4 +104,9 @@ class NativeLogin:
         self._exchange = None
         self.end()
         connection = self._connection
-        connection.log_in(found.session(host=connection.facts.peer_host, listener=connection.service.name))
+        session = found.session(
+            host=connection.facts.peer_host,
+            listener=connection.service.name,
+            encrypted=connection.session.encrypted,
+        )
+        connection.log_in(session)

@@ -2,6 +2,7 @@
 
 `secret`         a text that does not show itself
 `user`           a user as it is stored, and the port `UserStore`; `users` are those of a node
+`disabled`       principals that are no users of the store, and may not come
 `api_token`      an API token as it is written and stored, and the port `TokenStore`; `tokens` are a node's
 `verifier`       what is stored of a password; `password` has the rules for new ones
 `hashing`        slow functions in a bounded pool; `remembered`: passwords checked a moment ago
@@ -23,6 +24,7 @@ from tailrace.security.authenticator import (
     LoginCounts,
     Step,
 )
+from tailrace.security.disabled import Disabled, DisabledStore, parse_principal
 from tailrace.security.failure import AuthenticationFailed, LoginsBusy, UnknownToken, UnknownUser
 from tailrace.security.mechanism import BASIC, CERTIFICATE, CONSOLE, MECHANISMS, OAUTHBEARER, PLAIN, TOKEN
 from tailrace.security.secret import Secret
@@ -48,6 +50,8 @@ __all__ = [
     "AuthenticationFailed",
     "Authenticator",
     "AuthenticatorPort",
+    "Disabled",
+    "DisabledStore",
     "Login",
     "LoginCounts",
     "LoginsBusy",
@@ -64,4 +68,5 @@ __all__ = [
     "UserStore",
     "Users",
     "Verifier",
+    "parse_principal",
 ]

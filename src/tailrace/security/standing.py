@@ -6,7 +6,7 @@ that no listener finds, are refused here.
 
 from __future__ import annotations
 
-from tailrace.model.session import Session
+from tailrace.model.session import Principal, Session
 from tailrace.security.mechanism import FROM_ELSEWHERE
 from tailrace.security.tokens import Tokens
 from tailrace.security.users import Users
@@ -25,7 +25,13 @@ class Standing:
             return True
         if session.token_id:
             return self._tokens is not None and self._tokens.is_live(session.token_id)
-        name = session.principal.name
-        if session.mechanism in FROM_ELSEWHERE:  # unless a user of the same name is disabled
-            return name not in self._users or self._users.may_log_in(name)
-        return self._users.may_log_in(name)
+        if session.mechanism in FROM_ELSEWHERE:
+            return self.admits(session.principal)
+        return self._users.may_log_in(session.principal.name)
+
+    def admits(self, principal: Principal) -> bool:
+        """Whether a principal from elsewhere may come: neither it nor a user of its name is disabled."""
+        name = principal.name
+        if not self._users.disabled.admits(principal):
+            return False
+        return name not in self._users or self._users.may_log_in(name)

@@ -117,8 +117,7 @@ def node_values(config: ServerConfig) -> dict[str, str]:
     values = {
         "broker.id": str(NODE_ID),
         "listeners": ",".join(
-            f"{'SASL_PLAINTEXT' if each.sasl else 'PLAINTEXT'}://{each.address}"
-            for each in config.listeners_of("kafka")
+            f"{each.security_protocol}://{each.address}" for each in config.listeners_of("kafka")
         ),
         "advertised.listeners": advertised,
         "log.dirs": str(Path(directory).absolute()) if directory else "",

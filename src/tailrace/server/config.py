@@ -54,6 +54,7 @@ class ServerConfig:
     def __post_init__(self) -> None:
         if self.listeners:
             check_listeners(self.listeners, allow_plaintext=self.allow_plaintext)
+            check_socket(self.listeners_of("native")[0], self.native_socket)
         else:
             check_exposure(self.host, allow_plaintext=self.allow_plaintext)
 
@@ -71,6 +72,15 @@ class ServerConfig:
         if port is None:
             return []
         return [ListenerConfig(name=protocol, protocol=protocol, address=Address(self.host, port))]
+
+
+def check_socket(listener: ListenerConfig, path: str) -> None:
+    """ConfigError for a Unix socket, which has no TLS, beside a listener whose certificates say who comes."""
+    if path and listener.tls is not None and listener.tls.client_ca is not None and not listener.sasl:
+        raise ConfigError(
+            f"native.socket = {path!r} would let clients in without a certificate, which listeners "
+            f"{listener.name!r} demands. Leave it out, or give the listener sasl"
+        )
 
 
 def check_exposure(host: str, *, allow_plaintext: bool) -> None:

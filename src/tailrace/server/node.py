@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tailrace.broker import Broker, BrokerConfig
-from tailrace.cluster import MetadataAcls, MetadataTokens, MetadataUsers, StoredMetadata
+from tailrace.cluster import MetadataAcls, MetadataDisabled, MetadataTokens, MetadataUsers, StoredMetadata
 from tailrace.kafka import KafkaListener
 from tailrace.model import ConfigError, TailraceError, day_of
 from tailrace.model.address import Address, unix_address
@@ -24,6 +24,7 @@ from tailrace.native import NativeListener
 from tailrace.net import ListenerCounters, NodeBudget, RequestListener
 from tailrace.net.logins import Logins, PendingLogins
 from tailrace.net.stranger import Neighbours
+from tailrace.net.tls import ServerTls
 from tailrace.runtime import SystemClock
 from tailrace.security import Authenticator, LoginCounts
 from tailrace.security.audited_login import AuditedLogins
@@ -41,6 +42,7 @@ from tailrace.server.assembly import (
     super_users,
     telemetry_config,
 )
+from tailrace.server.certificate_watch import watch_certificates
 from tailrace.server.config import ServerConfig
 from tailrace.server.engines import ENGINES
 from tailrace.server.listener import ListenerConfig
@@ -73,6 +75,7 @@ class Node:
         self._broker: Broker | None = None
         self._authenticator: Authenticator | None = None
         self._pending_logins = PendingLogins()
+        self._tls: list[ServerTls] = []
         self._kafka: list[KafkaListener] = []  # at least one, once the node is started
         self._native: list[NativeListener] = []
         self._http: HttpListener | None = None
@@ -127,7 +130,14 @@ class Node:
     @property
     def ports(self) -> Ports:
         http = None if self._http is None else self._http.port
-        return Ports(pid=os.getpid(), kafka=self.kafka_port, native=self.native_port, http=http)
+        first = {name: self.config.listeners_of(name)[:1] for name in ("kafka", "native", "http")}
+        tls = {
+            name: str(each.tls.cert.absolute())
+            for name, listed in first.items()
+            for each in listed
+            if each.tls is not None
+        }
+        return Ports(pid=os.getpid(), kafka=self.kafka_port, native=self.native_port, http=http, tls=tls)
 
     @property
     def observed(self) -> Observed:
@@ -162,6 +172,7 @@ class Node:
                 config=self._broker_config(),
                 clock=self._clock,
                 user_store=MetadataUsers(store),
+                disabled_store=MetadataDisabled(store),
                 acl_store=MetadataAcls(store),
                 super_users=super_users(self.config),
                 token_store=MetadataTokens(store),
@@ -190,6 +201,7 @@ class Node:
         self._broker = None
         self._kafka, self._native = [], []
         self._authenticator = None
+        self._tls = []
         self._http = self._http_app = self._observed = None
 
     def http_app(self) -> HttpApp:
@@ -241,6 +253,7 @@ class Node:
             info={"version": __version__, "engine": config.engine, "fsync": str(config.fsync)},
             free_space=FreeSpace(self._data_dir),
             logins=self._authenticator.counts if self._authenticator else LoginCounts(),
+            tls=self._tls,
         )
 
     @property
@@ -263,6 +276,7 @@ class Node:
             broker.users, tokens=broker.tokens, monotonic=self._clock.monotonic
         )
         broker.users.watch(self._user_changed)
+        broker.users.disabled.watch(self._principal_disabled)
         broker.tokens.watch(self._token_ended)
         for each in config.listeners_of("kafka"):
             listener = KafkaListener(
@@ -272,6 +286,7 @@ class Node:
                 budget=self.budget.share("kafka"),
                 name=each.name,
                 logins=self._logins(each, session_ms_max=session_ms_max(config)),
+                tls=self._listener_tls(each),
             )
             self._kafka.append(listener)
             self._opened.push_async_callback(listener.close)
@@ -283,6 +298,7 @@ class Node:
                 budget=self.budget.share("native"),
                 name=each.name,
                 logins=self._logins(each),
+                tls=self._listener_tls(each),
             )
             self._native.append(native)
             self._opened.push_async_callback(native.close)
@@ -291,7 +307,12 @@ class Node:
                 await opening.start()
             for each in config.listeners_of("http"):
                 await self._open_http(each)
-            neighbours = Neighbours(kafka=self.kafka_port, http=self._http.port if self._http else None)
+            self._opened.callback(watch_certificates(self._tls))
+            neighbours = Neighbours(
+                kafka=self.kafka_port,
+                http=self._http.port if self._http else None,
+                scheme="https" if any(each.tls for each in config.listeners_of("http")) else "http",
+            )
             for opened in self._framed:
                 opened.service.neighbours = neighbours
         except ConfigError as error:
@@ -307,6 +328,7 @@ class Node:
             port=config.address.port,
             name=config.name,
             logins=self._logins(config),
+            tls=self._listener_tls(config),
             sessions=ConsoleSessions(self.broker.users, monotonic=self._clock.monotonic),
             audit=self.broker.audit,
         )
@@ -324,6 +346,30 @@ class Node:
             pending=self._pending_logins,
             session_ms_max=session_ms_max,
         )
+
+    def _listener_tls(self, listener: ListenerConfig) -> ServerTls | None:
+        """The TLS of a listener; ConfigError names a file that will not do."""
+        if listener.tls is None:
+            return None
+        made = ServerTls(
+            listener.tls,
+            listener=listener.name,
+            protocol=listener.protocol,
+            identifies=listener.tls.client_ca is not None and not listener.sasl,
+            admits=self.broker.standing.admits,
+            pending=self._pending_logins,
+        )
+        self._tls.append(made)
+        return made
+
+    def _principal_disabled(self, principal: Principal) -> None:
+        """End the connections of a principal that was disabled."""
+        if self.broker.users.disabled.admits(principal):
+            return
+        for listener in self._framed:
+            listener.end_sessions(principal)
+        if self._http is not None:
+            self._http.end_sessions(principal)
 
     def _user_changed(self, name: str) -> None:
         """End the connections of a user that was disabled or deleted."""

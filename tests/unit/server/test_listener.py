@@ -9,6 +9,7 @@ import pytest
 from tailrace.cli.main import main
 from tailrace.model import ConfigError
 from tailrace.model.address import Address
+from tailrace.net.tls import TlsConfig
 from tailrace.server.configuration import check_file, read_config
 from tailrace.server.listener import ListenerConfig
 
@@ -59,7 +60,14 @@ def test_without_listeners_there_is_one_of_each_protocol() -> None:
         (KAFKA.replace('address = "127.0.0.1:0"\n', ""), "it is missing"),
         (KAFKA + 'sasl = "PLAIN"\n', "sasl must be a list"),
         (KAFKA + 'sasl = ["GSSAPI"]\n', "sasl has 'GSSAPI', and there are: SCRAM-SHA-256"),
-        (KAFKA + "tls = true\n", "tls is not a setting. There are: address, name, protocol, sasl"),
+        (KAFKA + "ssl = true\n", "ssl is not a setting. There are: address, name, protocol, sasl, tls"),
+        (KAFKA + "tls = true\n", "tls must be a table, such as {cert ="),
+        (KAFKA + 'tls = {cert = "c"}\n', "tls.key is missing: tls needs cert and key. To make them"),
+        (KAFKA + 'tls = {cert = "c", key = 3}\n', "tls.key must be a text that is not empty"),
+        (KAFKA + 'tls = {cert = "c", key = "k", ca = "x"}\n', "tls.ca is not a setting. There are: cert"),
+        (KAFKA + 'tls = {cert = "c", key = "k", min_version = "1.1"}\n', "min_version must be 1.2 or 1.3"),
+        (KAFKA + 'tls = {cert = "c", key = "k", principal = "O"}\n', "must be one of DN, CN"),
+        (KAFKA + 'tls = {cert = "c", key = "k", crl = "x"}\n', "tls.crl is about certificates of clients"),
         (NATIVE.replace('= "native"', '= "http"').replace('"PLAIN"', '"SCRAM-SHA-256"'), "Basic"),
         (KAFKA + KAFKA + NATIVE, "2 have this name"),
         (NATIVE.replace('name = "native"', 'name = "http"') + KAFKA, "cannot have this name"),
@@ -76,7 +84,9 @@ def test_what_is_wrong_is_named_with_the_fix(tmp_path: Path, text: str, problem:
 
 def test_plain_passwords_never_leave_the_machine_even_if_plaintext_may(tmp_path: Path) -> None:
     text = "[server]\nallow_plaintext = true\n" + KAFKA + NATIVE.replace("[::1]", "0.0.0.0")
-    with pytest.raises(ConfigError, match="Use SCRAM-SHA-256, or a loopback address"):
+    with pytest.raises(
+        ConfigError, match="Give the listener tls, or use SCRAM-SHA-256, or a loopback address"
+    ):
         read_config(environment={}, file=written(tmp_path, text)).server()
     scram = text.replace("PLAIN", "SCRAM-SHA-512")
     assert read_config(environment={}, file=written(tmp_path, scram)).server().listeners
@@ -97,3 +107,23 @@ def test_config_explain_knows_the_keys(tmp_path: Path, key: str, capsys: pytest.
     assert "native: " in capsys.readouterr().out
     assert main(["config", "show", "--config", file]) == 0
     assert "listeners.native.sasl" in capsys.readouterr().out
+
+
+TLS = 'tls = {cert = "server.crt", key = "server.key"}\n'
+
+
+def test_with_tls_other_machines_are_served_and_passwords_may_be_sent(tmp_path: Path) -> None:
+    text = KAFKA.replace("127.0.0.1", "0.0.0.0") + TLS + NATIVE.replace("[::1]", "0.0.0.0") + TLS
+    config = read_config(environment={}, file=written(tmp_path, text)).server()
+    (kafka,), (native,) = config.listeners_of("kafka"), config.listeners_of("native")
+    assert kafka.tls == TlsConfig(cert=Path("server.crt"), key=Path("server.key"))
+    assert (kafka.security_protocol, native.security_protocol) == ("SSL", "SASL_SSL")
+
+
+def test_a_listener_of_certificates_has_no_unix_socket_beside_it(tmp_path: Path) -> None:
+    tls = 'tls = {cert = "c", key = "k", client_ca = "ca"}\n'
+    native = NATIVE.replace('sasl = ["PLAIN"]\n', "")
+    text = '[native]\nsocket = "/run/tailrace.sock"\n' + KAFKA + native + tls
+    with pytest.raises(ConfigError, match="without a certificate, which listeners 'native' demands"):
+        read_config(environment={}, file=written(tmp_path, text)).server()
+    read_config(environment={}, file=written(tmp_path, text + 'sasl = ["SCRAM-SHA-256"]\n')).server()

@@ -18,6 +18,7 @@ from tailrace.client.native.settlement import Settlements
 from tailrace.client.native.status import Status
 from tailrace.client.native.subscriptions import Notice, Subscriptions
 from tailrace.client.sealed import begin_opening, begin_sealing
+from tailrace.client.tls import ClientTls
 from tailrace.model import ConfigError
 from tailrace.model.address import Address
 
@@ -41,6 +42,7 @@ class ClientConfig:
     on_status: Callable[[Status], None] | None = None
     on_notice: Callable[[Notice], None] | None = None
     credentials: Credentials | None = None
+    tls: ClientTls | None = None
     encryption: Encryption | None = None
 
     def __post_init__(self) -> None:
@@ -72,6 +74,7 @@ class Parts:
             heartbeat_interval_s=config.heartbeat_interval_s,
             on_status=config.on_status,
             credentials=config.credentials,
+            tls=config.tls,
         )
         self.catalog = Catalog(self.link)
         self.settlements = Settlements(timeout_s=config.request_timeout_s)
