@@ -258,5 +258,5 @@ def test_a_name_is_for_tls_alone_once_it_had_tls(host: str, encrypted: bool, pin
         "headers": [(b"host", host.encode())],
         **({ENCRYPTED_KEY: True} if encrypted else {}),
     }
-    start, *_ = guarded(scope, allowed_hosts=("broker.lan",))
+    start, *_ = guarded(scope, Response(), allowed_hosts=("broker.lan",))
     assert (b"strict-transport-security" in dict(start["headers"])) is pinned
