@@ -40,6 +40,7 @@ NOUNS: Mapping[str, str] = {
     "user": "Create, list, disable and delete the users that may log in.",
     "acl": "Say who may do what, by access control entries.",
     "token": "Create, list and revoke API tokens.",
+    "audit": "Show who logged in, what was refused and what was changed.",
     "bench": "Measure a running broker, or the disk of this machine.",
     "config": "Show settings, what they mean, and where they come from.",
     "doctor": "Look for what keeps a broker from running well.",
