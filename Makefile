@@ -27,6 +27,12 @@ up: ## run a broker with demo traffic; with SPARK=1 pipelines archive it, if Jav
 	@scripts/install $(if $(WITH_SPARK),spark,core)
 	@$(BIN)/tailrace up --demo$(if $(WITH_SPARK), --pipelines)
 
+up-tiered: ## run a broker with demo traffic on its own PostgreSQL and Redis; Ctrl-C stops all three
+	@scripts/install-packages tiered
+	@scripts/install core
+	@$(BIN)/python -c 'import asyncpg, hiredis' 2>/dev/null || $(BIN)/python -m pip install --quiet asyncpg hiredis
+	@$(BIN)/python scripts/up-tiered -- --demo
+
 test: packages install ## install all that is needed, then run the tests
 	@scripts/test
 

@@ -105,7 +105,7 @@ def check(headers: Headers, allowed: Collection[str]) -> HttpError | None:
 def _may_be_pinned(name: str) -> bool:
     """Whether a browser may be told to use TLS alone for a name.
 
-    It would do so on every port: on localhost other programs are served without it. For addresses it does not.
+    It would do so on every port, and on localhost other programs are served without it.
     """
     return bool(name) and name not in _LOOPBACK_NAMES and not _is_address(name)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,7 @@ from tailrace.server.config import ServerConfig
 from tailrace.server.engines import ENGINES
 from tailrace.server.listener import ListenerConfig
 from tailrace.server.ports import Ports
+from tailrace.server.standby import StandbyListener
 
 if TYPE_CHECKING:
     from tailrace.http import HttpApp, HttpListener
@@ -67,7 +68,11 @@ class Node:
     def __init__(self, config: ServerConfig, *, owns_loop: bool) -> None:
         self.config = config
         self._engine = ENGINES[config.engine]
+        self._engine.check(config)
         self.storage_facts = self._engine.describe(config)
+        self.on_standby: Callable[[], None] = lambda: None
+        """Called when this process begins to wait until another one ends that serves."""
+        self._standby: list[StandbyListener] = []
         self._owns_loop = owns_loop  # the loop is ours alone, so that short syncs may run in it
         self._clock = SystemClock()
         self._opened = AsyncExitStack()
@@ -159,7 +164,10 @@ class Node:
         """Serve; StorageError, CannotListen or ConfigError if that cannot be, and nothing stays open."""
         try:
             telemetry = telemetry_config(self.config)
-            opened = await self._engine.open(self.config, clock=self._clock, owns_loop=self._owns_loop)
+            opened = await self._engine.open(
+                self.config, clock=self._clock, owns_loop=self._owns_loop, stand_by=self._stand_by
+            )
+            await self._end_standby()
             storage, store = opened.storage, opened.store
             self._opened.push_async_callback(storage.close)
             metadata = StoredMetadata(store)
@@ -191,12 +199,24 @@ class Node:
             await self.close()
             raise
 
+    async def _stand_by(self) -> None:
+        for each in self.config.listeners_of("http"):
+            listener = StandbyListener(each)
+            self._standby.append(listener)
+            await listener.start()
+        self.on_standby()
+
+    async def _end_standby(self) -> None:
+        while self._standby:
+            await self._standby.pop().close()
+
     async def wait_failed(self) -> Exception:
         """Return what ended this node, once something did."""
         return await self.broker.wait_failed()
 
     async def close(self) -> None:
         """Listeners first, storage last; closing twice is harmless."""
+        await self._end_standby()
         await self._opened.aclose()
         self._broker = None
         self._kafka, self._native = [], []
@@ -341,11 +361,26 @@ class Node:
             return None
         assert self._authenticator is not None
         return Logins(
-            authenticator=AuditedLogins(self._authenticator, self.broker.audit, listener=listener.name),
+            authenticator=AuditedLogins(
+                self._authenticator_of(listener, self._authenticator),
+                self.broker.audit,
+                listener=listener.name,
+            ),
             mechanisms=listener.sasl,
             pending=self._pending_logins,
             session_ms_max=session_ms_max,
         )
+
+    def _authenticator_of(self, listener: ListenerConfig, authenticator: Authenticator) -> Authenticator:
+        """With the issuer of the listener's tokens, if it has one."""
+        if listener.oauth is None:
+            return authenticator
+        from tailrace.security.oauth.issuer import Issuer, check_usable
+
+        check_usable(listener.oauth, listener=listener.name)
+        issuer = Issuer(listener.oauth, now_ms=self._clock.now_ms, monotonic=self._clock.monotonic)
+        self._opened.push_async_callback(issuer.close)
+        return authenticator.believing(issuer)
 
     def _listener_tls(self, listener: ListenerConfig) -> ServerTls | None:
         """The TLS of a listener; ConfigError names a file that will not do."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tailrace.server.engines.port import Description, Opened
+from tailrace.server.engines.port import Description, Opened, StandBy
 
 if TYPE_CHECKING:
     from tailrace.broker.health import Finding
@@ -23,10 +23,20 @@ class MemoryEngine:
     def settings(self) -> Sequence[Setting]:
         return ()
 
+    def check(self, _: ServerConfig) -> None:
+        """It needs no settings of its own."""
+
     def describe(self, _: ServerConfig) -> Description:
         return Description(name=self.name, place="memory", durable=False)
 
-    async def open(self, _: ServerConfig, *, clock: Clock, owns_loop: bool) -> Opened:  # noqa: ARG002
+    async def open(
+        self,
+        _: ServerConfig,
+        *,
+        clock: Clock,
+        owns_loop: bool,  # noqa: ARG002
+        stand_by: StandBy,  # noqa: ARG002
+    ) -> Opened:
         from tailrace.cluster import MemoryStore
         from tailrace.storage.memory import MemoryStorage
 
