@@ -39,6 +39,7 @@ NOUNS: Mapping[str, str] = {
     "cert": "Make certificates for a broker and its clients.",
     "user": "Create, list, disable and delete the users that may log in.",
     "acl": "Say who may do what, by access control entries.",
+    "context": "Save where brokers are and how to log in there.",
     "token": "Create, list and revoke API tokens.",
     "bench": "Measure a running broker, or the disk of this machine.",
     "config": "Show settings, what they mean, and where they come from.",
