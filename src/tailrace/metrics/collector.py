@@ -249,6 +249,9 @@ class NodeCollector(Collector):
             "The journal's write and sync of a commit round.",
             [({}, storage.counters.flush)],
         )
+        for figure in storage.counters.figures():
+            family = counter if figure.only_grows else gauge
+            yield from family(figure.name, figure.doc, one(figure.value))
 
     def _groups(self) -> Iterator[Metric]:
         transactions = self._observed.broker.transactions

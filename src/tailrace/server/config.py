@@ -17,6 +17,7 @@ from tailrace.server.listener import ListenerConfig, check_listeners, is_loopbac
 from tailrace.storage.api import COMMIT, Fsync
 
 if TYPE_CHECKING:
+    from tailrace.security.secret import Secret
     from tailrace.server.kind import Value
 
 
@@ -36,7 +37,7 @@ class ServerConfig:
     authorizer: Literal["off", "acl"] = "off"
     super_users: tuple[str, ...] = ()  # principals such as User:admin
     engine: str = "segment"  # a name in `server.engines`
-    engine_settings: Mapping[str, Value] = field(default_factory=dict)  # its own table, by name in the table
+    engine_settings: Mapping[str, Value | Secret] = field(default_factory=dict)  # its own table
     data_dir: Path = Path("tailrace-data")
     fsync: Fsync = COMMIT
     log_level: str = "info"

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tailrace.model import ConfigError
+from tailrace.security.secret import Secret
 from tailrace.server.config import ServerConfig
-from tailrace.server.kind import Value, read_principals
+from tailrace.server.kind import Hidden, Value, read_principals
 from tailrace.server.listener import REPLACED, ListenerConfig
 from tailrace.server.setting import read_advertised, settings
 from tailrace.server.source import Given, Source, read_environment, read_file, read_flags
@@ -71,10 +72,13 @@ class Configuration:
             topic_defaults=self._table("topic_defaults."),
         )
 
-    def _own_table(self, prefix: str) -> dict[str, Value]:
-        """Everything in one of our own tables, defaults too."""
+    def _own_table(self, prefix: str) -> dict[str, Value | Secret]:
+        """Everything in one of our own tables, defaults too; what is hidden becomes a secret."""
+        table = settings()
         return {
-            key.removeprefix(prefix): given.value
+            key.removeprefix(prefix): Secret(str(given.value))
+            if given.value and isinstance(table[key].kind, Hidden)
+            else given.value
             for key, given in self.values.items()
             if key.startswith(prefix)
         }

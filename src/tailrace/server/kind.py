@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from tailrace.model import BrokerError
+from tailrace.model import BrokerError, ConfigError
 
 if TYPE_CHECKING:
     from tailrace.broker.configs import ConfigKey
@@ -128,10 +128,9 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of a few words; what was not built yet has its own answer."""
+    """One of a few words."""
 
     words: tuple[str, ...]
-    not_yet: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -139,8 +138,6 @@ class Choice:
 
     def read(self, given: object) -> str:
         word = given.strip().lower() if isinstance(given, str) else ""
-        if word in self.not_yet:
-            raise ValueError(f"{self.name}: {word} is not part of this version")
         if word not in self.words:
             raise ValueError(self.name)
         return word
@@ -161,6 +158,24 @@ class Checked:
         except ValueError as error:
             raise ValueError(self.shape) from error
         return text
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """A text that is a secret: neither its value nor what is wrong with it is ever shown with its text."""
+
+    name: str
+    key: str
+    check: Callable[[str], object]  # ConfigError, a whole sentence without the text, if it will not do
+
+    def read(self, given: object) -> str:
+        if not isinstance(given, str):
+            raise Refused(f"{self.key} must be a text")
+        try:
+            self.check(given.strip())
+        except ConfigError as error:
+            raise Refused(str(error)) from None
+        return given.strip()
 
 
 @dataclass(frozen=True, slots=True)

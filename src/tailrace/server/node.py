@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -46,6 +46,7 @@ from tailrace.server.config import ServerConfig
 from tailrace.server.engines import ENGINES
 from tailrace.server.listener import ListenerConfig
 from tailrace.server.ports import Ports
+from tailrace.server.standby import StandbyListener
 
 if TYPE_CHECKING:
     from tailrace.http import HttpApp, HttpListener
@@ -66,7 +67,11 @@ class Node:
     def __init__(self, config: ServerConfig, *, owns_loop: bool) -> None:
         self.config = config
         self._engine = ENGINES[config.engine]
+        self._engine.check(config)
         self.storage_facts = self._engine.describe(config)
+        self.on_standby: Callable[[], None] = lambda: None
+        """Called when this process begins to wait until another one ends that serves."""
+        self._standby: list[StandbyListener] = []
         self._owns_loop = owns_loop  # the loop is ours alone, so that short syncs may run in it
         self._clock = SystemClock()
         self._opened = AsyncExitStack()
@@ -158,7 +163,10 @@ class Node:
         """Serve; StorageError, CannotListen or ConfigError if that cannot be, and nothing stays open."""
         try:
             telemetry = telemetry_config(self.config)
-            opened = await self._engine.open(self.config, clock=self._clock, owns_loop=self._owns_loop)
+            opened = await self._engine.open(
+                self.config, clock=self._clock, owns_loop=self._owns_loop, stand_by=self._stand_by
+            )
+            await self._end_standby()
             storage, store = opened.storage, opened.store
             self._opened.push_async_callback(storage.close)
             metadata = StoredMetadata(store)
@@ -189,12 +197,24 @@ class Node:
             await self.close()
             raise
 
+    async def _stand_by(self) -> None:
+        for each in self.config.listeners_of("http"):
+            listener = StandbyListener(each)
+            self._standby.append(listener)
+            await listener.start()
+        self.on_standby()
+
+    async def _end_standby(self) -> None:
+        while self._standby:
+            await self._standby.pop().close()
+
     async def wait_failed(self) -> Exception:
         """Return what ended this node, once something did."""
         return await self.broker.wait_failed()
 
     async def close(self) -> None:
         """Listeners first, storage last; closing twice is harmless."""
+        await self._end_standby()
         await self._opened.aclose()
         self._broker = None
         self._kafka, self._native = [], []

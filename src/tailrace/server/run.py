@@ -85,6 +85,7 @@ async def _serve(
         lambda error: logger.error("a task beside the node failed: %s", error, exc_info=error)
     )
     with _signals(stop), _data_directory(config):
+        node.on_standby = lambda: screen.show_standby(node.storage_facts.place)
         starting = asyncio.ensure_future(node.start())
         if not await _done_or_stopped(starting, stop):
             return

@@ -127,6 +127,10 @@ class Screen:
         self._stream.write("\n".join(lines) + "\n")
         self._stream.flush()
 
+    def show_standby(self, place: str) -> None:
+        """Another process serves; this one waits."""
+        self._write(f"standby: another broker serves {escape(place)}. This one takes over when that ends\n")
+
     def show_stopped(self, facts: Facts) -> None:
         """What a person reads last; without a terminal the log says it."""
         if self.live:

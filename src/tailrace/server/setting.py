@@ -10,8 +10,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from tailrace.security.secret import SHOWN
 from tailrace.server.engines import ENGINES
-from tailrace.server.kind import Checked, Choice, Kafka, Kind, Names, Number, Principals, Text, Truth, Value
+from tailrace.server.kind import (
+    Checked,
+    Choice,
+    Hidden,
+    Kafka,
+    Kind,
+    Names,
+    Number,
+    Principals,
+    Text,
+    Truth,
+    Value,
+)
 from tailrace.server.variable import PREFIX
 
 
@@ -24,6 +37,10 @@ class Setting:
     default: Value
     doc: str
     flag: str = ""  # of `tailrace up`
+
+    def shown(self, value: Value) -> Value:
+        """The value as it may be shown."""
+        return SHOWN if isinstance(self.kind, Hidden) and value else value
 
     @property
     def environment(self) -> str:
@@ -121,7 +138,7 @@ _OWN = (
     ),
     Setting(
         key="storage.engine",
-        kind=Choice(tuple(ENGINES), not_yet=("tiered",)),
+        kind=Choice(tuple(ENGINES)),
         default=next(iter(ENGINES)),
         flag="--engine",
         doc="; ".join(f"{each.name} {each.doc}" for each in ENGINES.values()) + ".",

@@ -26,13 +26,13 @@ from tailrace.model import LogDamaged, LogTruncated, Offset, OffsetOutOfRange, S
 from tailrace.records import Batch, BatchError, iter_batches, read_batch
 from tailrace.runtime import SyncError
 from tailrace.storage.api import NO_LIMIT
+from tailrace.storage.retention import SegmentFacts
 from tailrace.storage.segment.aborted_file import save_aborted
 from tailrace.storage.segment.compaction import Fates, Newest, Remnants, Sieve, Sifted, plan_compaction
 from tailrace.storage.segment.directory import Directory
 from tailrace.storage.segment.index import NO_TIMESTAMP
 from tailrace.storage.segment.log import SegmentLog
 from tailrace.storage.segment.pace import Pace, wait_whole
-from tailrace.storage.segment.retention import SegmentFacts
 from tailrace.storage.segment.segment import FileExtent, ReadPlan, Segment
 from tailrace.storage.segment.shape import OFFSET_MAX
 from tailrace.storage.segment.successor import Successor

@@ -43,7 +43,7 @@ from tailrace.storage.segment.names import numbered, partition_directory
 from tailrace.storage.segment.reading import LogReader
 from tailrace.storage.segment.segment import Segment
 from tailrace.storage.segment.shape import OFFSET_MAX, ZERO
-from tailrace.storage.segment.tail import BATCH_OBJECTS_BYTES, Tail
+from tailrace.storage.tail import BATCH_OBJECTS_BYTES, Tail
 
 if TYPE_CHECKING:
     from tailrace.storage.encryption.keyring import LogCipher
@@ -76,7 +76,7 @@ class SegmentLog:
         self.epochs = LeaderEpochs()
         self.producers = ProducerStates()
         self.aborted_list = AbortedList()
-        self.tail = Tail()
+        self.tail: Tail[Append] = Tail()
         self._directory = directory
         self._reader = LogReader(self, directory)
         self._start = start
