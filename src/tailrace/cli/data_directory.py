@@ -82,7 +82,7 @@ def find_place(*, data_dir: Path | None, config_file: Path | None, http: str | N
     if data_dir is not None:
         return Place(directory=data_dir)
     if config_file is None:
-        return Place(http=_DEFAULT_HTTP)
+        return Place(http=os.environ.get("TAILRACE_HTTP") or _DEFAULT_HTTP)
     from tailrace.server.configuration import read_config
     from tailrace.server.engines import ENGINES
 
@@ -139,7 +139,7 @@ _HTTP = click.option(
     "--http",
     metavar="HOST:PORT",
     show_default=_DEFAULT_HTTP,
-    help="The HTTP listener of a running broker.",
+    help="The HTTP listener of a running broker. [env var: TAILRACE_HTTP]",
 )
 
 

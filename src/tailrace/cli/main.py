@@ -39,6 +39,7 @@ NOUNS: Mapping[str, str] = {
     "cert": "Make certificates, and a configuration that uses them.",
     "user": "Create, list, disable and delete the users that may log in.",
     "acl": "Say who may do what, by access control entries.",
+    "context": "Save where brokers are and how to log in there.",
     "token": "Create, list and revoke API tokens.",
     "audit": "Show who logged in, what was refused and what was changed.",
     "bench": "Measure a running broker, or the disk of this machine.",
