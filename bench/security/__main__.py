@@ -82,7 +82,7 @@ def fetch(settings: dict[str, Any], megabytes: int) -> float:
     while got < wanted:
         for message in consumer.consume(1000, 1.0):
             assert not message.error(), message.error()
-            got += len(message.value())
+            got += len(message.value() or b"")
     seconds = time.perf_counter() - began
     consumer.close()
     return got / seconds / 1e6

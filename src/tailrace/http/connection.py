@@ -96,7 +96,7 @@ class Shared:
         """`socket_budget` says which share the messages of a WebSocket draw on, by its path."""
         self.name = name
         self.tls = tls
-        self.log = FoldedLog(logger)
+        self.strangers = FoldedLog(logger)
         self.unread = unread
         self.socket_budget = socket_budget
         self.config = config
@@ -256,7 +256,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _tell_of_tls(self) -> None:
         shared, facts = self._shared, self.facts
-        shared.log.warn(
+        shared.strangers.warn(
             "connection refused: %s on listener %s: %s",
             facts,
             shared.name,

@@ -312,7 +312,7 @@ class Connection(FramedConnection):
             self._holds |= CLOSING
             if isinstance(error, SpeaksHttp) and self._outbox.idle:
                 self._transport.write(http_refusal(self.facts, self.service.neighbours))
-            elif isinstance(error, SpeaksTls):
+            elif isinstance(error, SpeaksTls) or (self.authentication and self.authentication.is_pending):
                 self.service.tell_of(self.facts, error)
             self._go_on()
         except Exception as error:

@@ -112,6 +112,10 @@ class StreamConnection(Connection):
         """It has not logged in in time."""
         self._refuse("it did not log in in time")
 
+    def login_over(self) -> None:
+        """The token by which it logged in has ended."""
+        self._refuse("its token has ended. Connect again with another one")
+
     # ---- of the transport's kind
 
     def _is_excused(self) -> bool:

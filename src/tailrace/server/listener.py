@@ -23,7 +23,10 @@ from tailrace.model import ConfigError
 from tailrace.model.address import PORT_MAX, Address
 from tailrace.net.certificate import PRINCIPAL_RULES
 from tailrace.net.tls import TLS_VERSIONS, TlsConfig
-from tailrace.security import MECHANISMS, PLAIN
+from tailrace.security import MECHANISMS, OAUTHBEARER, PLAIN
+from tailrace.security.oauth.config import OauthConfig
+from tailrace.security.verifier import HASHES
+from tailrace.server.oauth import OAUTH_KEY, oauth_problems, read_oauth
 
 PROTOCOLS: Final = ("kafka", "native", "http")
 REPLACED: Final = frozenset({"server.host", "server.kafka_port", "native.port", "http.port", "http.enabled"})
@@ -47,8 +50,9 @@ LISTENER_KEYS: Final[Mapping[str, tuple[str, str, str]]] = {
     "listeners.sasl": (
         "list of mechanisms",
         "[]",
-        "How clients log in: SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN; on an http listener PLAIN, which there "
-        "is HTTP Basic. PLAIN sends the password itself, and is offered with tls or on loopback addresses "
+        "How clients log in: SCRAM-SHA-256, SCRAM-SHA-512, PLAIN and OAUTHBEARER; on an http listener PLAIN, "
+        "which there is HTTP Basic, and OAUTHBEARER, which is HTTP Bearer. API tokens go where PLAIN does. "
+        "PLAIN and OAUTHBEARER send the secret itself, and are offered with tls or on loopback addresses "
         "only. Without this key, and without tls.client_ca, every client is User:ANONYMOUS.",
     ),
     "listeners.tls": (
@@ -59,6 +63,7 @@ LISTENER_KEYS: Final[Mapping[str, tuple[str, str, str]]] = {
         "certificates); principal (DN, CN, UID, SAN:DNS, SAN:EMAIL or SAN:URI: what of a certificate names "
         "the principal). Changed files are read again without a restart.",
     ),
+    "listeners.oauth": OAUTH_KEY,
 }
 """Of each key of a listener: its type, its default, its meaning."""
 
@@ -71,6 +76,7 @@ class ListenerConfig:
     protocol: str
     address: Address
     sasl: tuple[str, ...] = ()
+    oauth: OauthConfig | None = None  # the issuer of tokens, with OAUTHBEARER
     tls: TlsConfig | None = None
 
     @property
@@ -126,10 +132,11 @@ def check_listeners(listeners: Sequence[ListenerConfig], *, allow_plaintext: boo
         host = each.address.host
         if is_private(each):
             continue
-        if PLAIN in each.sasl:
+        clear = [mechanism for mechanism in (PLAIN, OAUTHBEARER) if mechanism in each.sasl]
+        if clear:
             raise ConfigError(
-                f"listeners {each.name!r}: sasl = PLAIN on {host} would send passwords in the clear to other "
-                "machines. Give the listener tls, or use SCRAM-SHA-256, or a loopback address"
+                f"listeners {each.name!r}: sasl = {clear[0]} on {host} would send secrets in the clear to "
+                "other machines. Give the listener tls, or use SCRAM-SHA-256, or a loopback address"
             )
         if not allow_plaintext:
             raise ConfigError(
@@ -153,6 +160,7 @@ def _problems(table: Mapping[str, object]) -> Iterator[str]:
     except ValueError as error:
         yield f"address must be HOST:PORT, such as 127.0.0.1:9092: {error}"
     yield from _sasl_problems(table.get("sasl", []), table.get("protocol"))
+    yield from oauth_problems(table)
     if "tls" in table:
         yield from _tls_problems(table["tls"])
 
@@ -185,8 +193,8 @@ def _sasl_problems(sasl: object, protocol: object) -> Iterator[str]:
     for each in sasl:
         if each not in MECHANISMS:
             yield f"sasl has {each!r}, and there are: {', '.join(MECHANISMS)}"
-    if protocol == "http" and any(each in MECHANISMS and each != PLAIN for each in sasl):
-        yield 'sasl of an http listener is ["PLAIN"]: users log in with HTTP Basic'
+    if protocol == "http" and any(each in HASHES for each in sasl):
+        yield f'sasl of an http listener is of "{PLAIN}" (HTTP Basic) and "{OAUTHBEARER}" (Bearer)'
 
 
 def _listener(table: Mapping[str, object]) -> ListenerConfig:
@@ -197,6 +205,7 @@ def _listener(table: Mapping[str, object]) -> ListenerConfig:
         protocol=str(table["protocol"]),
         address=_address(table["address"]),
         sasl=tuple(dict.fromkeys(map(str, sasl))),
+        oauth=read_oauth(table),
         tls=_tls(table["tls"]) if "tls" in table else None,
     )
 

@@ -356,11 +356,22 @@ class Node:
             return None
         assert self._authenticator is not None
         return Logins(
-            authenticator=self._authenticator,
+            authenticator=self._authenticator_of(listener, self._authenticator),
             mechanisms=listener.sasl,
             pending=self._pending_logins,
             session_ms_max=session_ms_max,
         )
+
+    def _authenticator_of(self, listener: ListenerConfig, authenticator: Authenticator) -> Authenticator:
+        """With the issuer of the listener's tokens, if it has one."""
+        if listener.oauth is None:
+            return authenticator
+        from tailrace.security.oauth.issuer import Issuer, check_usable
+
+        check_usable(listener.oauth, listener=listener.name)
+        issuer = Issuer(listener.oauth, now_ms=self._clock.now_ms, monotonic=self._clock.monotonic)
+        self._opened.push_async_callback(issuer.close)
+        return authenticator.believing(issuer)
 
     def _listener_tls(self, listener: ListenerConfig) -> ServerTls | None:
         """The TLS of a listener; ConfigError names a file that will not do."""

@@ -350,6 +350,39 @@ def test_closing_ends_handshakes_under_way(made: Certificates, play: Callable[..
     play(scenario, ServerTls(made.config()))
 
 
+def test_closing_sends_what_was_written_though_the_client_reads_slowly(
+    made: Certificates, loop_factory: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    written = bytes(range(256)) * 4096
+
+    class Speaker(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            sending = cast(asyncio.Transport, transport)
+            for begin in range(0, len(written), 64 * 1024):
+                sending.write(written[begin : begin + 64 * 1024])
+            sending.close()
+
+    def read(port: int) -> bytes:
+        found = bytearray()
+        with (
+            socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as plain,
+            client_context(made.ca).wrap_socket(plain, server_hostname="localhost") as client,
+        ):
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            while data := client.recv(5_000):
+                found += data
+        return bytes(found)
+
+    async def main() -> bool:
+        listening = await listen(Address("127.0.0.1", 0), Speaker, ServerTls(made.config()))
+        found = await asyncio.to_thread(read, listening.address.port)
+        listening.close()
+        return found == written
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        assert runner.run(asyncio.wait_for(main(), DEADLINE_S))
+
+
 # ---- clients without TLS
 
 HTTP = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -22,7 +22,8 @@ def play(scenario: Callable[[MemoryStore], Awaitable[None]]) -> None:
 
 def test_what_is_disabled_stays_so_and_is_told() -> None:
     async def scenario(store: MemoryStore) -> None:
-        disabled, told = Disabled(MetadataDisabled(store)), []
+        disabled = Disabled(MetadataDisabled(store))
+        told: list[Principal] = []
         disabled.watch(told.append)
         assert disabled.admits(ALICE)
         await disabled.set_enabled(ALICE, enabled=False)

@@ -16,7 +16,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from tailrace.cli.main import main
 from tailrace.model import ConfigError
 from tailrace.net.tls import ServerTls
-from tailrace.server import secure_start
 from tailrace.server.configuration import check_file, read_config
 from tailrace.server.secure_start import add_client, init
 
@@ -89,7 +88,7 @@ def test_what_is_no_name_is_refused_and_leaves_nothing_behind(tmp_path: Path, na
 def test_a_machine_whose_name_is_none_gets_a_certificate_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(secure_start.socket, "gethostname", lambda: "no name!")
+    monkeypatch.setattr("socket.gethostname", lambda: "no name!")
     init(tmp_path / "s")
     names = certificate(tmp_path / "s" / "server.crt").extensions
     found = names.get_extension_for_class(x509.SubjectAlternativeName).value

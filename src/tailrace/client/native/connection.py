@@ -310,8 +310,8 @@ async def open_connection(
         if connection.refusal:
             raise BrokerUnreachable(f"{address} refused the connection: {connection.refusal}") from error
         raise BrokerUnreachable(
-            f"{address} took the connection and then ended it ({error}). Is this the native port"
-            f"{'?' if tls else ', and without TLS? If it has TLS, give its CA: --tls-ca FILE, or tls=FILE'}"
+            f"{address} took the connection and then ended it ({error}). Is this the native port?"
+            f"{'' if tls else ' If it has TLS, give its CA: --tls-ca FILE, or tls=FILE'}"
         ) from error
     except OSError as error:
         raise BrokerUnreachable(unreached(address, error)) from error
