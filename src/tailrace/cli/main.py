@@ -47,6 +47,7 @@ NOUNS: Mapping[str, str] = {
     "doctor": "Look for what keeps a broker from running well.",
     "log": "Look into a data directory, and check every byte of it.",
     "storage": "Mend a data directory.",
+    "cleanup": "Remove from PostgreSQL what no topic needs any more.",
     "backup": "Back up a running broker; list and check backups.",
     "restore": "Make a data directory out of a backup.",
     "export": "Write topics and subscriptions to a file.",
