@@ -46,6 +46,7 @@ NOUNS: Mapping[str, str] = {
     "config": "Show settings, what they mean, and where they come from.",
     "doctor": "Look for what keeps a broker from running well.",
     "log": "Look into a data directory, and check every byte of it.",
+    "key": "Encrypt a data directory, and rotate its keys.",
     "storage": "Mend a data directory.",
     "cleanup": "Remove from PostgreSQL what no topic needs any more.",
     "backup": "Back up a running broker; list and check backups.",
