@@ -529,6 +529,7 @@ REST: list[Case] = [
     rest_case("listConfigs", rights(on_cluster(Op.DESCRIBE_CONFIGS))),
     rest_case("listSettings", rights(on_cluster(Op.DESCRIBE_CONFIGS))),
     *[rest_case(name, rights(on_cluster(Op.ALTER))) for name in ("createCut", "renewCut", "deleteCut")],
+    rest_case("listAuditEntries", rights(on_topic(Op.READ, "__tailrace_audit"))),
     rest_case("listUsers", rights(on_cluster(Op.DESCRIBE))),
     *[rest_case(name, rights(on_cluster(Op.ALTER))) for name in ("createUser", "changeUser", "deleteUser")],
     rest_case("listAcls", rights(on_cluster(Op.DESCRIBE))),
@@ -569,6 +570,7 @@ REST: list[Case] = [
 REST_OPEN = {
     "getHealth": "a probe",
     "getReadiness": "a probe",
+    "whoAmI": "what the caller is and may do; tests/unit/http/test_authorization.py has it",
     "listTokens": "a user has its own tokens; tests/unit/http/test_token.py judges those of others",
     "createToken": "likewise",
     "revokeToken": "likewise",

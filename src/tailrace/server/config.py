@@ -18,6 +18,7 @@ from tailrace.storage.api import COMMIT, Fsync
 
 if TYPE_CHECKING:
     from tailrace.security.secret import Secret
+    from tailrace.server.encryption import EncryptionConfig
     from tailrace.server.kind import Value
 
 
@@ -39,6 +40,7 @@ class ServerConfig:
     engine: str = "segment"  # a name in `server.engines`
     engine_settings: Mapping[str, Value | Secret] = field(default_factory=dict)  # its own table
     data_dir: Path = Path("tailrace-data")
+    encryption: EncryptionConfig | None = None  # None: nothing is encrypted
     fsync: Fsync = COMMIT
     log_level: str = "info"
     log_format: Literal["text", "json"] = "text"

@@ -292,9 +292,17 @@ at all."""
 @cache
 def settings() -> Mapping[str, Setting]:
     """The whole table, by key."""
+    from tailrace.server.encryption import encryption_settings
+
     return {
         setting.key: setting
-        for setting in (*_OWN, *_engine_settings(), *_broker_settings(), *_topic_defaults())
+        for setting in (
+            *_OWN,
+            *encryption_settings(),
+            *_engine_settings(),
+            *_broker_settings(),
+            *_topic_defaults(),
+        )
     }
 
 

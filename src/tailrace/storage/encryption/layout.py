@@ -13,7 +13,11 @@ it is covered.
 
 from __future__ import annotations
 
-from tailrace.records import ENCRYPTED_BIT, Batch
+import struct
+
+from tailrace.records import ENCRYPTED_BIT, HEADER_BYTES, Batch, BytesLike
+
+_KEY_ID = struct.Struct("<Q")
 
 OVERHEAD_BYTES = 32
 """What a stored batch has more than the batch in it."""
@@ -22,6 +26,12 @@ OVERHEAD_BYTES = 32
 def is_encrypted(batch: Batch) -> bool:
     """Whether these are stored bytes that a key opens."""
     return batch.attributes & ENCRYPTED_BIT != 0
+
+
+def key_id_at(stored: BytesLike) -> int:
+    """The data key that the bytes of a stored batch name; they must reach that far."""
+    key_id: int = _KEY_ID.unpack_from(stored, HEADER_BYTES)[0]
+    return key_id
 
 
 def plain_size(batch: Batch) -> int:
