@@ -25,6 +25,7 @@ from tailrace.model.address import Address
 
 if TYPE_CHECKING:
     from tailrace.cluster import Store
+    from tailrace.server.encryption import EncryptionConfig
 
 T = TypeVar("T")
 
@@ -39,6 +40,7 @@ class Place:
 
     http: str = ""  # "": in the directory
     directory: Path | None = None
+    encryption: EncryptionConfig | None = None  # of the directory
     host: str = _LOOPBACK  # of the HTTP listener of a broker that has the directory
 
     def change(self, on_broker: Callable[[str], T], here: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
@@ -53,7 +55,7 @@ class Place:
         except StorageError:
             return on_broker(self._listener(self.directory))
         try:
-            return asyncio.run(_with_store(self.directory, here))
+            return asyncio.run(_with_store(self.directory, here, self.encryption))
         except BrokerError as error:
             code = ExitCode.NOT_FOUND if error.code == ErrorCode.RESOURCE_NOT_FOUND else ExitCode.ERROR
             raise CommandFailed(str(error), exit_code=code) from error
@@ -82,7 +84,7 @@ def find_place(*, data_dir: Path | None, config_file: Path | None, http: str | N
     if data_dir is not None:
         return Place(directory=data_dir)
     if config_file is None:
-        return Place(http=_DEFAULT_HTTP)
+        return Place(http=os.environ.get("TAILRACE_HTTP") or _DEFAULT_HTTP)
     from tailrace.server.configuration import read_config
     from tailrace.server.engines import ENGINES
 
@@ -97,7 +99,8 @@ def find_place(*, data_dir: Path | None, config_file: Path | None, http: str | N
         )
     listeners = server.listeners_of("http")
     host = listeners[0].address.host if listeners else _LOOPBACK
-    return Place(directory=Path(str(config["storage.data_dir"])), host=host)
+    directory = Path(str(config["storage.data_dir"]))
+    return Place(directory=directory, encryption=server.encryption, host=host)
 
 
 def ask(address: str, method: str, path: str, body: object = None) -> Any:
@@ -139,7 +142,7 @@ _HTTP = click.option(
     "--http",
     metavar="HOST:PORT",
     show_default=_DEFAULT_HTTP,
-    help="The HTTP listener of a running broker.",
+    help="The HTTP listener of a running broker. [env var: TAILRACE_HTTP]",
 )
 
 
@@ -151,11 +154,35 @@ def _trust(cert: str | None) -> None:
         os.environ.setdefault(PIN_VARIABLE, cert)
 
 
-async def _with_store(directory: Path, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+async def _with_store(
+    directory: Path, work: Callable[[Store], Coroutine[Any, Any, T]], encryption: EncryptionConfig | None
+) -> T:
     from tailrace.cluster import METADATA, MirroredStore, SqliteStore
 
-    store = MirroredStore(SqliteStore(directory / METADATA), directory)
+    store: Store = MirroredStore(SqliteStore(directory / METADATA), directory)
     try:
+        if (directory / "KEYS").exists():
+            store = await _encrypted(store, directory, encryption)
         return await work(store)
     finally:
         await store.close()
+
+
+async def _encrypted(store: Store, directory: Path, encryption: EncryptionConfig | None) -> Store:
+    """The store of an encrypted directory, whose lock is held; CommandFailed without its key."""
+    found = encryption.read() if encryption is not None else None
+    if found is None:
+        raise CommandFailed(
+            f"{directory} is encrypted. Name the configuration that has its key: --config tailrace.toml"
+        )
+    from tailrace.runtime import RealDisk
+    from tailrace.server.engines.segment import encrypted_store
+    from tailrace.storage.encryption.keyring import Keyring
+
+    disk = RealDisk(os.fspath(directory))
+    try:
+        ring = await Keyring.open(disk, found.keys, encrypts=found.enabled)
+        await ring.rewrite()
+        return await encrypted_store(store, ring)
+    finally:
+        disk.close()

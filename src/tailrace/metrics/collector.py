@@ -22,7 +22,7 @@ from tailrace.metrics.loop_lag import LoopLag
 from tailrace.metrics.observed import Observed
 from tailrace.metrics.snapshot import Snapshot
 from tailrace.net import ListenerCounters
-from tailrace.security import BASIC, MECHANISMS, TOKEN
+from tailrace.security import BASIC, CONSOLE, MECHANISMS, TOKEN
 
 NO_ERROR = "none"
 
@@ -41,6 +41,7 @@ class NodeCollector(Collector):
         yield from self._requests()
         yield from self._connections()
         yield from self._logins()
+        yield from self._audit()
         yield from self._tls()
         yield from self._topics()
         yield from self._storage()
@@ -135,8 +136,17 @@ class NodeCollector(Collector):
             (
                 ({"mechanism": mechanism, "result": result}, by_mechanism[mechanism])
                 for result, by_mechanism in (("succeeded", logins.succeeded), ("failed", logins.failed))
-                for mechanism in (*MECHANISMS, BASIC, TOKEN)
+                for mechanism in (*MECHANISMS, BASIC, CONSOLE, TOKEN)
             ),
+        )
+
+    def _audit(self) -> Iterator[Metric]:
+        counts = self._observed.broker.audit.counts
+        yield from counter("tailrace_audit_entries", "Entries of the audit log.", one(counts.recorded))
+        yield from counter(
+            "tailrace_audit_dropped",
+            "Entries of the audit log that are in no topic, because too many waited to be written.",
+            one(counts.dropped),
         )
 
     def _tls(self) -> Iterator[Metric]:

@@ -18,6 +18,7 @@ from tailrace.storage.api import COMMIT, Fsync
 
 if TYPE_CHECKING:
     from tailrace.security.secret import Secret
+    from tailrace.server.encryption import EncryptionConfig
     from tailrace.server.kind import Value
 
 
@@ -39,6 +40,7 @@ class ServerConfig:
     engine: str = "segment"  # a name in `server.engines`
     engine_settings: Mapping[str, Value | Secret] = field(default_factory=dict)  # its own table
     data_dir: Path = Path("tailrace-data")
+    encryption: EncryptionConfig | None = None  # None: nothing is encrypted
     fsync: Fsync = COMMIT
     log_level: str = "info"
     log_format: Literal["text", "json"] = "text"
@@ -47,6 +49,7 @@ class ServerConfig:
     telemetry_metrics: bool = True
     telemetry_interval_s: int = 15
     telemetry_sample_one_in: int = 100
+    audit: Literal["auto", "on", "off"] = "auto"
     listeners: tuple[ListenerConfig, ...] = ()  # none: one of each protocol, at the ports above
     broker: Mapping[str, str] = field(default_factory=dict)  # Kafka's names; only what was set
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
@@ -57,6 +60,11 @@ class ServerConfig:
             check_socket(self.listeners_of("native")[0], self.native_socket)
         else:
             check_exposure(self.host, allow_plaintext=self.allow_plaintext)
+
+    @property
+    def audits(self) -> bool:
+        """Whether there is an audit log: where clients have names, unless it was said otherwise."""
+        return self.audit == "on" or (self.audit == "auto" and any(each.sasl for each in self.listeners))
 
     def listeners_of(self, protocol: str) -> list[ListenerConfig]:
         """Those of a protocol: what was set, or the default one."""

@@ -214,6 +214,13 @@ _OWN = (
         "addresses: broker.lan, or the name that a proxy passes on.",
     ),
     Setting(
+        key="security.audit",
+        kind=Choice(("auto", "on", "off")),
+        default="auto",
+        doc="Whether logins, denials and changes are written to the topic __tailrace_audit and to the log; "
+        "auto does where a listener asks for a login.",
+    ),
+    Setting(
         key="telemetry.otlp_endpoint",
         kind=Checked(
             "URL, or nothing",
@@ -285,9 +292,17 @@ at all."""
 @cache
 def settings() -> Mapping[str, Setting]:
     """The whole table, by key."""
+    from tailrace.server.encryption import encryption_settings
+
     return {
         setting.key: setting
-        for setting in (*_OWN, *_engine_settings(), *_broker_settings(), *_topic_defaults())
+        for setting in (
+            *_OWN,
+            *encryption_settings(),
+            *_engine_settings(),
+            *_broker_settings(),
+            *_topic_defaults(),
+        )
     }
 
 
