@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from typing import Any
 from uuid import UUID
 
 from tailrace.broker.archive_reach import tell_archive_reach
@@ -167,6 +168,10 @@ class Broker:
     async def wait_failed(self) -> Exception:
         """Return what ended this broker, once something did."""
         return await asyncio.shield(self._failure)
+
+    def run_beside(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Run work of the node's until the broker closes; a failure of it ends the broker."""
+        self._tasks.start(name, work)
 
     async def delete_topic(self, name: str, *, topic_id: UUID | None = None) -> None:
         """Remove a topic, the offsets that groups committed for it, and its subscriptions.

@@ -2,6 +2,7 @@
 
 --http HOST:PORT         the HTTP listener of a running broker
 --data-dir, --config     the directory under its lock; if a broker has it, that broker's HTTP listener
+                         where security.users is postgres: the database, whether a broker runs or not
 neither                  127.0.0.1:8080
 """
 
@@ -19,12 +20,13 @@ from tailrace.model import BrokerError, ErrorCode, StorageError
 from tailrace.model.address import Address
 
 if TYPE_CHECKING:
-    from tailrace.security import Secret, Users
+    from tailrace.security import Secret, Users, UserStore
 
 _LOOPBACK: Final = "127.0.0.1"
 _DEFAULT_HTTP: Final = f"{_LOOPBACK}:8080"
 _PATH: Final = "/api/v1/users"
 _CALL_S: Final = 30.0
+_DATABASE_S: Final = 5.0  # a person waits
 
 
 class UserAccess(Protocol):
@@ -51,6 +53,9 @@ def find_users(*, data_dir: Path | None, config_file: Path | None, http: str | N
 
         config = read_config(environment=os.environ, file=config_file)
         server = config.server()
+        if server.users == "postgres":
+            assert server.postgres_dsn is not None
+            return DatabaseUsers(server.postgres_dsn)
         facts = ENGINES[server.engine].describe(server)
         if not facts.directory:
             goes = "are in its database" if facts.durable else "go with the broker"
@@ -96,13 +101,11 @@ class RestUsers:
         raise CommandFailed(message_of(answer, status), exit_code=codes.get(status, ExitCode.ERROR))
 
 
-class DirectoryUsers:
-    """Users in a data directory: changed under its lock, so that no broker has it meanwhile."""
+Work = Callable[["Users"], Coroutine[Any, Any, Any]]
 
-    def __init__(self, directory: Path, *, host: str = _LOOPBACK) -> None:
-        """`host` is where the HTTP listener of a broker is, if one has the directory."""
-        self._directory = directory
-        self._host = host
+
+class StoredUserAccess:
+    """Users in a store that this process opens by itself; where a broker has it, through the broker."""
 
     def list(self) -> list[dict[str, Any]]:
         async def read(users: Users) -> list[dict[str, Any]]:
@@ -131,11 +134,40 @@ class DirectoryUsers:
     def delete(self, name: str) -> None:
         self._with(lambda rest: rest.delete(name), lambda users: users.delete(name))
 
-    def _with(
-        self,
-        on_broker: Callable[[RestUsers], Any],
-        here: Callable[[Users], Coroutine[Any, Any, Any]],
-    ) -> Any:
+    def _with(self, on_broker: Callable[[RestUsers], Any], here: Work) -> Any:
+        raise NotImplementedError
+
+
+class DatabaseUsers(StoredUserAccess):
+    """Users in PostgreSQL, where brokers that run see every change."""
+
+    def __init__(self, dsn: Secret) -> None:
+        self._dsn = dsn
+
+    def _with(self, on_broker: Callable[[RestUsers], Any], here: Work) -> Any:  # noqa: ARG002
+        return _run(self._change(here))
+
+    async def _change(self, work: Work) -> Any:
+        from tailrace.cluster.postgres_users import PostgresUsers
+        from tailrace.postgres import parse_dsn
+
+        store = PostgresUsers(parse_dsn(self._dsn, key="security.postgres_dsn"))
+        try:
+            await store.open(wait_s=_DATABASE_S)
+            return await _work_on(store, work)
+        finally:
+            await store.close()
+
+
+class DirectoryUsers(StoredUserAccess):
+    """Users in a data directory: changed under its lock, so that no broker has it meanwhile."""
+
+    def __init__(self, directory: Path, *, host: str = _LOOPBACK) -> None:
+        """`host` is where the HTTP listener of a broker is, if one has the directory."""
+        self._directory = directory
+        self._host = host
+
+    def _with(self, on_broker: Callable[[RestUsers], Any], here: Work) -> Any:
         from tailrace.runtime import DirectoryLock
 
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -144,24 +176,17 @@ class DirectoryUsers:
         except StorageError:
             return on_broker(RestUsers(self._listener()))
         try:
-            return asyncio.run(self._change(here))
-        except BrokerError as error:
-            code = ExitCode.NOT_FOUND if error.code == ErrorCode.RESOURCE_NOT_FOUND else ExitCode.ERROR
-            raise CommandFailed(str(error), exit_code=code) from error
+            return _run(self._change(here))
         finally:
             lock.release()
 
-    async def _change(self, work: Callable[[Users], Coroutine[Any, Any, Any]]) -> Any:
+    async def _change(self, work: Work) -> Any:
         from tailrace.cluster import METADATA, MetadataUsers, MirroredStore, SqliteStore
-        from tailrace.security import Users
 
         store = MirroredStore(SqliteStore(self._directory / METADATA), self._directory)
-        users = Users(MetadataUsers(store))
         try:
-            await users.load()
-            return await work(users)
+            return await _work_on(MetadataUsers(store), work)
         finally:
-            await users.close()
             await store.close()
 
     def _listener(self) -> str:
@@ -176,6 +201,25 @@ class DirectoryUsers:
             )
         host = {"0.0.0.0": _LOOPBACK, "::": "::1"}.get(self._host, self._host)
         return str(Address(host, ports.http))
+
+
+async def _work_on(store: UserStore, work: Work) -> Any:
+    from tailrace.security import Users
+
+    users = Users(store)
+    try:
+        await users.load()
+        return await work(users)
+    finally:
+        await users.close()
+
+
+def _run(change: Coroutine[Any, Any, Any]) -> Any:
+    try:
+        return asyncio.run(change)
+    except BrokerError as error:
+        code = ExitCode.NOT_FOUND if error.code == ErrorCode.RESOURCE_NOT_FOUND else ExitCode.ERROR
+        raise CommandFailed(str(error), exit_code=code) from error
 
 
 def _path(name: str) -> str:

@@ -71,6 +71,9 @@ class MetadataUsers:
     async def remove(self, name: str) -> None:
         await self._store.commit(checks={}, puts={}, deletes=[USERS + name])
 
+    async def changes(self) -> Mapping[str, User | None]:
+        return {}  # the directory has one broker
+
 
 def write_user(user: User) -> str:
     return _text(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tailrace.model import ConfigError
 from tailrace.model.address import Address
+from tailrace.security.secret import Secret
 from tailrace.server.listener import ListenerConfig, check_listeners, is_loopback
 from tailrace.storage.api import COMMIT, Fsync
 
@@ -35,6 +36,9 @@ class ServerConfig:
     allow_plaintext: bool = False
     engine: str = "segment"  # a name in `server.engines`
     engine_settings: Mapping[str, Value] = field(default_factory=dict)  # its own table, by name in the table
+    users: Literal["metadata", "postgres"] = "metadata"
+    postgres_dsn: Secret | None = None  # of `users`
+    postgres_grace_s: int = 900
     data_dir: Path = Path("tailrace-data")
     fsync: Fsync = COMMIT
     log_level: str = "info"
@@ -49,6 +53,12 @@ class ServerConfig:
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.users == "postgres" and self.postgres_dsn is None:
+            raise ConfigError(
+                "security.users = postgres needs security.postgres_dsn, such as "
+                "postgresql://tailrace@db.lan/tailrace. With a password in it, keep it in a file that "
+                "TAILRACE_SECURITY__POSTGRES_DSN_FILE names"
+            )
         if self.listeners:
             check_listeners(self.listeners, allow_plaintext=self.allow_plaintext)
         else:

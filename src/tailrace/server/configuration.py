@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tailrace.model import ConfigError
+from tailrace.security.secret import Secret
 from tailrace.server.config import ServerConfig
 from tailrace.server.kind import Value
 from tailrace.server.listener import REPLACED, ListenerConfig
@@ -55,6 +56,9 @@ class Configuration:
             allow_plaintext=bool(self["server.allow_plaintext"]),
             engine=engine,
             engine_settings=self._own_table(f"{engine}."),
+            users="postgres" if self["security.users"] == "postgres" else "metadata",
+            postgres_dsn=Secret(dsn) if (dsn := str(self["security.postgres_dsn"])) else None,
+            postgres_grace_s=int(self["security.postgres_grace_s"]),
             data_dir=Path(str(self["storage.data_dir"])),
             fsync=Fsync.parse(str(self["storage.fsync"])),
             log_level=str(self["log.level"]),

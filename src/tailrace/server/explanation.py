@@ -14,10 +14,10 @@ _KAFKA_TABLES = ("broker", "topic_defaults")
 
 def list_values(configuration: Configuration, *, changed_only: bool = False) -> Iterator[dict[str, object]]:
     """Key, value and source of everything that this version obeys."""
-    for key in settings():
+    for key, setting in settings().items():
         given = configuration.values[key]
         if not (changed_only and given.source == DEFAULT):
-            yield {"key": key, "value": given.value, "source": given.source}
+            yield {"key": key, "value": setting.shown(given.value), "source": given.source}
     for listener in configuration.listeners:
         for name, value in (
             ("protocol", listener.protocol),
@@ -74,7 +74,7 @@ def explain(setting: Setting, configuration: Configuration) -> dict[str, object]
         "meaning": setting.doc,
         "type": setting.kind.name,
         "default": setting.default,
-        "value": given.value,
+        "value": setting.shown(given.value),
         "source": given.source,
         "flag": setting.flag or None,
         "environment": setting.environment,

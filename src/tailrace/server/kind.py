@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from tailrace.model import BrokerError
+from tailrace.model import BrokerError, ConfigError
 
 if TYPE_CHECKING:
     from tailrace.broker.configs import ConfigKey
@@ -135,6 +135,24 @@ class Checked:
         except ValueError as error:
             raise ValueError(self.shape) from error
         return text
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """A text that is a secret: neither its value nor what is wrong with it is ever shown with its text."""
+
+    name: str
+    key: str
+    check: Callable[[str], object]  # ConfigError, a whole sentence without the text, if it will not do
+
+    def read(self, given: object) -> str:
+        if not isinstance(given, str):
+            raise Refused(f"{self.key} must be a text")
+        try:
+            self.check(given.strip())
+        except ConfigError as error:
+            raise Refused(str(error)) from None
+        return given.strip()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tailrace.broker import Broker, BrokerConfig
-from tailrace.cluster import MetadataUsers, StoredMetadata
+from tailrace.cluster import MetadataUsers, Store, StoredMetadata
 from tailrace.kafka import KafkaListener
 from tailrace.model import ConfigError, TailraceError, day_of
 from tailrace.model.address import Address, unix_address
@@ -25,7 +25,7 @@ from tailrace.net import ListenerCounters, NodeBudget, RequestListener
 from tailrace.net.logins import Logins, PendingLogins
 from tailrace.net.stranger import Neighbours
 from tailrace.runtime import SystemClock
-from tailrace.security import Authenticator, LoginCounts
+from tailrace.security import Authenticator, LoginCounts, UserStore
 from tailrace.server import descriptors
 from tailrace.server.assembly import (
     NODE_ID,
@@ -45,6 +45,7 @@ from tailrace.server.listener import ListenerConfig
 from tailrace.server.ports import Ports
 
 if TYPE_CHECKING:
+    from tailrace.cluster.postgres_users import PostgresUsers
     from tailrace.http import HttpApp, HttpListener
     from tailrace.metrics.observed import Observed
     from tailrace.telemetry.config import TelemetryConfig
@@ -69,6 +70,7 @@ class Node:
         self._opened = AsyncExitStack()
         self.budget = NodeBudget(request_bytes_max(config))
         self._broker: Broker | None = None
+        self._postgres_users: PostgresUsers | None = None
         self._authenticator: Authenticator | None = None
         self._pending_logins = PendingLogins()
         self._kafka: list[KafkaListener] = []  # at least one, once the node is started
@@ -159,10 +161,11 @@ class Node:
                 metadata=metadata,
                 config=self._broker_config(),
                 clock=self._clock,
-                user_store=MetadataUsers(store),
+                user_store=await self._open_users(store),
             )
             self._opened.push_async_callback(self._broker.close)
             await self._broker.start()
+            self._follow_users(self._broker)
             # After the listeners, whose end it tells of.
             self._opened.push_async_callback(self._close_telemetry)
             await self._open_listeners(self._broker)
@@ -250,6 +253,27 @@ class Node:
         if most < config.partitions_total_max:
             logger.info("partitions bounded: %d, by the limit on open files", most)
         return replace(config, partitions_total_max=most)
+
+    async def _open_users(self, store: Store) -> UserStore:
+        if self.config.users == "metadata":
+            return MetadataUsers(store)
+        from tailrace.cluster.postgres_users import PostgresUsers
+        from tailrace.postgres import parse_dsn
+
+        assert self.config.postgres_dsn is not None, "ServerConfig refuses that"
+        users = PostgresUsers(parse_dsn(self.config.postgres_dsn, key="security.postgres_dsn"))
+        self._opened.push_async_callback(users.close)
+        await users.open()
+        self._postgres_users = users
+        return users
+
+    def _follow_users(self, broker: Broker) -> None:
+        """Where other programs change users, take their changes over."""
+        if self._postgres_users is not None:
+            from tailrace.cluster.user_following import UserFollowing
+
+            dsn, grace_s = self._postgres_users.dsn, self.config.postgres_grace_s
+            broker.run_beside("users", UserFollowing(broker.users, dsn, grace_s=grace_s).run())
 
     async def _open_listeners(self, broker: Broker) -> None:
         config = self.config

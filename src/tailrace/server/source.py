@@ -36,7 +36,7 @@ _KEY_LINE = re.compile(r"\s*((?:[A-Za-z0-9_-]+|\"[^\"]+\"|'[^']+'|\s*\.\s*)+?)\s
 class Given:
     """One value that somebody set."""
 
-    value: Value
+    value: Value = field(repr=False)  # it may be a secret
     source: str  # in words: flag --host, environment TAILRACE_SERVER__HOST, tailrace.toml line 3
 
 
