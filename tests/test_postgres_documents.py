@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 from tests.document import ROOT, broken_links
-from tests.postgres import PASSWORD, SUPERUSER, PostgresServer, run_on
+from tests.postgres import PostgresServer, run_on
 
 from tailrace.cli.main import main
 from tailrace.cluster.postgres_users import OPEN_S
 from tailrace.cluster.user_following import POLL_S
-from tailrace.security import Secret
 from tailrace.server.configuration import read_config
 
 DEPLOYMENT = ROOT / "docs" / "deployment-guide.md"
@@ -38,19 +37,9 @@ def test_users_are_kept_as_the_documents_say(
     config = tmp_path / "tailrace.toml"
     config.write_text(block(DEPLOYMENT, "PostgreSQL", "toml").replace(":5432", f":{own_postgres.port}"))
     for name in ("alice", "bob"):
-        words = [
-            "user",
-            "create",
-            name,
-            "--config",
-            str(config),
-            "--password-file",
-            str(tmp_path / "password"),
-        ]
-        assert main(words) == 0, capsys.readouterr().err
-    tailrace = Secret(
-        own_postgres.dsn("tailrace").reveal().replace(f"{SUPERUSER}:{PASSWORD}", "tailrace:replace-me")
-    )
+        options = ["--config", str(config), "--password-file", str(tmp_path / "password")]
+        assert main(["user", "create", name, *options]) == 0, capsys.readouterr().err
+    tailrace = own_postgres.dsn("tailrace", user="tailrace", password="replace-me")
     for statement in block(OPERATIONS, "Users in PostgreSQL", "sql").splitlines():
         run_on(tailrace, lambda each: each.execute(statement))  # noqa: B023
     capsys.readouterr()

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
@@ -46,24 +47,18 @@ def user(config: Path, *words: str, said: str = "", code: int = 0) -> str:
 
 
 class Client:
-    """One client of librdkafka, and the last error that it told."""
+    """One client of librdkafka."""
 
     def __init__(self, port: int, *, mechanism: str) -> None:
-        self.said = ""
-        self._admin = AdminClient(
-            {
-                "bootstrap.servers": f"127.0.0.1:{port}",
-                "security.protocol": "SASL_PLAINTEXT",
-                "sasl.mechanism": mechanism,
-                "sasl.username": "alice",
-                "sasl.password": WORD,
-                "reconnect.backoff.max.ms": 100,
-                "error_cb": self._note,
-            }
-        )
-
-    def _note(self, error: object) -> None:
-        self.said = str(error)
+        settings: dict[str, Any] = {
+            "bootstrap.servers": f"127.0.0.1:{port}",
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": mechanism,
+            "sasl.username": "alice",
+            "sasl.password": WORD,
+            "reconnect.backoff.max.ms": 100,
+        }
+        self._admin = AdminClient(settings)
 
     def is_served(self) -> bool:
         self._admin.poll(0)

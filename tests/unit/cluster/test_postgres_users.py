@@ -276,9 +276,7 @@ def test_a_start_waits_for_the_database_and_then_says_that_it_is_away(own_postgr
 
     async def run() -> None:
         store = PostgresUsers(parsed(own_postgres.dsn()))
-        with pytest.raises(
-            StorageError, match=r"open users in .* cannot be reached.*Start PostgreSQL"
-        ):
+        with pytest.raises(StorageError, match=r"open users in .* cannot be reached.*Start PostgreSQL"):
             await store.open(wait_s=0.2)
         starting = asyncio.create_task(store.open(wait_s=WAIT_S))
         await asyncio.to_thread(own_postgres.start)
