@@ -55,6 +55,7 @@ VOLATILE = frozenset(
     }
     | {
         "end_ms",
+        "expires_ms",
         "errors_per_s",
         "flush_p99_ms",
         "found",
@@ -64,6 +65,7 @@ VOLATILE = frozenset(
         "kafka",
         "lag",
         "loop_lag_ms",
+        "token",
     }
     | {"memory_bytes", "native", "produce_p50_ms", "produce_p99_ms", "records_in_per_s", "records_in_total"}
     | {

@@ -34,7 +34,7 @@ from tailrace.broker.transactions.atomic import AtomicAppender
 from tailrace.broker.transactions.pool import IdPool
 from tailrace.model import BrokerId, StorageError
 from tailrace.runtime import Clock, Supervisor
-from tailrace.security import Standing, Users, UserStore
+from tailrace.security import Standing, Tokens, TokenStore, Users, UserStore
 from tailrace.storage.api import StorageEngine
 
 logger = logging.getLogger(__name__)
@@ -56,8 +56,9 @@ class Broker:
         config: BrokerConfig,
         clock: Clock,
         user_store: UserStore | None = None,
+        token_store: TokenStore | None = None,
     ) -> None:
-        """Without `user_store` users go with the process."""
+        """Without `user_store` users go with the process, without `token_store` API tokens do."""
         self.config = config
         self.clock = clock
         self.storage = storage
@@ -108,7 +109,8 @@ class Broker:
         self.atomic = AtomicAppender(self.transactions, self.transaction_ids)
         self.subscriptions.bury_with(self.atomic)
         self.users = Users(user_store, on_failure=self._fail)
-        self.standing = Standing(self.users)
+        self.tokens = Tokens(self.users, token_store, now_ms=clock.now_ms, on_failure=self._fail)
+        self.standing = Standing(self.users, self.tokens)
         self.group_settings = GroupSettings(metadata, on_failure=self._fail)
         self.publisher = Publisher(clock=clock)
         self.delayed = Delayed(
@@ -126,6 +128,7 @@ class Broker:
         self._failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self.gate = Gate(self, authorize=allow_standing(self.standing))
         self.users.watch(lambda _: self.gate.rights_changed())
+        self.tokens.watch(lambda _: self.gate.rights_changed())
 
     def __repr__(self) -> str:
         cluster = self.cluster
@@ -136,6 +139,7 @@ class Broker:
         image = await self._metadata.begin(self.cluster.node_id, check=self.topics.check_image)
         self.cluster.cluster_id = image.cluster_id
         await self.users.load()
+        await self.tokens.load()
         await self.topics.load(image)
         self.group_settings.load(image.settings)
         await self.groups.start(topics={topic.name for topic in self.topics})
@@ -150,6 +154,7 @@ class Broker:
     async def close(self) -> None:
         """Stop what runs by itself; what is stored stays."""
         await self.cuts.close()
+        await self.tokens.close()
         await self.users.close()
         if self._deletions:
             await asyncio.wait(self._deletions)  # each tells its own caller how it went

@@ -25,6 +25,7 @@ from tailrace.broker.group_settings import check_named
 from tailrace.broker.groups.api import GroupListing
 from tailrace.broker.groups.handle import GroupHandle
 from tailrace.broker.groups.topic import OFFSETS_TOPIC
+from tailrace.broker.owned_tokens import OwnedTokens
 from tailrace.broker.partition import Partition
 from tailrace.broker.placement import Assignment
 from tailrace.broker.publishing import NewMessage
@@ -135,6 +136,7 @@ class Access:
         "_read_subscriptions",
         "_readable",
         "_subscriptions",
+        "_tokens",
         "_topics",
         "_transaction_ids",
         "_transactions",
@@ -162,6 +164,7 @@ class Access:
         self._cluster = broker.cluster
         self._cuts = broker.cuts
         self._users = broker.users
+        self._tokens = broker.tokens
         self._delete_topic = broker.delete_topic
         self._next_producer_id = broker.next_producer_id
         self._version = broker.topics.version
@@ -578,6 +581,10 @@ class Access:
         """Those who may log in: DESCRIBE to see them, ALTER to change them (KIP-554)."""
         self._check(operation, CLUSTER)
         return self._users
+
+    def tokens(self) -> OwnedTokens:
+        """API tokens: each user has its own."""
+        return OwnedTokens(self._tokens, self)
 
     @property
     def cluster_id(self) -> str:

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from tailrace.cli.config import config_option
 from tailrace.cli.connection import confirm
+from tailrace.cli.data_directory import Place, place_option
 from tailrace.cli.exit import CommandFailed, ExitCode
-from tailrace.cli.login import login_option
 from tailrace.cli.output import Column, Output, examples, output_option
-from tailrace.cli.user_access import UserAccess, find_users
+from tailrace.cli.user_access import UserAccess
 from tailrace.model import escape
 
 if TYPE_CHECKING:
@@ -38,26 +37,11 @@ def _access_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options that say where users are; it receives a `UserAccess` as `access`."""
 
     @functools.wraps(command)
-    def found(
-        *args: Any, data_dir: Path | None, config_file: Path | None, http: str | None, **options: Any
-    ) -> Any:
-        access = find_users(data_dir=data_dir, config_file=config_file, http=http)
-        return command(*args, access=access, **options)
+    def found(*args: Any, place: Place, **options: Any) -> Any:
+        return command(*args, access=UserAccess(place), **options)
 
-    data_dir = click.option(
-        "--data-dir",
-        metavar="DIR",
-        type=click.Path(path_type=Path),
-        help="The data directory of the broker, which need not run.",
-    )
-    http = click.option(
-        "--http",
-        metavar="HOST:PORT",
-        show_default="127.0.0.1:8080",
-        help="The HTTP listener of a running broker.",
-    )
     flag = "--login-password-file" if hasattr(command, "takes_password") else "--password-file"
-    return data_dir(config_option(http(login_option(found, password_flag=flag))))
+    return place_option("users", password_flag=flag)(found)
 
 
 def _password_option(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,7 +6,7 @@
                 `replacement` puts a new file in the place of an old one
 `record`        topics, partitions and ids as keys and values
 `metadata`      the broker's metadata port over any store
-`users`         the port for users over the same store
+`users`         the port for users over the same store; `tokens` that for their API tokens
 `mirror`        a store whose content is in cluster.json too (`image_file`)
 `copying`       a copy for a backup; `restored` is what becomes of it when it is restored
 `rebuild`       metadata made again from cluster.json and the logs
@@ -18,6 +18,7 @@ from tailrace.cluster.metadata import StoredMetadata
 from tailrace.cluster.mirror import MirroredStore
 from tailrace.cluster.sqlite import SqliteStore
 from tailrace.cluster.store import ABSENT, METADATA, Entry, Rows, Store
+from tailrace.cluster.tokens import MetadataTokens
 from tailrace.cluster.users import MetadataUsers
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "METADATA",
     "Entry",
     "MemoryStore",
+    "MetadataTokens",
     "MetadataUsers",
     "MirroredStore",
     "Rows",

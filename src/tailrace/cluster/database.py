@@ -41,8 +41,8 @@ CREATE TABLE head (
 _VERSION = struct.Struct("<q")
 _HEAD = struct.Struct("<qqq")
 _SHOWN_MAX = 120
-_SECRET_MARKS = (b"users/", b"security/", b"verifiers", b"_key")
-"""What stands in the keys and values of users; some of it is left where the other part is damaged."""
+_SECRET_MARKS = (b"users/", b"tokens/", b"security/", b"verifiers", b"digest", b"_key")
+"""What stands in the keys and values of users and tokens; some is left where the other part is damaged."""
 
 
 def rebuild_hint(path: str | os.PathLike[str]) -> str:

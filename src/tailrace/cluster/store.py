@@ -11,7 +11,9 @@ Everything that the nodes of a cluster agree on is kept under such keys; `metada
     settings/broker/<node>   {<name>: <text>}: what clients changed of a node, or of all nodes (no number)
     settings/group/<name>    {<name>: <text>}: what clients set for a consumer group
     users/<name>             {"enabled": ..., "verifiers": {...}}: who may log in (`users`)
+    tokens/<id>              {"digest": ..., "owner": ..., "scope": [...], ...}: API tokens (`tokens`)
     security/fake_salts      {"key": ...}: makes the salts of users that do not exist
+    security/token_keys      {"keys": [...]}: what the digests of API tokens are made under
 
 A store has one revision, which grows by one with every commit. The version of a key is the revision of the
 commit that wrote it last, and ABSENT for a key that does not exist. A key that was deleted and written again

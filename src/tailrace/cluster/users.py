@@ -18,6 +18,7 @@ from typing import Any, Final
 from tailrace.cluster import record
 from tailrace.cluster.metadata import first_start
 from tailrace.cluster.store import ABSENT, Entry, Store
+from tailrace.cluster.tokens import tokens_of
 from tailrace.model import BrokerError, ErrorCode, StorageError
 from tailrace.security import StoredUsers, User, Verifier
 
@@ -69,7 +70,9 @@ class MetadataUsers:
         )
 
     async def remove(self, name: str) -> None:
-        await self._store.commit(checks={}, puts={}, deletes=[USERS + name])
+        """Its API tokens go with it: a later user of this name must not get them."""
+        owned = tokens_of(name, (await self._store.read(record.TOKENS)).entries)
+        await self._store.commit(checks={}, puts={}, deletes=[USERS + name, *owned])
 
     async def changes(self) -> Mapping[str, User | None]:
         return {}  # the directory has one broker

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from tailrace.broker.unreadable import Unreadable
 from tailrace.model import BrokerError, ErrorCode, OffsetOutOfRange, StorageError, TailraceError
-from tailrace.security import UnknownUser
+from tailrace.security import UnknownToken, UnknownUser
 
 
 class Code(enum.StrEnum):
@@ -39,6 +39,7 @@ class Code(enum.StrEnum):
     SUBSCRIPTION_NOT_FOUND = "SUBSCRIPTION_NOT_FOUND"
     TRANSACTION_NOT_FOUND = "TRANSACTION_NOT_FOUND"
     USER_NOT_FOUND = "USER_NOT_FOUND"
+    TOKEN_NOT_FOUND = "TOKEN_NOT_FOUND"
     MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
     UNREADABLE_RECORDS = "UNREADABLE_RECORDS"
     INTERNAL = "INTERNAL"
@@ -61,6 +62,7 @@ STATUS: Final[Mapping[Code, int]] = {
     Code.SUBSCRIPTION_NOT_FOUND: 404,
     Code.TRANSACTION_NOT_FOUND: 404,
     Code.USER_NOT_FOUND: 404,
+    Code.TOKEN_NOT_FOUND: 404,
     Code.MESSAGE_TOO_LARGE: 413,
     Code.UNREADABLE_RECORDS: 422,
     Code.INTERNAL: 500,
@@ -156,6 +158,8 @@ def answer_to(error: Exception) -> HttpError | None:
         return _unreadable(error)
     if isinstance(error, UnknownUser):
         return HttpError(Code.USER_NOT_FOUND, str(error))
+    if isinstance(error, UnknownToken):
+        return HttpError(Code.TOKEN_NOT_FOUND, str(error))
     if isinstance(error, BrokerError):
         code = _OF_KAFKA.get(error.code, Code.INVALID_REQUEST)
         status = 409 if error.code in _CONFLICTS else None

@@ -1,9 +1,10 @@
-"""Who calls a listener that demands a login: HTTP Basic (RFC 7617), before the app.
+"""Who calls a listener that demands a login: HTTP Basic (RFC 7617) or Bearer (RFC 6750), before the app.
 
 Only `/health` and `/health/ready` are answered without one, and then say no version. Everything else is
 answered 401, by which a browser asks its user. A password is checked per request; one that was right a moment
 ago costs no hashing (`security.remembered`). A failure is answered when its time has come, and the number of
-checks under way for one address is bounded.
+checks under way for one address is bounded. A token is read from the Authorization header alone, never from
+the URL, which proxies and browsers write down.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from tailrace.http.session import NOT_LOGGED_IN, SESSION_KEY, LoggedIn
 from tailrace.model import BrokerError
 from tailrace.net import ListenerCounters
 from tailrace.net.logins import Logins
-from tailrace.security import BASIC, Secret
+from tailrace.security import BASIC, Authenticated, AuthenticationFailed, Secret
 
 _OPEN: Final = frozenset({"/health", "/health/ready"})
-_HEADER_BYTES_MAX: Final = 4096
+_BYTES_MAX: Final = {"basic": 4096, "bearer": 16 * 1024}
 _ASK: Final = {"www-authenticate": 'Basic realm="tailrace", charset="UTF-8"'}
+_ASK_FOR_TOKEN: Final = {"www-authenticate": 'Bearer realm="tailrace", error="invalid_token"'}
 
 
 class Login:
@@ -57,12 +59,12 @@ class Login:
                 return NOT_LOGGED_IN
             raise HttpError(
                 Code.AUTHENTICATION_FAILED,
-                "this listener needs a user and a password: curl --user NAME",
+                "this listener needs a user and a password (curl --user NAME), or a token as Bearer",
                 headers=_ASK,
             )
         if len(given) > 1:
             raise HttpError(Code.INVALID_REQUEST, "a request has one Authorization header at most")
-        user, password = _read_basic(given[0])
+        scheme, credentials = _read_header(given[0])
         client = scope.get("client")
         host = client[0] if client else ""
         pending = self._logins.pending
@@ -71,10 +73,20 @@ class Login:
                 Code.BROKER_NOT_AVAILABLE, "too many logins are being checked", headers={"retry-after": "1"}
             )
         try:
-            found = await self._logins.authenticator.check(user, password, host=host, mechanism=BASIC)
+            found = await self._check(scheme, credentials, host)
         finally:
             pending.leave(host)
         return LoggedIn(found, self._name)
+
+    async def _check(self, scheme: str, credentials: str, host: str) -> Authenticated:
+        authenticator = self._logins.authenticator
+        if scheme == "basic":
+            user, password = _read_basic(credentials)
+            return await authenticator.check(user, password, host=host, mechanism=BASIC)
+        try:
+            return await authenticator.check_bearer(Secret(credentials), host=host)
+        except AuthenticationFailed as error:
+            raise HttpError(Code.AUTHENTICATION_FAILED, str(error), headers=_ASK_FOR_TOKEN) from None
 
     async def _refuse(self, error: HttpError, scope: Scope, receive: Receive, send: Send) -> None:
         self._counters.requests += scope["type"] == "http"
@@ -82,13 +94,19 @@ class Login:
         await refuse(error, scope, receive, send)
 
 
-def _read_basic(header: str) -> tuple[str, Secret]:
-    """User and password; an error of HTTP that repeats nothing of the header."""
-    scheme, _, encoded = header.partition(" ")
-    if scheme.lower() != "basic" or len(header) > _HEADER_BYTES_MAX:
+def _read_header(header: str) -> tuple[str, str]:
+    """The scheme, which is `basic` or `bearer`, and what follows it."""
+    scheme, _, credentials = header.partition(" ")
+    scheme = scheme.lower()
+    if scheme not in _BYTES_MAX or len(header) > _BYTES_MAX[scheme] or not credentials.strip():
         raise _malformed()
+    return scheme, credentials.strip()
+
+
+def _read_basic(encoded: str) -> tuple[str, Secret]:
+    """User and password; an error of HTTP that repeats nothing of the header."""
     try:
-        user, colon, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
+        user, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
     except (binascii.Error, ValueError):
         raise _malformed() from None
     if not colon or not user or not password:
@@ -99,7 +117,7 @@ def _read_basic(header: str) -> tuple[str, Secret]:
 def _malformed() -> HttpError:
     return HttpError(
         Code.AUTHENTICATION_FAILED,
-        "the Authorization header is not Basic with NAME:PASSWORD in base64",
+        "the Authorization header is neither Basic with NAME:PASSWORD in base64 nor Bearer with a token",
         headers=_ASK,
     )
 

@@ -21,7 +21,7 @@ from tailrace.metrics.loop_lag import LoopLag
 from tailrace.metrics.observed import Observed
 from tailrace.metrics.snapshot import Snapshot
 from tailrace.net import ListenerCounters
-from tailrace.security import BASIC, MECHANISMS
+from tailrace.security import BASIC, MECHANISMS, TOKEN
 
 NO_ERROR = "none"
 
@@ -133,7 +133,7 @@ class NodeCollector(Collector):
             (
                 ({"mechanism": mechanism, "result": result}, by_mechanism[mechanism])
                 for result, by_mechanism in (("succeeded", logins.succeeded), ("failed", logins.failed))
-                for mechanism in (*MECHANISMS, BASIC)
+                for mechanism in (*MECHANISMS, BASIC, TOKEN)
             ),
         )
 

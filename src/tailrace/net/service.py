@@ -134,7 +134,14 @@ class RequestListener(Generic[S, C]):
         await self._acceptor.abort()
 
     def end_sessions(self, principal: Principal) -> None:
-        """Close the connections of who logged in as this principal."""
+        """Close the connections that logged in as this principal."""
+        self._end(lambda each: bool(each.mechanism) and each.principal == principal)
+
+    def end_token(self, token_id: str) -> None:
+        """Close the connections that logged in with this API token."""
+        self._end(lambda each: each.token_id == token_id)
+
+    def _end(self, is_over: Callable[[Session], bool]) -> None:
         for connection in self._acceptor.all_connections():
-            if connection.session.mechanism and connection.session.principal == principal:
+            if is_over(connection.session):
                 connection.abort()

@@ -2,6 +2,7 @@
 
 `secret`         a text that does not show itself
 `user`           a user as it is stored, and the port `UserStore`; `users` are those of a node
+`api_token`      an API token as it is written and stored, and the port `TokenStore`; `tokens` are a node's
 `verifier`       what is stored of a password; `password` has the rules for new ones
 `hashing`        slow functions in a bounded pool; `remembered`: passwords checked a moment ago
 `authenticator`  logins for the listeners, over `sasl/`, the mechanisms as machines without I/O
@@ -11,6 +12,7 @@
 Sockets, stores and the clock of logins are given from outside.
 """
 
+from tailrace.security.api_token import ApiToken, StoredTokens, TokenStore
 from tailrace.security.authenticated import NOT_AUTHENTICATED, Authenticated
 from tailrace.security.authenticator import (
     Authenticator,
@@ -19,10 +21,11 @@ from tailrace.security.authenticator import (
     LoginCounts,
     Step,
 )
-from tailrace.security.failure import AuthenticationFailed, LoginsBusy, UnknownUser
+from tailrace.security.failure import AuthenticationFailed, LoginsBusy, UnknownToken, UnknownUser
 from tailrace.security.mechanism import BASIC, CERTIFICATE, MECHANISMS, OAUTHBEARER, PLAIN, TOKEN
 from tailrace.security.secret import Secret
 from tailrace.security.standing import Standing
+from tailrace.security.tokens import Tokens
 from tailrace.security.user import StoredUsers, User, UserStore
 from tailrace.security.users import Users
 from tailrace.security.verifier import SCRAM_SHA_256, SCRAM_SHA_512, Verifier
@@ -37,6 +40,7 @@ __all__ = [
     "SCRAM_SHA_256",
     "SCRAM_SHA_512",
     "TOKEN",
+    "ApiToken",
     "Authenticated",
     "AuthenticationFailed",
     "Authenticator",
@@ -47,7 +51,11 @@ __all__ = [
     "Secret",
     "Standing",
     "Step",
+    "StoredTokens",
     "StoredUsers",
+    "TokenStore",
+    "Tokens",
+    "UnknownToken",
     "UnknownUser",
     "User",
     "UserStore",

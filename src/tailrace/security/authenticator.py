@@ -3,6 +3,9 @@
     Authenticator.begin(mechanism, host=...) -> Login      Kafka and native: one per exchange
     Login.step(data) -> Step                               a challenge, or who it is: Authenticated
     Authenticator.check(user, password, host=...)          HTTP Basic, and what PLAIN comes to
+    Authenticator.check_bearer(token, host=...)            HTTP Bearer
+
+The user name `token` says that the password is an API token.
 
 A failure is raised when its time has come (`guessing`): the caller waits on the loop, and no thread is held.
 Counted from the moment when the attempt began, that time hides how long the check took. What fails is counted
@@ -20,14 +23,16 @@ from typing import Final, NamedTuple, NoReturn, Protocol
 
 from tailrace.model import escape
 from tailrace.model.session import Principal
+from tailrace.security.api_token import TOKEN_USER
 from tailrace.security.authenticated import Authenticated
-from tailrace.security.failure import AuthenticationFailed, malformed, wrong_credentials
+from tailrace.security.failure import AuthenticationFailed, malformed, wrong_credentials, wrong_token
 from tailrace.security.guessing import Guessing
-from tailrace.security.mechanism import PLAIN
+from tailrace.security.mechanism import PLAIN, TOKEN
 from tailrace.security.remembered import Remembered
 from tailrace.security.sasl.plain import read_plain
 from tailrace.security.sasl.scram_server import ScramServer
 from tailrace.security.secret import Secret
+from tailrace.security.tokens import Tokens
 from tailrace.security.users import Users
 from tailrace.security.verifier import SCRAM_SHA_256, proves
 
@@ -60,6 +65,9 @@ class AuthenticatorPort(Protocol):
     async def check(self, user: str, password: Secret, *, host: str, mechanism: str) -> Authenticated:
         """Who logs in with a password in the clear; AuthenticationFailed."""
 
+    async def check_bearer(self, token: Secret, *, host: str) -> Authenticated:
+        """Who comes with a token; AuthenticationFailed."""
+
 
 @dataclass(slots=True)
 class LoginCounts:
@@ -72,8 +80,10 @@ class LoginCounts:
 class Authenticator:
     """Logs users of a node in."""
 
-    def __init__(self, users: Users, *, monotonic: Callable[[], float]) -> None:
+    def __init__(self, users: Users, *, monotonic: Callable[[], float], tokens: Tokens | None = None) -> None:
+        """Without `tokens` no API token is accepted."""
         self._users = users
+        self._tokens = tokens
         self._monotonic = monotonic
         self._guessing = Guessing()
         self._remembered = Remembered()
@@ -88,12 +98,28 @@ class Authenticator:
         return _PlainLogin(self, host) if mechanism == PLAIN else _ScramLogin(self, mechanism, host)
 
     async def check(self, user: str, password: Secret, *, host: str, mechanism: str) -> Authenticated:
+        if user == TOKEN_USER:
+            return await self.check_bearer(password, host=host)
         began = self._monotonic()
         if not await self._is_right(user, password):
             await self._fail(
                 wrong_credentials(mechanism), host=host, user=user, mechanism=mechanism, began=began
             )
         return self._admit(user, mechanism)
+
+    async def check_bearer(self, token: Secret, *, host: str) -> Authenticated:
+        began = self._monotonic()
+        found = None if self._tokens is None else self._tokens.prove(token)
+        if found is None:
+            await self._fail(wrong_token(), host=host, user="", mechanism=TOKEN, began=began)
+        self.counts.succeeded[TOKEN] += 1
+        return Authenticated(
+            Principal("User", found.owner),
+            TOKEN,
+            expires_at_ms=found.expires_ms,
+            scope=found.scope,
+            token_id=found.id,
+        )
 
     # ---- inside
 

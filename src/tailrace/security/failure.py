@@ -32,6 +32,23 @@ class UnknownUser(BrokerError):
         )
 
 
+class UnknownToken(BrokerError):
+    """There is no API token of this id, or it is none of the caller's business: the answer is the same."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "there is no API token of this id. Try: tailrace token list", code=ErrorCode.RESOURCE_NOT_FOUND
+        )
+
+
+def wrong_token() -> AuthenticationFailed:
+    """The one answer to a token that is unknown, over or revoked, or whose owner is disabled."""
+    return AuthenticationFailed(
+        "authentication failed (API token): the token is wrong, over or revoked, or its owner is disabled. "
+        "Create another one with: tailrace token create"
+    )
+
+
 def wrong_credentials(mechanism: str) -> AuthenticationFailed:
     """The one answer to a wrong password, an unknown user and a disabled user."""
     return AuthenticationFailed(

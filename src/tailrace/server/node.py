@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tailrace.broker import Broker, BrokerConfig
-from tailrace.cluster import MetadataUsers, Store, StoredMetadata
+from tailrace.cluster import MetadataTokens, MetadataUsers, Store, StoredMetadata
 from tailrace.kafka import KafkaListener
 from tailrace.model import ConfigError, TailraceError, day_of
 from tailrace.model.address import Address, unix_address
@@ -162,6 +162,7 @@ class Node:
                 config=self._broker_config(),
                 clock=self._clock,
                 user_store=await self._open_users(store),
+                token_store=MetadataTokens(store),
             )
             self._opened.push_async_callback(self._broker.close)
             await self._broker.start()
@@ -277,8 +278,11 @@ class Node:
 
     async def _open_listeners(self, broker: Broker) -> None:
         config = self.config
-        self._authenticator = Authenticator(broker.users, monotonic=self._clock.monotonic)
+        self._authenticator = Authenticator(
+            broker.users, tokens=broker.tokens, monotonic=self._clock.monotonic
+        )
         broker.users.watch(self._user_changed)
+        broker.tokens.watch(self._token_ended)
         for each in config.listeners_of("kafka"):
             listener = KafkaListener(
                 broker.gate,
@@ -342,6 +346,11 @@ class Node:
         if not self.broker.users.may_log_in(name):
             for listener in self._framed:
                 listener.end_sessions(Principal("User", name))
+
+    def _token_ended(self, token_id: str) -> None:
+        """End what is connected by a token that was revoked."""
+        for listener in self._framed:
+            listener.end_token(token_id)
 
     def _open_telemetry(self, config: TelemetryConfig) -> None:
         from tailrace.telemetry.export import Telemetry

@@ -34,6 +34,7 @@ PARAMS = {
     "name": "archive",
     "cut": "cut-1",
     "user": "alice",
+    "token": "00ff00ff00ff00ff",
     "transactional_id": "billing",
 }
 
@@ -60,6 +61,10 @@ RIGHTS: dict[str, tuple[Operation, ResourceKind]] = {
     "createUser": (Operation.ALTER, CLUSTER),
     "changeUser": (Operation.ALTER, CLUSTER),
     "deleteUser": (Operation.ALTER, CLUSTER),
+    "listTokens": (Operation.DESCRIBE, CLUSTER),
+    "createToken": (Operation.ALTER, CLUSTER),
+    "revokeToken": (Operation.ALTER, CLUSTER),
+    "rotateTokenKey": (Operation.ALTER, CLUSTER),
     "commitRecords": (Operation.WRITE, TOPIC),
     "getTransaction": (Operation.DESCRIBE, TRANSACTION),
     "abortTransaction": (Operation.DESCRIBE, TRANSACTION),
@@ -110,6 +115,8 @@ BODIES: dict[str, Any] = {
     "commitRecords": {"topics": {"orders": [{"value": "x"}]}},
     "abortTransaction": {},
     "abortHangingTransaction": {"topic": "orders", "partition": 0, "first_offset": 0},
+    "createToken": {"scope": ["all"], "owner": "alice"},
+    "rotateTokenKey": {},
     "createUser": {"name": "alice", "password": "open sesame, 42"},
     "changeUser": {"enabled": False},
     "replaySubscription": {"to": "earliest"},

@@ -12,9 +12,11 @@ import pytest
 
 from tailrace.http.login import Login
 from tailrace.http.session import SESSION_KEY, session_of
+from tailrace.model.scope import read_scope
 from tailrace.net import ListenerCounters
 from tailrace.net.logins import Logins, PendingLogins
-from tailrace.security import PLAIN, Authenticator, Secret, Users
+from tailrace.security import PLAIN, Authenticator, Secret, Tokens, Users
+from tailrace.security.api_token import LIFETIME_MS
 
 WORD = "open: sesame, 42Ω"
 
@@ -68,7 +70,9 @@ def test_a_user_is_let_through_with_its_name(scheme: str) -> None:
         "Basic " + b64encode(b"alice:").decode(),
         "Basic " + b64encode(b"alice:\xff").decode(),
         "Basic " + b64encode(b"alice:" + b"x" * 5000).decode(),
-        "Bearer abc",
+        "Bearer",
+        "Bearer  ",
+        "Bearer " + "x" * 20_000,
         "Digest username=alice",
     ],
 )
@@ -108,3 +112,66 @@ def test_checks_under_way_are_bounded_and_give_their_place_back() -> None:
     answers = ask(("/x", basic("alice", "wrong")), ("/x", basic("alice", WORD)), pending=full)
     assert [each.status_code for each in answers] == [401, 200]
     assert not len(full)
+
+
+# ---- tokens
+
+
+def ask_with_token(path: str, header: str, *, revoke: bool = False) -> httpx.Response:
+    """The answer to a request with {token} in its path or header, of a user that has one token."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        session = session_of(scope)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": f"{session} {session.scope}".encode()})
+
+    async def main() -> httpx.Response:
+        users = Users()
+        await users.create("alice", Secret(WORD))
+        tokens = Tokens(users, now_ms=lambda: 0)
+        scope = read_scope(["read:topic:orders"])
+        made, text = await tokens.create("alice", scope=scope, lifetime_ms=LIFETIME_MS)
+        if revoke:
+            await tokens.revoke(made.id)
+        authenticator = Authenticator(users, tokens=tokens, monotonic=time.monotonic)
+        logins = Logins(authenticator=authenticator, mechanisms=(PLAIN,))
+        guarded = Login(app, logins, name="web", counters=ListenerCounters())
+        transport = httpx.ASGITransport(app=guarded, client=("192.0.2.7", 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            headers = {"authorization": header.replace("{token}", text.reveal())} if header else {}
+            answer = await client.get(path.replace("{token}", text.reveal()), headers=headers)
+        await tokens.close()
+        await users.close()
+        assert text.reveal() not in answer.text + str(answer.headers)
+        return answer
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer"])
+def test_a_token_is_let_through_as_its_owner_with_its_scope(scheme: str) -> None:
+    assert (
+        ask_with_token("/x", f"{scheme} {{token}}").text == "User:alice at 192.0.2.7 by web read:topic:orders"
+    )
+
+
+@pytest.mark.parametrize(
+    "header", ["Bearer {token}x", "Bearer x{token}", "Bearer {token} {token}", "Bearer x"]
+)
+def test_what_is_no_token_is_refused(header: str) -> None:
+    answer = ask_with_token("/x", header)
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == 'Bearer realm="tailrace", error="invalid_token"'
+
+
+def test_a_revoked_token_is_refused() -> None:
+    assert ask_with_token("/x", "Bearer {token}", revoke=True).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/x?access_token={token}", "/x?token={token}", "/x?authorization=Bearer%20{token}", "/{token}"],
+)
+def test_a_token_in_the_url_counts_for_nothing(path: str) -> None:
+    answer = ask_with_token(path, "")
+    assert answer.status_code == 401 and "needs a user" in answer.text

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from tailrace.broker.gate import allow_standing
 from tailrace.model.operation import CLUSTER, Operation, Resource, ResourceKind
 from tailrace.model.scope import read_scope
 from tailrace.model.session import EMBEDDED, Principal, Session
-from tailrace.security import NOT_AUTHENTICATED, OAUTHBEARER, Authenticated, Secret, Standing, Users
+from tailrace.security import NOT_AUTHENTICATED, OAUTHBEARER, Authenticated, Secret, Standing, Tokens, Users
+from tailrace.security.api_token import LIFETIME_MS
 
 ORDERS = Resource(ResourceKind.TOPIC, "orders")
 
@@ -54,12 +56,17 @@ def test_a_scope_holds_without_access_control() -> None:
     async def main() -> None:
         users = Users()
         await users.create("alice", Secret("open-sesame-42"))
-        allows = allow_standing(Standing(users))
-        session = came_by("token", scope="read:topic:orders")
+        tokens = Tokens(users, now_ms=lambda: 0)
+        scope = read_scope(["read:topic:orders"])
+        made, _ = await tokens.create("alice", scope=scope, lifetime_ms=LIFETIME_MS)
+        allows = allow_standing(Standing(users, tokens))
+        session = replace(came_by("token", scope="read:topic:orders"), token_id=made.id)
         assert allows(session, Operation.READ, ORDERS)
         assert not allows(session, Operation.WRITE, ORDERS)
         assert not allows(session, Operation.ALTER, CLUSTER)
         assert allows(came_by("PLAIN"), Operation.ALTER, CLUSTER)
+        await tokens.revoke(made.id)
+        assert not allows(session, Operation.READ, ORDERS)
         await users.close()
 
     asyncio.run(main())

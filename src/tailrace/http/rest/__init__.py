@@ -10,7 +10,7 @@
 `pipeline` runs of pipelines, wherever they are
 `setting`  what the node goes by
 `subscription`   subscriptions: come, go, are moved; dead letters
-`user`           who may log in
+`user`           who may log in; `token`: what may act for a user
 `metric`         figures: for Prometheus, and with their history as JSON
 `message`        messages of a subscription: pulled and settled; `pulling` holds them, `ack_id` names them
 """
@@ -27,6 +27,7 @@ from tailrace.http.rest import (
     record,
     setting,
     subscription,
+    token,
     topic,
     transaction,
     user,
@@ -47,6 +48,7 @@ OPERATIONS = (
     *message.OPERATIONS,
     *metric.OPERATIONS,
     *user.OPERATIONS,
+    *token.OPERATIONS,
 )
 
 __all__ = ["OPERATIONS"]

@@ -52,7 +52,7 @@ async def list_users(call: Call[NoQuery, NoBody]) -> UserList:
 
 async def create_user(call: Call[NoQuery, NewUser]) -> UserView:
     users = call.access.users(AclOperation.ALTER)
-    _check_private(call)
+    check_private(call)
     await users.create(call.body.name, Secret(call.body.password))
     return _view(call, call.body.name)
 
@@ -60,7 +60,7 @@ async def create_user(call: Call[NoQuery, NewUser]) -> UserView:
 async def change_user(call: Call[NoQuery, UserChange]) -> UserView:
     users, name = call.access.users(AclOperation.ALTER), call.params["user"]
     if call.body.password is not None:
-        _check_private(call)
+        check_private(call)
         await users.set_password(name, Secret(call.body.password))
     if call.body.enabled is not None:
         await users.set_enabled(name, enabled=call.body.enabled)
@@ -76,7 +76,7 @@ def _view(call: Call[Any, Any], name: str) -> UserView:
     return UserView(name=name, enabled=found.enabled, mechanisms=sorted(found.verifiers))
 
 
-def _check_private(call: Call[Any, Any]) -> None:
+def check_private(call: Call[Any, Any]) -> None:
     try:
         is_private = ipaddress.ip_address(call.access.session.host).is_loopback
     except ValueError:
