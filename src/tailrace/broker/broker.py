@@ -26,6 +26,7 @@ from tailrace.broker.internal.topic import InternalTopic
 from tailrace.broker.ports import MetadataStore
 from tailrace.broker.producer_ids import ProducerIds
 from tailrace.broker.publishing import Publisher
+from tailrace.broker.quotas import Quotas, QuotaStore
 from tailrace.broker.subscriptions import CURSORS_TOPIC, Subscriptions
 from tailrace.broker.topic import Topic
 from tailrace.broker.topics import Topics
@@ -57,8 +58,9 @@ class Broker:
         clock: Clock,
         user_store: UserStore | None = None,
         token_store: TokenStore | None = None,
+        quota_store: QuotaStore | None = None,
     ) -> None:
-        """Without `user_store` users go with the process, without `token_store` API tokens do."""
+        """Without `user_store` users go with the process, without the others tokens and quotas do."""
         self.config = config
         self.clock = clock
         self.storage = storage
@@ -111,6 +113,7 @@ class Broker:
         self.users = Users(user_store, on_failure=self._fail)
         self.tokens = Tokens(self.users, token_store, now_ms=clock.now_ms, on_failure=self._fail)
         self.standing = Standing(self.users, self.tokens)
+        self.quotas = Quotas(quota_store, monotonic=clock.monotonic, on_failure=self._fail)
         self.group_settings = GroupSettings(metadata, on_failure=self._fail)
         self.publisher = Publisher(clock=clock)
         self.delayed = Delayed(
@@ -140,6 +143,7 @@ class Broker:
         self.cluster.cluster_id = image.cluster_id
         await self.users.load()
         await self.tokens.load()
+        await self.quotas.load()
         await self.topics.load(image)
         self.group_settings.load(image.settings)
         await self.groups.start(topics={topic.name for topic in self.topics})
@@ -155,6 +159,7 @@ class Broker:
         """Stop what runs by itself; what is stored stays."""
         await self.cuts.close()
         await self.tokens.close()
+        await self.quotas.close()
         await self.users.close()
         if self._deletions:
             await asyncio.wait(self._deletions)  # each tells its own caller how it went

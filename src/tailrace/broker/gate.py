@@ -29,6 +29,7 @@ from tailrace.broker.owned_tokens import OwnedTokens
 from tailrace.broker.partition import Partition
 from tailrace.broker.placement import Assignment
 from tailrace.broker.publishing import NewMessage
+from tailrace.broker.quotas import Quotas
 from tailrace.broker.sequence import NO_SEQUENCE, Sequenced
 from tailrace.broker.subscriptions.definition import Start, SubscriptionConfig
 from tailrace.broker.subscriptions.subscription import Subscription
@@ -133,6 +134,7 @@ class Access:
         "_group_settings",
         "_groups",
         "_next_producer_id",
+        "_quotas",
         "_read_subscriptions",
         "_readable",
         "_subscriptions",
@@ -164,6 +166,7 @@ class Access:
         self._cluster = broker.cluster
         self._cuts = broker.cuts
         self._users = broker.users
+        self._quotas = broker.quotas
         self._tokens = broker.tokens
         self._delete_topic = broker.delete_topic
         self._next_producer_id = broker.next_producer_id
@@ -585,6 +588,11 @@ class Access:
     def tokens(self) -> OwnedTokens:
         """API tokens: each user has its own."""
         return OwnedTokens(self._tokens, self)
+
+    def quotas(self, operation: Operation) -> Quotas:
+        """The quotas of clients: DESCRIBE_CONFIGS to see them, ALTER_CONFIGS to change them (KIP-546)."""
+        self._check(operation, CLUSTER)
+        return self._quotas
 
     @property
     def cluster_id(self) -> str:

@@ -38,6 +38,7 @@ NOUNS: Mapping[str, str] = {
     "spark-env": "Print what lets notebooks and spark-submit start Spark faster.",
     "user": "Create, list, disable and delete the users that may log in.",
     "token": "Create, list and revoke API tokens.",
+    "quota": "Set, list and remove quotas of users, client ids and addresses.",
     "bench": "Measure a running broker, or the disk of this machine.",
     "config": "Show settings, what they mean, and where they come from.",
     "doctor": "Look for what keeps a broker from running well.",

@@ -7,6 +7,8 @@
 `record`        topics, partitions and ids as keys and values
 `metadata`      the broker's metadata port over any store
 `users`         the port for users over the same store; `tokens` that for their API tokens
+`quotas`        the port for quotas over the same store
+`postgres_users`  the port for users over PostgreSQL; `user_following` takes over what others change there
 `mirror`        a store whose content is in cluster.json too (`image_file`)
 `copying`       a copy for a backup; `restored` is what becomes of it when it is restored
 `rebuild`       metadata made again from cluster.json and the logs
@@ -16,6 +18,7 @@
 from tailrace.cluster.memory import MemoryStore
 from tailrace.cluster.metadata import StoredMetadata
 from tailrace.cluster.mirror import MirroredStore
+from tailrace.cluster.quotas import MetadataQuotas
 from tailrace.cluster.sqlite import SqliteStore
 from tailrace.cluster.store import ABSENT, METADATA, Entry, Rows, Store
 from tailrace.cluster.tokens import MetadataTokens
@@ -26,6 +29,7 @@ __all__ = [
     "METADATA",
     "Entry",
     "MemoryStore",
+    "MetadataQuotas",
     "MetadataTokens",
     "MetadataUsers",
     "MirroredStore",

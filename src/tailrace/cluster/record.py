@@ -21,6 +21,7 @@ NAMES, TOPICS, PARTITIONS, DELETED = "names/", "topics/", "partitions/", "delete
 SETTINGS = "settings/"
 USERS = "users/"
 TOKENS = "tokens/"
+QUOTAS = "quotas/"
 _FORMAT = 1
 
 

@@ -12,6 +12,7 @@ Everything that the nodes of a cluster agree on is kept under such keys; `metada
     settings/group/<name>    {<name>: <text>}: what clients set for a consumer group
     users/<name>             {"enabled": ..., "verifiers": {...}}: who may log in (`users`)
     tokens/<id>              {"digest": ..., "owner": ..., "scope": [...], ...}: API tokens (`tokens`)
+    quotas/<entity>          {<name>: <number>}: how much users, client ids and addresses may ask (`quotas`)
     security/fake_salts      {"key": ...}: makes the salts of users that do not exist
     security/token_keys      {"keys": [...]}: what the digests of API tokens are made under
 

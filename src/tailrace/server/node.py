@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tailrace.broker import Broker, BrokerConfig
-from tailrace.cluster import MetadataTokens, MetadataUsers, Store, StoredMetadata
+from tailrace.cluster import MetadataQuotas, MetadataTokens, MetadataUsers, Store, StoredMetadata
 from tailrace.kafka import KafkaListener
 from tailrace.model import ConfigError, TailraceError, day_of
 from tailrace.model.address import Address, unix_address
@@ -163,6 +163,7 @@ class Node:
                 clock=self._clock,
                 user_store=await self._open_users(store),
                 token_store=MetadataTokens(store),
+                quota_store=MetadataQuotas(store),
             )
             self._opened.push_async_callback(self._broker.close)
             await self._broker.start()
@@ -282,6 +283,7 @@ class Node:
             broker.users, tokens=broker.tokens, monotonic=self._clock.monotonic
         )
         broker.users.watch(self._user_changed)
+        broker.quotas.watch(self._apply_quotas)
         broker.tokens.watch(self._token_ended)
         for each in config.listeners_of("kafka"):
             listener = KafkaListener(
@@ -313,6 +315,7 @@ class Node:
             neighbours = Neighbours(kafka=self.kafka_port, http=self._http.port if self._http else None)
             for opened in self._framed:
                 opened.service.neighbours = neighbours
+            self._apply_quotas()
         except ConfigError as error:
             raise CannotListen(str(error)) from error
 
@@ -340,6 +343,17 @@ class Node:
             pending=self._pending_logins,
             session_ms_max=session_ms_max,
         )
+
+    def _apply_quotas(self) -> None:
+        """Tell the listeners which quotas hold now."""
+        quotas = self.broker.quotas
+        admits = quotas.connection_rates.admits if quotas.connection_rates is not None else None
+        for listener in self._framed:
+            listener.apply_quotas(quotas.metering, admits)
+        if self._http is not None:
+            self._http.limit_connections(admits)
+        if self._http_app is not None:
+            self._http_app.service.metering = quotas.metering
 
     def _user_changed(self, name: str) -> None:
         """End the connections of a user that was disabled or deleted."""

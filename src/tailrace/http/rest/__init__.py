@@ -24,6 +24,7 @@ from tailrace.http.rest import (
     message,
     metric,
     pipeline,
+    quota,
     record,
     setting,
     subscription,
@@ -49,6 +50,7 @@ OPERATIONS = (
     *metric.OPERATIONS,
     *user.OPERATIONS,
     *token.OPERATIONS,
+    *quota.OPERATIONS,
 )
 
 __all__ = ["OPERATIONS"]
