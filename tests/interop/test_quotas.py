@@ -213,9 +213,8 @@ def _removed(node: ServerProcess) -> bool:
 
 def test_quotas_are_changed_on_the_command_line(node: ServerProcess) -> None:
     place = ["--http", f"127.0.0.1:{node.ports['http']}"]
-    said = quota(
-        "set", "--for-user", "alice", "--client-id-default", "--produce", "1048576", "--fetch", "5", *place
-    )
+    alice = ["--for-user", "alice", "--client-id-default"]
+    said = quota("set", *alice, "--produce", "1048576", "--fetch", "5", *place)
     assert said == "user alice, client-id (default): consumer_byte_rate 5, producer_byte_rate 1048576\n"
     said = quota("remove", *alice, "--fetch", *place)
     assert said == "user alice, client-id (default): producer_byte_rate 1048576\n"
