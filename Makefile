@@ -6,7 +6,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install packages up test test-full check bench bench-quick bench-native bench-spark bench-transactions soak build clean fmt vet all
+.PHONY: help install packages up up-tiered test test-full check bench bench-quick bench-native bench-spark bench-transactions soak build clean fmt vet all
 
 BIN := .venv/bin
 WITH_SPARK := $(filter-out 0 no,$(SPARK))
@@ -26,6 +26,12 @@ up: ## run a broker with demo traffic; with SPARK=1 pipelines archive it, if Jav
 	@$(if $(WITH_SPARK),scripts/install-packages spark)
 	@scripts/install $(if $(WITH_SPARK),spark,core)
 	@$(BIN)/tailrace up --demo$(if $(WITH_SPARK), --pipelines)
+
+up-tiered: ## run a broker with demo traffic on its own PostgreSQL and Redis; Ctrl-C stops all three
+	@scripts/install-packages tiered
+	@scripts/install core
+	@$(BIN)/python -c 'import asyncpg, hiredis' 2>/dev/null || $(BIN)/python -m pip install --quiet asyncpg hiredis
+	@$(BIN)/python scripts/up-tiered -- --demo
 
 test: packages install ## install all that is needed, then run the tests
 	@scripts/test

@@ -25,6 +25,7 @@ from tailrace.bench.spark.filling import fill_topic
 from tailrace.bench.spark.load import OURS, THEIRS, Scene, count, to_noop
 from tailrace.bench.spark.micro_batch import BATCH_ROWS, measure_trigger_ms
 from tailrace.bench.wire.accounting import tree_usage
+from tailrace.bench.wire.reader import LoadError
 from tailrace.bench.wire.subject import Subject, create_topic, delete_topic, find_subject
 from tailrace.spark.pipelines.session import check_spark, open_session
 from tailrace.spark.pipelines.spark_settings import SparkSettings
@@ -98,7 +99,10 @@ def _print_triggers(scene: Scene, forms: Sequence[str], *, rounds: int) -> None:
     found: dict[str, list[float]] = {form: [] for form in forms}
     for number in range(rounds):
         for form in forms if number % 2 else reversed(forms):
-            found[form].append(measure_trigger_ms(scene, form, batches=_BATCHES))
+            try:
+                found[form].append(measure_trigger_ms(scene, form, batches=_BATCHES))
+            except LoadError as error:
+                print(f"{form} over {scene.partitions:,} partitions is not measured: {error}")
     _print(f"micro-batch of {BATCH_ROWS:,} over {scene.partitions:,} partitions, ms", found)
 
 
@@ -121,8 +125,8 @@ def _cpu_s(server: TailraceServer) -> float:
 
 
 def _print(what: str, found: dict[str, list[float]]) -> None:
-    medians = {form: median(values) for form, values in found.items()}
-    ratio = f", ratio {medians[OURS] / medians[THEIRS]:.2f}" if THEIRS in medians else ""
+    medians = {form: median(values) for form, values in found.items() if values}
+    ratio = f", ratio {medians[OURS] / medians[THEIRS]:.2f}" if len(medians) == 2 else ""
     figures = ", ".join(f"{form} {value:,.2f}" for form, value in medians.items())
     print(f"{what}: {figures}{ratio}", flush=True)
 

@@ -15,6 +15,7 @@
         OutcomeUnknown         whether the transaction has committed is not known
         ProducerFailed         this producer can have no more transactions: close it
         BufferFull, NoOffset, UnsupportedApi
+      DecryptionFailed         a record is not what a holder of its key wrote to this topic
       ConfigError              a setting is wrong; the text names it and the fix
       ProtocolError            the peer broke the rules of the protocol
       SerializationError       a key or value does not fit its serializer
@@ -51,6 +52,7 @@ from tailrace.model import (
     StorageError,
     TailraceError,
 )
+from tailrace.security.decryption import DecryptionFailed
 
 __all__ = [
     "BrokerError",
@@ -63,6 +65,7 @@ __all__ = [
     "ConfigError",
     "ConnectTimedOut",
     "ConnectionLost",
+    "DecryptionFailed",
     "ErrorCode",
     "InvalidMessage",
     "NoOffset",

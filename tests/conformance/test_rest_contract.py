@@ -177,6 +177,10 @@ def test_what_succeeds_is_as_described_too(base_url: str) -> None:
         ask("listQuotas")
         ask("rotateTokenKey", {})
         ask("revokeToken", token=made["id"])
+        entry = {"principal": "User:dora", "operation": "read", "permission": "allow", "resource": "topic"}
+        (stored,) = ask("createAcls", {"acls": [{**entry, "name": "orders"}]})["acls"]
+        ask("listAcls", query="?principal=User:dora")
+        ask("deleteAcl", acl=stored["id"])
         ask("deleteUser", user="dora")
         ask("deleteGroup", group="planners")
         ask("deleteSubscription", subscription="riders")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tailrace.security.keys import KeyEncryptionKey
 from tailrace.storage import OS, LogConfig, StorageEngine
+from tailrace.storage.encryption.config import Encryption
 from tailrace.storage.segment import DirectoryConfig, SegmentStorage
 from tailrace.testing import FakeClock
 from tailrace.testing.storage_suite import DurableStorageSuite
@@ -40,3 +42,16 @@ class TestLooseStorage(TestSegmentStorage):
     """Durable means written: the same path without the syncs."""
 
     directory = DirectoryConfig(fsync=OS, free_bytes_min=0, loose_inline_bytes_max=200)
+
+
+class TestEncryptedStorage(TestSegmentStorage):
+    """Everything is stored encrypted."""
+
+    encryption = Encryption(keys=(KeyEncryptionKey(bytes(range(32))),))
+
+    async def open_engine(self, path: Path, clock: FakeClock) -> StorageEngine:
+        return await SegmentStorage.open(path, clock=clock, config=self.directory, encryption=self.encryption)
+
+
+class TestEncryptedSmallSegments(TestSmallSegments, TestEncryptedStorage):
+    """Every read comes from a file, and is decrypted."""

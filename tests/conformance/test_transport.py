@@ -1,4 +1,4 @@
-"""One set of behaviours over every transport of the native listener: TCP, a Unix socket, a WebSocket.
+"""One set of behaviours over every transport of the native listener: TCP, a Unix socket, a WebSocket, TLS.
 
 Real sockets, the real listeners, and asyncio's loop as well as uvloop's.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from tests.conformance.transport_rig import Client, Refused, Rig, facts_of_end, play
+from tests.conformance.transport_rig import ENCRYPTED, WEB_SOCKETS, Client, Refused, Rig, facts_of_end, play
 
 from tailrace.broker.topic import NewTopic
 from tailrace.http import HttpConfig
@@ -24,7 +24,7 @@ from tailrace.wire.native import MessageType, read_error
 
 KIB = 1024
 DESCRIBE = MessageType.DESCRIBE
-KINDS = ("tcp", "unix", "websocket")
+KINDS = ("tcp", "unix", "websocket", "tls", "wss")
 
 
 class Play(Protocol):
@@ -220,7 +220,10 @@ def test_a_client_that_ends_its_side_has_what_it_asked_for_done(played: Play) ->
         rig.log.hold()
         sequence = client.publish(b"last")
         await rig.wait_until(lambda: bool(rig.log.held))
-        client.writer.write_eof()
+        if client.transport.can_write_eof():
+            client.writer.write_eof()
+        else:  # TLS
+            client.writer.close()
         for _ in range(10):
             await asyncio.sleep(0)
         rig.log.settle()
@@ -273,7 +276,12 @@ def test_closing_sends_what_was_written_though_the_client_reads_slowly(played: P
         taken = rig.native.counters.requests
         end.close_soon()
         client.go_on_reading()
-        assert len(await client.rest()) == taken
+        if rig.kind == "tls":
+            # asyncio's own client drops what it has received and not handed out when the goodbye of TLS
+            # comes: tests/unit/net/test_handshake.py has a client that does not.
+            assert await client.rest()
+        else:
+            assert len(await client.rest()) == taken
 
     played(scenario, config=SMALL_BUFFERS)
 
@@ -327,7 +335,11 @@ def test_a_connection_knows_its_client(played: Play) -> None:
             assert str(facts) == f"127.0.0.1:{port}"
             _, served = client.writer.get_extra_info("peername")
             assert (facts.local_host, facts.local_port) == ("127.0.0.1", served)
-            assert session == Session(host="127.0.0.1", listener="native" if rig.kind == "tcp" else "http")
+            assert session == Session(
+                host="127.0.0.1",
+                listener="http" if rig.kind in WEB_SOCKETS else "native",
+                encrypted=rig.kind in ENCRYPTED,
+            )
 
     played(scenario)
 

@@ -1,5 +1,5 @@
-"""The real native listener on a TCP port, on a Unix socket and behind the HTTP listener's WebSocket, and one
-client that speaks through each of them, byte by byte if a test wants it.
+"""The real native listener by TCP, by TLS, on a Unix socket and behind the HTTP listener's WebSocket, and
+one client that speaks through each of them, byte by byte if a test wants it.
 
 The three kinds of clients differ in two functions: how frames become the bytes of the wire, and back.
 """
@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
+import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import cast
+from tempfile import TemporaryDirectory
+from typing import Any, cast
 
 import pytest
+from tests.certificates import certificates, client_context
 from tests.unhurried import UnhurriedLoop
 from tests.unit.native.rig import TOPIC, HeldLog, HeldStorage
 from websockets.client import ClientProtocol
@@ -37,12 +40,15 @@ from tailrace.native.connection import Connection
 from tailrace.native.websocket import WebSocketConnection
 from tailrace.native.websocket_transport import MessageSocket
 from tailrace.net import ConnectionFacts, ListenerCounters, NodeBudget
+from tailrace.net.tls import ServerTls
 from tailrace.records import iter_batches
 from tailrace.runtime import SystemClock
 from tailrace.wire.native import Frame, FrameReader, MessageType, write_frame
 
 DEADLINE_S = 120.0
 _NARROW_BYTES = 16 * 1024
+WEB_SOCKETS = ("websocket", "wss")
+ENCRYPTED = ("tls", "wss")
 
 
 class Refused(Exception):
@@ -136,6 +142,12 @@ class Client:
         self.transport.abort()
 
 
+class TlsClient(Client):
+    """A client by TCP with TLS."""
+
+    half_closes = False  # neither Python nor RFC 8446 in practice has such a thing
+
+
 class WebSocketClient(Client):
     """A client by WebSocket, whose frames travel in binary messages."""
 
@@ -183,6 +195,7 @@ class Rig:
         self.broker = broker
         self.native = native
         self.http: HttpListener
+        self.trust: ssl.SSLContext | None = None  # of clients with TLS
         self.clients: list[Client] = []
         self._by_socket: list[WebSocketConnection] = []
 
@@ -199,15 +212,24 @@ class Rig:
         sock.setblocking(False)
         if narrow:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _NARROW_BYTES)
-        port = self.http.port if kind == "websocket" else self.native.port
+        port = self.http.port if kind in WEB_SOCKETS else self.native.port
         place = self.native.addresses[1].path if kind == "unix" else ("127.0.0.1", port)
         try:
             await asyncio.get_running_loop().sock_connect(sock, place)
         except OSError:
             sock.close()
             raise
-        ends = await (asyncio.open_unix_connection if kind == "unix" else asyncio.open_connection)(sock=sock)
-        return WebSocketClient(*ends) if kind == "websocket" else Client(*ends)
+        if kind == "unix":
+            return Client(*await asyncio.open_unix_connection(sock=sock))
+        secured: dict[str, Any] = {}
+        if kind in ENCRYPTED:
+            secured = {"ssl": self.trust, "server_hostname": "localhost"}
+        try:
+            ends = await asyncio.open_connection(sock=sock, **secured)
+        except ConnectionError as error:
+            raise Refused from error
+        make = {"tls": TlsClient, "websocket": WebSocketClient, "wss": WebSocketClient}.get(kind, Client)
+        return make(*ends)
 
     def adopt(self, socket: MessageSocket, session: Session) -> WebSocketConnection:
         found = self.native.adopt(socket, session)
@@ -217,7 +239,7 @@ class Rig:
     @property
     def ends(self) -> list[Connection]:
         """The listener's ends of the kind under test, newest last."""
-        return [*self._by_socket] if self.kind == "websocket" else [*self.native.connections]
+        return [*self._by_socket] if self.kind in WEB_SOCKETS else [*self.native.connections]
 
     @property
     def ends_open(self) -> list[Connection]:
@@ -227,7 +249,7 @@ class Rig:
     @property
     def connections(self) -> int:
         """How many clients of the kind under test are connected."""
-        listener = self.http if self.kind == "websocket" else self.native
+        listener = self.http if self.kind in WEB_SOCKETS else self.native
         return len(listener.connections)
 
     @property
@@ -293,10 +315,18 @@ def play(
         await broker.subscriptions.wait_loaded()
         await broker.topics.create(NewTopic(name=TOPIC, partitions=1))
         addresses = [Address("127.0.0.1", 0), unix_address(str(directory / "native.sock"))]
+        made = certificates(Path(scratch)) if kind in ENCRYPTED else None
+        tls = None if made is None else ServerTls(made.config())
         native = NativeListener(
-            broker.gate, addresses=addresses, config=config, budget=budget.share("native")
+            broker.gate,
+            addresses=addresses,
+            config=config,
+            budget=budget.share("native"),
+            tls=tls if kind == "tls" else None,
         )
         rig = Rig(kind, broker, native)
+        if made is not None:
+            rig.trust = client_context(made.ca)
         facts = NodeFacts(
             version="0",
             engine="memory",
@@ -307,7 +337,7 @@ def play(
         )
         metrics = NodeMetrics(Observed(broker=broker, listeners={"http": ListenerCounters()}))
         app = create_app(broker.gate, config=http, facts=facts, metrics=metrics, budget=budget.share("http"))
-        rig.http = HttpListener(app, port=0)
+        rig.http = HttpListener(app, port=0, tls=tls if kind == "wss" else None)
         try:
             await native.start()
             await rig.http.start()
@@ -322,7 +352,7 @@ def play(
         assert {name: share.used for name, share in budget.shares.items()} == dict.fromkeys(budget.shares, 0)
 
     factory = pytest.importorskip("uvloop").new_event_loop if uv else UnhurriedLoop
-    with asyncio.Runner(loop_factory=factory) as runner:
+    with TemporaryDirectory() as scratch, asyncio.Runner(loop_factory=factory) as runner:
         runner.run(asyncio.wait_for(main(), DEADLINE_S))
     assert not list(directory.iterdir()), "a socket was left behind"
 

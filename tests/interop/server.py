@@ -173,11 +173,18 @@ class ServerProcess:
         self._said_something.set()
 
 
+def _value(value: object) -> str:
+    """A value as TOML has it; a table stands in its line."""
+    if not isinstance(value, dict):
+        return json.dumps(value)
+    return "{" + ", ".join(f"{name} = {json.dumps(each)}" for name, each in value.items()) + "}"
+
+
 def _toml(sections: Mapping[str, Mapping[str, object]], listeners: Sequence[Mapping[str, object]]) -> str:
     lines: list[str] = []
     for listener in listeners:
         lines.append("[[listeners]]")
-        lines += [f"{name} = {json.dumps(value)}" for name, value in listener.items()]
+        lines += [f"{name} = {_value(value)}" for name, value in listener.items()]
     for section, settings in sections.items():
         lines.append(f"[{section}]")
         lines += [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in settings.items()]

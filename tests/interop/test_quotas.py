@@ -8,18 +8,22 @@ import socket
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from kafka import KafkaProducer
 from tests.interop.deadline import wait_until
 from tests.interop.server import ServerProcess
 
 from tailrace.client import BrokerClient
 from tailrace.testing.port import free_port
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # of its own way to read files
+    from kafka import KafkaProducer
 
 RATE = 200_000
 PIECE = b"x" * 50_000

@@ -17,11 +17,14 @@ import httpx
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
+from tests.certificates import certificates
 
 from tailrace.broker import NewTopic
 from tailrace.broker.groups import CommitRequest, OffsetToCommit
 from tailrace.model import TopicPartition
+from tailrace.model.address import Address
 from tailrace.server.config import ServerConfig
+from tailrace.server.listener import ListenerConfig
 from tailrace.server.node import Node
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +68,17 @@ async def use(node: Node, client: httpx.AsyncClient) -> None:
 
 
 async def scrape(data_dir: Path) -> str:
-    config = ServerConfig(engine="segment", data_dir=data_dir, kafka_port=0, native_port=0, http_port=0)
+    loopback = Address("127.0.0.1", 0)
+    listeners = tuple(
+        ListenerConfig(name=name, protocol=protocol, address=loopback, tls=tls)
+        for name, protocol, tls in (
+            ("kafka", "kafka", None),
+            ("encrypted", "kafka", certificates(data_dir.parent).config()),
+            ("native", "native", None),
+            ("http", "http", None),
+        )
+    )
+    config = ServerConfig(engine="segment", data_dir=data_dir, listeners=listeners)
     node = Node(config, owns_loop=False)
     await node.start()
     try:

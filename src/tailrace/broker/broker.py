@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +19,7 @@ from tailrace.broker.config import BrokerConfig, cleaner_backoff_ms
 from tailrace.broker.counters import Counters
 from tailrace.broker.cuts import Cuts
 from tailrace.broker.delayed import DELAYED_TOPIC, Delayed
-from tailrace.broker.gate import Gate, allow_standing
+from tailrace.broker.gate import Authorize, Gate, allow_by_acls, allow_standing
 from tailrace.broker.group_settings import GroupSettings
 from tailrace.broker.groups import OFFSETS_TOPIC, GroupCoordinator
 from tailrace.broker.internal.topic import InternalTopic
@@ -34,8 +34,10 @@ from tailrace.broker.transactions import TRANSACTIONS_CONFIGS, TRANSACTIONS_TOPI
 from tailrace.broker.transactions.atomic import AtomicAppender
 from tailrace.broker.transactions.pool import IdPool
 from tailrace.model import BrokerId, StorageError
+from tailrace.model.session import Principal
 from tailrace.runtime import Clock, Supervisor
-from tailrace.security import Standing, Tokens, TokenStore, Users, UserStore
+from tailrace.security import DisabledStore, Standing, Tokens, TokenStore, Users, UserStore
+from tailrace.security.acl import Acls, AclStore
 from tailrace.storage.api import StorageEngine
 
 logger = logging.getLogger(__name__)
@@ -57,10 +59,16 @@ class Broker:
         config: BrokerConfig,
         clock: Clock,
         user_store: UserStore | None = None,
+        disabled_store: DisabledStore | None = None,
         token_store: TokenStore | None = None,
         quota_store: QuotaStore | None = None,
+        acl_store: AclStore | None = None,
+        super_users: Collection[Principal] | None = None,
     ) -> None:
-        """Without `user_store` users go with the process, without the others tokens and quotas do."""
+        """Without stores, users, principals, API tokens, access control and quotas go with the process.
+
+        With `super_users`, which may be none, access is controlled: all others need entries.
+        """
         self.config = config
         self.clock = clock
         self.storage = storage
@@ -110,10 +118,11 @@ class Broker:
         self.transaction_ids = IdPool(self.transactions, node_id=node_id, on_failure=self._fail)
         self.atomic = AtomicAppender(self.transactions, self.transaction_ids)
         self.subscriptions.bury_with(self.atomic)
-        self.users = Users(user_store, on_failure=self._fail)
+        self.users = Users(user_store, disabled=disabled_store, on_failure=self._fail)
         self.tokens = Tokens(self.users, token_store, now_ms=clock.now_ms, on_failure=self._fail)
-        self.standing = Standing(self.users, self.tokens)
         self.quotas = Quotas(quota_store, monotonic=clock.monotonic, on_failure=self._fail)
+        self.standing = Standing(self.users, self.tokens, now_ms=clock.now_ms)
+        self.acls = Acls(acl_store, on_failure=self._fail)
         self.group_settings = GroupSettings(metadata, on_failure=self._fail)
         self.publisher = Publisher(clock=clock)
         self.delayed = Delayed(
@@ -129,8 +138,10 @@ class Broker:
         self._tasks = Supervisor(self._fail)
         self._deletions: set[asyncio.Task[None]] = set()  # of topics, under way
         self._failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        self.gate = Gate(self, authorize=allow_standing(self.standing))
+        self.gate = Gate(self, authorize=self._rule(super_users))
         self.users.watch(lambda _: self.gate.rights_changed())
+        self.users.disabled.watch(lambda _: self.gate.rights_changed())
+        self.acls.watch(self.gate.rights_changed)
         self.tokens.watch(lambda _: self.gate.rights_changed())
 
     def __repr__(self) -> str:
@@ -142,6 +153,7 @@ class Broker:
         image = await self._metadata.begin(self.cluster.node_id, check=self.topics.check_image)
         self.cluster.cluster_id = image.cluster_id
         await self.users.load()
+        await self.acls.load()
         await self.tokens.load()
         await self.quotas.load()
         await self.topics.load(image)
@@ -161,6 +173,7 @@ class Broker:
         await self.tokens.close()
         await self.quotas.close()
         await self.users.close()
+        await self.acls.close()
         if self._deletions:
             await asyncio.wait(self._deletions)  # each tells its own caller how it went
         await self.delayed.close()
@@ -204,6 +217,13 @@ class Broker:
             raise
 
     # ---- inside
+
+    def _rule(self, super_users: Collection[Principal] | None) -> Authorize:
+        """Who may do what, on every listener."""
+        logged_in = allow_standing(self.standing)
+        if super_users is None:
+            return logged_in
+        return allow_by_acls(self.acls, super_users=super_users, among=logged_in)
 
     def _read_again(self, topic: Topic) -> None:
         """A topic is served again: read the state of the broker's own that could not be read at the start."""

@@ -14,7 +14,8 @@ Nothing behind the gate knows sessions. Nothing in front of it has the broker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -52,11 +53,12 @@ from tailrace.broker.transactions.topic import TRANSACTIONS_TOPIC
 from tailrace.broker.waiters import Callback
 from tailrace.model import NO_PRODUCER, BrokerError, BrokerId, ErrorCode, TopicPartition
 from tailrace.model.operation import CLUSTER, Operation, Resource, ResourceKind
-from tailrace.model.session import Session
+from tailrace.model.session import EMBEDDED, INTERNAL, Principal, Session
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
     from tailrace.security import Standing, Users
+    from tailrace.security.acl import Acls
 
 Authorize = Callable[[Session, Operation, Resource], bool]
 """Whether a session may do something to a resource. Answers at once, without I/O."""
@@ -72,6 +74,14 @@ _REFUSALS = {
 }
 
 
+def granting_command(principal: Principal, operation: Operation, resource: Resource) -> str:
+    """The command by which an administrator allows a principal to do something."""
+    kind = resource.kind.name.lower().replace("_", "-")
+    words = ["tailrace", "acl", "add", "--allow", str(principal), "--operation", operation.name.lower()]
+    words += ["--cluster"] if resource.kind is ResourceKind.CLUSTER else [f"--{kind}", resource.name]
+    return shlex.join(words)
+
+
 def allow_everything(session: Session, operation: Operation, resource: Resource) -> bool:  # noqa: ARG001
     """The rule of a broker without access control."""
     return True
@@ -84,6 +94,25 @@ def allow_standing(standing: Standing) -> Authorize:
         if session.scope is not None and not session.scope.allows(operation, resource):
             return False
         return standing.holds(session)
+
+    return allows
+
+
+def allow_by_acls(acls: Acls, *, super_users: Collection[Principal], among: Authorize) -> Authorize:
+    """The rule of a broker with access control: what both `among` and the access control entries allow.
+
+    Super users need no entry. The broker's own work, and the program that it runs in, need nothing.
+    """
+    powerful = frozenset(super_users)
+
+    def allows(session: Session, operation: Operation, resource: Resource) -> bool:
+        # By identity: a listener may have any name, and one that is called "internal" is still a listener.
+        if session is INTERNAL or session is EMBEDDED:
+            return True
+        if not among(session, operation, resource):
+            return False
+        principal = session.principal
+        return principal in powerful or acls.allows(principal, session.host, operation, resource)
 
     return allows
 
@@ -125,6 +154,7 @@ class Access:
     """The broker's objects, as one session may use them."""
 
     __slots__ = (
+        "_acls",
         "_atomic",
         "_authorize",
         "_cluster",
@@ -167,6 +197,7 @@ class Access:
         self._cuts = broker.cuts
         self._users = broker.users
         self._quotas = broker.quotas
+        self._acls = broker.acls
         self._tokens = broker.tokens
         self._delete_topic = broker.delete_topic
         self._next_producer_id = broker.next_producer_id
@@ -185,9 +216,10 @@ class Access:
         return self._topics.version
 
     @property
-    def generation(self) -> tuple[int, Session]:
-        """Changes when an answer about topics may: replies may be kept under it."""
-        return self._topics.version, self.session
+    def audience(self) -> Hashable:
+        """What decides beside `version` what this session may see: equal ones may share an answer."""
+        session = self.session
+        return session.principal, session.host, session.mechanism, session.scope
 
     def allows(self, operation: Operation, resource: Resource) -> bool:
         """Whether this session may do this to a resource, which need not exist."""
@@ -201,6 +233,15 @@ class Access:
             self._forget()
         found = self._readable.get(tp)
         return self._admit(tp, Operation.READ, self._readable) if found is None else found
+
+    def readable_by_replica(self, tp: TopicPartition) -> Partition:
+        """The partition, for a caller that says that it is another node: CLUSTER_ACTION and READ."""
+        if not self.allows(Operation.CLUSTER_ACTION, CLUSTER):
+            raise BrokerError(
+                str(self._refusal(Operation.CLUSTER_ACTION, CLUSTER)),
+                code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            )
+        return self.readable(tp)
 
     def writable(self, tp: TopicPartition) -> Partition:
         """The partition, for appending to it."""
@@ -220,14 +261,7 @@ class Access:
         ask for topics (`topic`), as Metadata does.
         """
         self._check(operation, Resource(ResourceKind.TOPIC, tp.topic))
-        topic = self._topics.get(tp.topic)
-        if topic is None:
-            raise unknown_topic(tp.topic)
-        if not 0 <= tp.partition < len(topic.partitions):
-            raise unknown_partition(topic, tp.partition)
-        found = topic.partitions[tp.partition]
-        found.check_led()
-        return found
+        return self._existing(tp)
 
     # ---- topics
 
@@ -241,11 +275,15 @@ class Access:
         return found
 
     def topic_by_id(self, topic_id: UUID, operation: Operation) -> Topic:
-        """The topic of this id; UNKNOWN_TOPIC_ID."""
+        """The topic of this id; UNKNOWN_TOPIC_ID, also where the session may not know that it exists."""
         found = self._topics.by_id(topic_id)
         if found is None:
             raise unknown_topic_id(topic_id)
-        self._check(operation, Resource(ResourceKind.TOPIC, found.name))
+        resource = Resource(ResourceKind.TOPIC, found.name)
+        if not self.allows(operation, resource):
+            if not self.allows(Operation.DESCRIBE, resource):
+                raise unknown_topic_id(topic_id)
+            raise self._refusal(operation, resource)
         return found
 
     def still_exists(self, topic: Topic) -> bool:
@@ -298,12 +336,16 @@ class Access:
         return await self._topics.auto_create(new)
 
     async def ensure_topic(self, new: NewTopic) -> Topic:
-        """The topic of this name, created as `new` if it does not exist."""
+        """The topic of this name, created as `new` if it does not exist.
+
+        A session that may do neither is refused alike whether the topic exists or not.
+        """
         found = self._topics.get(new.name)
+        if found is None or not self.allows(Operation.DESCRIBE, Resource(ResourceKind.TOPIC, new.name)):
+            self._check_creation(new.name)
         if found is not None:
             self._check(Operation.DESCRIBE, Resource(ResourceKind.TOPIC, new.name))
             return found
-        self._check_creation(new.name)
         return await self._topics.ensure(new)
 
     async def create_topic(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
@@ -394,12 +436,14 @@ class Access:
         return GroupHandle(self._groups, group_id)
 
     def groups(self, operation: Operation, *, states: Sequence[str] = ()) -> list[GroupListing]:
-        """The groups of this node that this session may do this to; with `states`, those in one of them."""
-        return [
-            group
-            for group in self._groups.list_groups(states=states)
-            if self.allows(operation, Resource(ResourceKind.GROUP, group.group_id))
-        ]
+        """The groups of this node that this session may do this to; with `states`, those in one of them.
+
+        Who may describe the cluster is told the names of all groups, as in Kafka.
+        """
+        found = self._groups.list_groups(states=states)
+        if operation is Operation.DESCRIBE and self.allows(Operation.DESCRIBE, CLUSTER):
+            return found
+        return [each for each in found if self.allows(operation, Resource(ResourceKind.GROUP, each.group_id))]
 
     def group_settings(self, group_id: str) -> Mapping[str, str]:
         """The settings that clients gave a group, whether or not it exists."""
@@ -435,11 +479,19 @@ class Access:
 
     # ---- transactions
 
-    def transaction(self, transactional_id: str, operation: Operation) -> TransactionHandle:
-        """The transactional id, whether or not it is known yet; a reserved one may only be described."""
+    def transaction(
+        self, transactional_id: str, operation: Operation, *, two_phase: bool = False
+    ) -> TransactionHandle:
+        """The transactional id, whether or not it is known yet; a reserved one may only be described.
+
+        With `two_phase` its transactions get no timeout, which is a right of its own (KIP-939).
+        """
         if operation is not Operation.DESCRIBE:
             check_client_id(transactional_id)
-        self._check(operation, Resource(ResourceKind.TRANSACTIONAL_ID, transactional_id))
+        resource = Resource(ResourceKind.TRANSACTIONAL_ID, transactional_id)
+        self._check(operation, resource)
+        if two_phase:
+            self._check(Operation.TWO_PHASE_COMMIT, resource)
         return TransactionHandle(
             self._transactions, self._subscriptions, transactional_id, connection=self.number
         )
@@ -517,9 +569,8 @@ class Access:
     ) -> None:
         """End a transaction in one partition, as an administrator; returns when the marker is durable."""
         self._check(Operation.CLUSTER_ACTION, CLUSTER)
-        found = self.partition(tp, Operation.DESCRIBE)
         await self._transactions.write_marker(
-            found,
+            self._existing(tp),
             Identity(producer_id, producer_epoch),
             commit=commit,
             coordinator_epoch=coordinator_epoch,
@@ -533,7 +584,7 @@ class Access:
     # ---- subscriptions
 
     def subscription(self, name: str, operation: Operation) -> Subscription:
-        """The subscription; RESOURCE_NOT_FOUND."""
+        """The subscription; RESOURCE_NOT_FOUND. To READ it takes the right to read its topic, too."""
         if operation is Operation.READ:
             return self._readable_subscription(name)
         self._check(operation, Resource(ResourceKind.SUBSCRIPTION, name))
@@ -542,7 +593,10 @@ class Access:
     def find_subscription(self, name: str, operation: Operation) -> Subscription | None:
         """The subscription, if it exists."""
         self._check(operation, Resource(ResourceKind.SUBSCRIPTION, name))
-        return self._subscriptions.get(name)
+        found = self._subscriptions.get(name)
+        if found is not None and operation is Operation.READ:
+            self._check(Operation.READ, Resource(ResourceKind.TOPIC, found.config.topic))
+        return found
 
     def subscriptions(self, operation: Operation) -> list[Subscription]:
         """Every subscription that this session may do this to, by name."""
@@ -553,9 +607,18 @@ class Access:
         ]
 
     async def create_subscription(self, config: SubscriptionConfig, start: Start) -> Subscription:
-        """Create a subscription, or find it with the same settings; it exists once it is durable."""
+        """Create a subscription, or find it with the same settings; it exists once it is durable.
+
+        The broker will write its dead letters, so the session must have the right to write to their topic,
+        and to create it if it does not exist.
+        """
         self._check(Operation.CREATE, Resource(ResourceKind.SUBSCRIPTION, config.name))
         self._check(Operation.READ, Resource(ResourceKind.TOPIC, config.topic))
+        if config.max_deliveries:
+            letters = config.dead_letter_topic
+            self._check(Operation.WRITE, Resource(ResourceKind.TOPIC, letters))
+            if self._topics.get(letters) is None:
+                self._check_creation(letters)
         return await self._subscriptions.create(config, start)
 
     async def delete_subscription(self, name: str) -> None:
@@ -565,8 +628,20 @@ class Access:
 
     async def dead_letters(self, name: str, count: int) -> list[dict[str, Any]]:
         """The oldest dead letters of a subscription that were not redriven yet."""
-        self._check(Operation.READ, Resource(ResourceKind.SUBSCRIPTION, name))
+        letters = self.subscription(name, Operation.READ).config.dead_letter_topic
+        self._check(Operation.READ, Resource(ResourceKind.TOPIC, letters))  # others may have written to it
         return await self._subscriptions.dead_letters(name, count)
+
+    async def redrive(self, name: str, count: int | None) -> int:
+        """Deliver dead letters of a subscription again; returns how many, once that is durable.
+
+        It puts what their topic holds before the members, and has what fails again written there.
+        """
+        found = self.subscription(name, Operation.ALTER)
+        letters = Resource(ResourceKind.TOPIC, found.config.dead_letter_topic)
+        self._check(Operation.READ, letters)
+        self._check(Operation.WRITE, letters)
+        return await found.redrive(count)
 
     # ---- the cluster
 
@@ -584,6 +659,11 @@ class Access:
         """Those who may log in: DESCRIBE to see them, ALTER to change them (KIP-554)."""
         self._check(operation, CLUSTER)
         return self._users
+
+    def acls(self, operation: Operation) -> Acls:
+        """The access control entries: DESCRIBE to see them, ALTER to change them."""
+        self._check(operation, CLUSTER)
+        return self._acls
 
     def tokens(self) -> OwnedTokens:
         """API tokens: each user has its own."""
@@ -609,6 +689,17 @@ class Access:
 
     # ---- inside
 
+    def _existing(self, tp: TopicPartition) -> Partition:
+        """A partition that this node leads, whatever the session may do to it."""
+        topic = self._topics.get(tp.topic)
+        if topic is None:
+            raise unknown_topic(tp.topic)
+        if not 0 <= tp.partition < len(topic.partitions):
+            raise unknown_partition(topic, tp.partition)
+        found = topic.partitions[tp.partition]
+        found.check_led()
+        return found
+
     def _leader_of(self, tp: TopicPartition) -> Node:
         partition = self._topics.find_partition(tp)
         node = None if partition is None else self._cluster.nodes.get(partition.leader)
@@ -632,7 +723,9 @@ class Access:
         found = self._read_subscriptions.get(name)
         if found is None or found.closed:
             self._check(Operation.READ, Resource(ResourceKind.SUBSCRIPTION, name))
-            found = self._read_subscriptions[name] = self._subscriptions.known(name)
+            found = self._subscriptions.known(name)
+            self._check(Operation.READ, Resource(ResourceKind.TOPIC, found.config.topic))
+            self._read_subscriptions[name] = found
         return found
 
     def _forget(self) -> None:
@@ -650,7 +743,11 @@ class Access:
     def _check(self, operation: Operation, resource: Resource) -> None:
         """Authorization: the one place where a session is refused."""
         if not self._authorize(self.session, operation, resource):
-            raise BrokerError(
-                f"{self.session.principal} may not {operation.name.lower()} {resource}",
-                code=_REFUSALS[resource.kind],
-            )
+            raise self._refusal(operation, resource)
+
+    def _refusal(self, operation: Operation, resource: Resource) -> BrokerError:
+        """What a session is told that may not do something; and how to allow it, if it may DESCRIBE it."""
+        message = f"{self.session.principal} may not {operation.name.lower()} {resource}"
+        if self._authorize(self.session, Operation.DESCRIBE, resource):
+            message += f". To allow it: {granting_command(self.session.principal, operation, resource)}"
+        return BrokerError(message, code=_REFUSALS[resource.kind])

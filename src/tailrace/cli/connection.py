@@ -65,12 +65,14 @@ class Cluster:
     async def _connected(self, work: Callable[[KafkaClient], Coroutine[Any, Any, T]]) -> T:
         from tailrace.client.credentials import from_environment
         from tailrace.client.kafka import KafkaClient
+        from tailrace.client.tls import from_environment as tls_from_environment
 
         async with KafkaClient(
             self.bootstrap,
             client_id="tailrace-cli",
             request_timeout_s=self.timeout_s,
             credentials=from_environment(),
+            tls=tls_from_environment(),
         ) as client:
             return await work(client)
 

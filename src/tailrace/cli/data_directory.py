@@ -68,15 +68,17 @@ class Place:
     @asynccontextmanager
     async def users_in(self, store: Store | None) -> AsyncIterator[Users]:
         """The users: in the database that has them, else in the store of the directory."""
-        from tailrace.cluster import MetadataUsers
+        from tailrace.cluster import MetadataDisabled, MetadataUsers
         from tailrace.security import Users
 
+        disabled = None if store is None else MetadataDisabled(store)
         async with AsyncExitStack() as opened:
             if self.users_dsn is not None:
-                users = Users(await opened.enter_async_context(_database_users(self.users_dsn)))
+                database = await opened.enter_async_context(_database_users(self.users_dsn))
+                users = Users(database, disabled=disabled)
             else:
                 assert store is not None
-                users = Users(MetadataUsers(store))
+                users = Users(MetadataUsers(store), disabled=disabled)
             opened.push_async_callback(users.close)
             await users.load()
             yield users
@@ -91,6 +93,7 @@ class Place:
                 f"a broker serves {directory} and has no HTTP listener that is known. Name it with "
                 "--http HOST:PORT, or stop the broker and run this command again"
             )
+        _trust(ports.tls.get("http"))
         host = {"0.0.0.0": _LOOPBACK, "::": "::1"}.get(self.host, self.host)
         return str(Address(host, ports.http))
 
@@ -109,9 +112,9 @@ def find_place(*, data_dir: Path | None, config_file: Path | None, http: str | N
     config = read_config(environment=os.environ, file=config_file)
     server = config.server()
     users_dsn = server.postgres_dsn if server.users == "postgres" else None
-    if users_dsn is not None and what == USERS:
-        return Place(users_dsn=users_dsn)
     facts = ENGINES[server.engine].describe(server)
+    if not facts.directory and users_dsn is not None and what == USERS:
+        return Place(users_dsn=users_dsn)
     if not facts.directory:
         goes = "are in its database" if facts.durable else "go with the broker"
         raise CommandFailed(
@@ -186,6 +189,14 @@ async def _database_users(dsn: Secret) -> AsyncIterator[UserStore]:
         yield store
     finally:
         await store.close()
+
+
+def _trust(cert: str | None) -> None:
+    """Have the client of this command trust the certificate of the broker that has the directory."""
+    from tailrace.client.tls import PIN_VARIABLE
+
+    if cert is not None:
+        os.environ.setdefault(PIN_VARIABLE, cert)
 
 
 async def _with_store(directory: Path, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:

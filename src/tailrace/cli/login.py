@@ -1,7 +1,7 @@
-"""`--user` and `--password-file`: as whom a command logs in. A password is never an argument.
+"""`--user`, `--password-file`, `--tls-*`: as whom a command logs in, and how it verifies the broker.
 
-Both go into the environment of the command's own process, where every client that it makes, and every process
-that it starts, finds them (`client.credentials.from_environment`).
+A password is never an argument. All of them go into the environment of the command's own process, where every
+client that it makes, and every process that it starts, finds them (`client.credentials`, `client.tls`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,14 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _USER = "TAILRACE_USER"
 _PASSWORD_FILE = "TAILRACE_PASSWORD_FILE"
+_TLS_CA = "TAILRACE_TLS_CA"
+_TLS_CERT = "TAILRACE_TLS_CERT"
+_TLS_KEY = "TAILRACE_TLS_KEY"
+_TLS_INSECURE = "TAILRACE_TLS_INSECURE"
 
 
 def login_option(command: Command, *, password_flag: str = "--password-file") -> Command:
-    """Give a command `--user` and `--password-file`, which it need not know of.
+    """Give a command `--user`, `--password-file` and the options of TLS, which it need not know of.
 
     `password_flag` is another name for the second one, where a command has a `--password-file` of its own.
     """
@@ -38,12 +42,52 @@ def login_option(command: Command, *, password_flag: str = "--password-file") ->
         callback=_keep(_PASSWORD_FILE),
         help="The file with the password of --user. [env var: TAILRACE_PASSWORD, TAILRACE_PASSWORD_FILE]",
     )
-    return user(password_file(command))
+    return user(password_file(tls_option(command)))
 
 
-def _keep(variable: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
-    def keep(context: click.Context, parameter: click.Parameter, value: str | None) -> None:  # noqa: ARG001
+def tls_option(command: Command) -> Command:
+    """Give a command the options by which it verifies a broker with TLS, which it need not know of."""
+    ca = click.option(
+        "--tls-ca",
+        metavar="FILE",
+        expose_value=False,
+        callback=_keep(_TLS_CA),
+        help="Connect with TLS, and trust the CA in this file; `system` trusts those of this machine. "
+        "[env var: TAILRACE_TLS_CA]",
+    )
+    cert = click.option(
+        "--tls-cert",
+        metavar="FILE",
+        expose_value=False,
+        callback=_keep(_TLS_CERT),
+        help="A certificate to present. [env var: TAILRACE_TLS_CERT]",
+    )
+    key = click.option(
+        "--tls-key",
+        metavar="FILE",
+        expose_value=False,
+        callback=_keep(_TLS_KEY),
+        help="The key of --tls-cert. [env var: TAILRACE_TLS_KEY]",
+    )
+    insecure = click.option(
+        "--tls-insecure",
+        is_flag=True,
+        default=None,
+        expose_value=False,
+        callback=_keep(_TLS_INSECURE),
+        help="Connect with TLS and verify nothing, which protects from nobody on the way. "
+        "[env var: TAILRACE_TLS_INSECURE]",
+    )
+    return ca(cert(key(insecure(command))))
+
+
+def _keep(variable: str) -> Callable[[click.Context, click.Parameter, str | bool | None], None]:
+    def keep(
+        context: click.Context,
+        parameter: click.Parameter,  # noqa: ARG001
+        value: str | bool | None,
+    ) -> None:
         if value is not None and not context.resilient_parsing:
-            os.environ[variable] = value
+            os.environ[variable] = value if isinstance(value, str) else "1"
 
     return keep

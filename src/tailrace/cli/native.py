@@ -27,7 +27,9 @@ from tailrace.model import BrokerError, ErrorCode, escape
 
 if TYPE_CHECKING:  # the client is imported when a command runs, not when it shows its help
     from tailrace.client.async_client import AsyncClient
+    from tailrace.client.tls import ClientTls
     from tailrace.model.address import Address
+    from tailrace.security.messages import Encryption
 
     _AddressType = click.ParamType[Address]
     _TextType = click.ParamType[str]
@@ -55,16 +57,19 @@ class NativeNode:
 
     address: Address
     timeout_s: float | None = None  # None: as the configuration says
+    encryption: Encryption | None = None
 
     def run(self, work: Work[T]) -> T:
         """Connect, do the work in an event loop of its own, disconnect."""
+        tls = _tls()  # its warning is shown
         with _client_logs(logging.NullHandler()):  # what went wrong is the error that comes out of here
-            return self._run(self._connected(work, come_back=False))
+            return self._run(self._connected(work, tls, come_back=False))
 
     def stay(self, work: Work[T]) -> T:
         """The same for work that goes on until somebody ends it: a lost connection is opened again."""
+        tls = _tls()
         with _client_logs(_Lines(logging.WARNING)):
-            return self._run(self._connected(work, come_back=True))
+            return self._run(self._connected(work, tls, come_back=True))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         try:
@@ -72,7 +77,7 @@ class NativeNode:
         except BrokerError as error:
             raise CommandFailed(_message(error), exit_code=native_exit_code_of(error)) from error
 
-    async def _connected(self, work: Work[T], *, come_back: bool) -> T:
+    async def _connected(self, work: Work[T], tls: ClientTls | None, *, come_back: bool) -> T:
         from tailrace.client.async_client import AsyncClient
         from tailrace.client.credentials import from_environment
         from tailrace.client.native.reconnect import Reconnect
@@ -91,9 +96,17 @@ class NativeNode:
             on_status=_Status(),
             username=None if login is None else login.username,
             password=None if login is None else login.password,
+            tls=tls,
+            encryption=self.encryption,
         )
         async with client:
             return await work(client)
+
+
+def _tls() -> ClientTls | None:
+    from tailrace.client.tls import from_environment
+
+    return from_environment()
 
 
 # ---- deadlines

@@ -22,6 +22,7 @@ from tailrace.cli.output import examples
         "tailrace up --demo --pipelines",
         "tailrace up --kafka-port 0 --native-port 0 --http-port 0 --data-dir /var/lib/tailrace",
         "tailrace up --engine memory",
+        "TAILRACE_TIERED__POSTGRES_DSN_FILE=/run/secrets/dsn tailrace up --engine tiered",
         "TAILRACE_KAFKA_PORT=19092 tailrace up",
     ),
 )
@@ -49,7 +50,7 @@ from tailrace.cli.output import examples
     "--engine",
     metavar="segment|memory|tiered",
     show_default="segment",
-    help="How records are kept. tiered is not part of this version.",
+    help="How records are kept: in files, in memory, or in PostgreSQL and Redis.",
 )
 @click.option(
     "--fsync",

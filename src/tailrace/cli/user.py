@@ -135,12 +135,18 @@ def set_password(name: str, new: NewPassword, access: UserAccess, output: Output
     _tell(output, name, "has a new password", password if new.generated else None)
 
 
-@command.command(name="disable", epilog=examples("tailrace user disable alice"))
+@command.command(
+    name="disable",
+    epilog=examples("tailrace user disable alice", "tailrace user disable 'User:CN=alice'"),
+)
 @click.argument("name")
 @_access_option
 @output_option
 def disable_user(name: str, access: UserAccess, output: Output) -> None:
-    """Let a user log in no more, and end its connections."""
+    """Let a user log in no more, and end its connections.
+
+    User:NAME disables a principal from elsewhere: of a client certificate, or of a JWT.
+    """
     access.set_enabled(name, enabled=False)
     _tell(output, name, "disabled")
 

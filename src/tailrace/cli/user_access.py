@@ -29,7 +29,7 @@ class UserAccess:
             return [
                 {"name": name, "enabled": user.enabled, "mechanisms": sorted(user.verifiers)}
                 for name, user in users.items()
-            ]
+            ] + [{"name": str(each), "enabled": False, "mechanisms": []} for each in users.disabled]
 
         return self._change(lambda address: _listed(address), read)
 
@@ -47,20 +47,31 @@ class UserAccess:
         )
 
     def set_enabled(self, name: str, *, enabled: bool) -> None:
+        from tailrace.security import parse_principal
+
         self._change(
             lambda address: ask(address, "PATCH", _path(name), {"enabled": enabled}),
             lambda users: users.set_enabled(name, enabled=enabled),
+            in_directory=parse_principal(name) is not None,
         )
 
     def delete(self, name: str) -> None:
         self._change(lambda address: ask(address, "DELETE", _path(name)), lambda users: users.delete(name))
 
-    def _change(self, on_broker: Callable[[str], T], here: Callable[[Users], Coroutine[Any, Any, T]]) -> T:
+    def _change(
+        self,
+        on_broker: Callable[[str], T],
+        here: Callable[[Users], Coroutine[Any, Any, T]],
+        *,
+        in_directory: bool = False,
+    ) -> T:
+        """With `in_directory` it is about what the broker's directory has, wherever users are."""
+
         async def work(store: Store | None = None) -> T:
             async with self.place.users_in(store) as users:
                 return await here(users)
 
-        if self.place.users_dsn is not None:  # where brokers that run see every change
+        if self.place.users_dsn is not None and not in_directory:  # where brokers that run see every change
             return run(work())
         return self.place.change(on_broker, work)
 

@@ -4,6 +4,7 @@ The native listener has subscriptions with acknowledgements: `BrokerClient` for 
 for asyncio. Of the Kafka protocol, Tailrace's and Apache Kafka's alike, there are `KafkaClient`, `Producer`
 and `Consumer` for asyncio; for plain threads `MessageProducer` and `MessageConsumer`, which take Kafka's
 property names, and `AdminClient`. `tailrace.errors` has what they raise.
+All but the two for administration take an `Encryption`, with which brokers see no values.
 
     broker_client.py   the native client; async_client.py is its twin, native/ has their parts
 
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from tailrace.client.producer import Producer, ProducerConfig
     from tailrace.client.transaction import GroupMetadata
     from tailrace.model import TopicPartition
+    from tailrace.security.messages import Encryption
 
 _HOMES = {
     "AdminClient": "tailrace.client.admin_client",
@@ -57,8 +59,10 @@ _HOMES = {
     "BrokerClient": "tailrace.client.broker_client",
     "Consumer": "tailrace.client.consumer",
     "ConsumerConfig": "tailrace.client.consumer",
+    "ClientTls": "tailrace.client.tls",
     "ConsumerRecord": "tailrace.client.message_consumer",
     "ConsumerRecords": "tailrace.client.message_consumer",
+    "Encryption": "tailrace.security.messages",
     "GroupDescription": "tailrace.client.admin_client",
     "GroupMetadata": "tailrace.client.transaction",
     "KafkaClient": "tailrace.client.kafka",
@@ -87,10 +91,12 @@ __all__ = [
     "AsyncSubscription",
     "AsyncTransaction",
     "BrokerClient",
+    "ClientTls",
     "Consumer",
     "ConsumerConfig",
     "ConsumerRecord",
     "ConsumerRecords",
+    "Encryption",
     "GroupDescription",
     "GroupMetadata",
     "KafkaClient",

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 
+from tailrace.client.error import CannotConnect
+from tailrace.client.tls import ClientTls, handshake_failure
 from tailrace.model import ConfigError
 from tailrace.model.address import Address, is_unix, parse_address, unix_address
 
 DEFAULT_PORT = 9092
+PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL")
+"""Kafka's security protocols."""
+_SHUTDOWN_S = 2.0
+
+
+def asks_for_tls(bootstrap: str) -> bool:
+    """Whether a list of addresses names a protocol of TLS, as in SASL_SSL://host:port."""
+    return any(part.strip().upper().startswith(("SSL://", "SASL_SSL://")) for part in bootstrap.split(","))
 
 
 def parse_bootstrap(text: str) -> list[Address]:
@@ -22,9 +33,9 @@ def parse_bootstrap(text: str) -> list[Address]:
 def _parse(text: str) -> Address:
     # A listener may be given as in a broker's own configuration: PLAINTEXT://host:port.
     scheme, found, rest = text.rpartition("://")
-    if found and scheme.upper() not in ("PLAINTEXT", "SASL_PLAINTEXT"):
+    if found and scheme.upper() not in PROTOCOLS:
         raise ConfigError(
-            f"bootstrap.servers: {text} asks for {scheme}, and only PLAINTEXT and SASL_PLAINTEXT are spoken"
+            f"bootstrap.servers: {text} asks for {scheme}, and there are {', '.join(PROTOCOLS)}"
         )
     try:
         address = parse_address(rest, default_port=DEFAULT_PORT)
@@ -47,13 +58,32 @@ def address_of(host: str, port: int) -> Address:
         raise ConfigError(f"host = {host!r}: {error}") from error
 
 
-async def connect(address: Address, make: Callable[[], asyncio.BaseProtocol]) -> None:
-    """Open a connection by TCP or through a Unix socket, for the protocol object that is made."""
+async def connect(
+    address: Address, make: Callable[[], asyncio.BaseProtocol], tls: ClientTls | None = None
+) -> None:
+    """Open a connection by TCP or through a Unix socket, for the protocol object that is made.
+
+    OSError; CannotConnect says why a broker is not trusted, or does not speak TLS.
+    """
     loop = asyncio.get_running_loop()
     if address.path:
         await loop.create_unix_connection(make, address.path)
-    else:
+    elif tls is None:
         await loop.create_connection(make, address.host, address.port)
+    else:
+        try:
+            await loop.create_connection(
+                make, address.host, address.port, ssl=tls.context(), ssl_shutdown_timeout=_SHUTDOWN_S
+            )
+        except ssl.SSLError as error:
+            raise CannotConnect(handshake_failure(address, error)) from error
+        except ConnectionError as error:
+            if isinstance(error, ConnectionRefusedError):
+                raise
+            raise CannotConnect(
+                f"{address} took the connection and ended it in the TLS handshake. Is this a port with TLS? "
+                "If not, leave the CA out"
+            ) from error
 
 
 def unreached(address: Address, error: OSError) -> str:

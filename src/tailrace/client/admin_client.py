@@ -11,6 +11,7 @@ every thread. Each method asks one question or makes one change; a BrokerError i
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -21,6 +22,7 @@ from tailrace.client.credentials import credentials_of
 from tailrace.client.error import ClientClosed
 from tailrace.client.kafka import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, KafkaClient
 from tailrace.client.loop_thread import LoopThread
+from tailrace.client.tls import ClientTls
 from tailrace.model import TopicPartition
 from tailrace.security import Secret
 
@@ -74,8 +76,9 @@ class AdminClient:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         username: str | None = None,
         password: str | Secret | None = None,
+        tls: ClientTls | str | os.PathLike[str] | bool | None = None,
     ) -> None:
-        """Connect; CannotConnect if no broker can be reached."""
+        """Connect; CannotConnect if no broker can be reached. `tls` is that of `KafkaClient`."""
         self._bootstrap_servers = bootstrap_servers
         self._thread = LoopThread("tailrace-admin")
         self._client: KafkaClient | None = None
@@ -87,6 +90,7 @@ class AdminClient:
                 request_timeout_s=request_timeout_s,
                 connect_timeout_s=connect_timeout_s,
                 credentials=credentials_of(username, password),
+                tls=tls,
             )
             return await client.__aenter__()
 

@@ -22,7 +22,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tailrace.client.address import address_of
 from tailrace.client.credentials import credentials_of
@@ -38,6 +38,7 @@ from tailrace.client.native.outgoing import (
     is_delayed,
     key_of,
     meant_properties,
+    seal_outgoing,
     text_of,
     write_outgoing,
 )
@@ -49,10 +50,14 @@ from tailrace.client.native.status import Status
 from tailrace.client.native.subscription import PREFETCH, AsyncHandler, AsyncSubscription, JoinConfig
 from tailrace.client.native.subscriptions import Notice
 from tailrace.client.native.transaction import AsyncTransaction
+from tailrace.client.tls import ClientTls, tls_of
 from tailrace.model import BrokerError, ConfigError, ErrorCode
 from tailrace.model.address import Address
 from tailrace.security import Secret
 from tailrace.wire.native import Header, MessageType
+
+if TYPE_CHECKING:
+    from tailrace.security.messages import Encryption, ReadCounts
 
 PORT = 9999
 IN_FLIGHT_MAX = 10_000
@@ -67,6 +72,8 @@ class AsyncClient:
     `reconnect` says how it comes back; None turns every loss into an error at once. The first connection is
     tried once, or again and again until `connect_timeout_s`. `request_timeout_s` bounds every request but
     publishing, which is bounded by `publish_timeout_s`. `username` and `password` log in by SCRAM-SHA-256.
+    `tls` is the file of a CA, True for the CAs of this machine, or a `ClientTls`.
+    With `encryption` bodies are encrypted here and decrypted here: the broker does not see them.
     At most `in_flight_max` messages and `in_flight_bytes_max` bytes are unanswered at a time; beyond that
     `publish` waits.
     """
@@ -88,6 +95,8 @@ class AsyncClient:
         on_notice: Callable[[Notice], None] | None = None,
         username: str | None = None,
         password: str | Secret | None = None,
+        tls: ClientTls | str | os.PathLike[str] | bool | None = None,
+        encryption: Encryption | None = None,
     ) -> None:
         self._has_own_id = client_id is not None
         self._config = ClientConfig(
@@ -103,6 +112,8 @@ class AsyncClient:
             on_status=on_status,
             on_notice=on_notice,
             credentials=credentials_of(username, password),
+            tls=tls_of(tls),
+            encryption=encryption,
         )
         self._parts: Parts | None = None
         self._opened: asyncio.Event | None = None  # while somebody connects: it is over
@@ -174,6 +185,13 @@ class AsyncClient:
         return {name: dict(each) for name, each in self._parts.settlements.cursors.items()}
 
     @property
+    def read_counts(self) -> ReadCounts | None:
+        """What was decrypted and refused since it connected; None without encryption."""
+        if self._parts is None or self._parts.opening is None:
+            return None
+        return self._parts.opening.counts
+
+    @property
     def _open(self) -> Parts:
         if self._parts is None:
             raise ClientClosed("the client is not connected. Call connect() first, or use it in a with block")
@@ -240,12 +258,14 @@ class AsyncClient:
                 priority=priority,
                 created_at=created_at,
             )
+        parts = self._open
+        if parts.sealer is not None:
+            value, headers = seal_outgoing(parts.sealer, topic, key_bytes, value, texts, headers)
         encoded = b""
         if texts or headers or key_bytes is not None or value is None:
             encoded = write_outgoing(key_bytes, value, texts, headers)
             if is_delayed(texts, headers):
                 return await self._publish_delayed(topic, partition, encoded, value)
-        parts = self._open
         catalog = parts.catalog
         count = 0
         chosen = partition
@@ -378,6 +398,7 @@ class AsyncClient:
             leave=parts.subscriptions.leave,
             handler=handler,
             inbox=inbox,
+            opening=parts.opening,
         )
         await parts.subscriptions.join(subscription)
         return subscription
@@ -401,12 +422,18 @@ class AsyncClient:
         if count < 1 or wait_ms < 0:
             raise ConfigError(f"count = {count} must be at least 1 and wait_ms = {wait_ms} at least 0")
         parts = self._open
+        if parts.opening is not None and parts.opening.has_pulled(name):
+            return parts.opening.next_pulled(name, count)
         _, frames = await parts.link.request(
             MessageType.PULL,
             {"_subscription": name, "_count": str(count), "_wait_ms": str(wait_ms)},
             timeout_s=self._config.request_timeout_s + wait_ms / 1000,
         )
-        return [AsyncMessage(frame, parts.settlements) for frame in frames]
+        messages = [AsyncMessage(frame, parts.settlements) for frame in frames]
+        if parts.opening is None or not messages:
+            return messages
+        parts.opening.add_pulled(name, messages)
+        return parts.opening.next_pulled(name, count)
 
     async def replay(self, name: str, to: str | int | datetime, *, partition: int | None = None) -> None:
         """Move a subscription: everything from there on is delivered again, also if it was acknowledged."""

@@ -20,12 +20,13 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
+import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from tailrace.client.async_client import (
     IN_FLIGHT_BYTES_MAX,
@@ -45,9 +46,13 @@ from tailrace.client.native.request import making_properties
 from tailrace.client.native.status import Status
 from tailrace.client.native.subscription import PREFETCH, JoinConfig
 from tailrace.client.native.subscriptions import Notice
+from tailrace.client.tls import ClientTls
 from tailrace.model import ConfigError
 from tailrace.security import Secret
 from tailrace.wire.native import Header
+
+if TYPE_CHECKING:
+    from tailrace.security.messages import Encryption, ReadCounts
 
 T = TypeVar("T")
 
@@ -80,6 +85,8 @@ class BrokerClient:
         on_notice: Callable[[Notice], None] | None = None,
         username: str | None = None,
         password: str | Secret | None = None,
+        tls: ClientTls | str | os.PathLike[str] | bool | None = None,
+        encryption: Encryption | None = None,
     ) -> None:
         self._client = AsyncClient(
             host,
@@ -96,6 +103,8 @@ class BrokerClient:
             on_notice=on_notice,
             username=username,
             password=password,
+            tls=tls,
+            encryption=encryption,
         )
         self._stop_timeout_s = request_timeout_s
         self._lock = threading.Lock()  # over the three below
@@ -195,6 +204,11 @@ class BrokerClient:
     def cursors(self) -> dict[str, dict[int, int]]:
         """The newest offset that this client had acknowledged, by subscription and partition."""
         return self._client.cursors
+
+    @property
+    def read_counts(self) -> ReadCounts | None:
+        """What was decrypted and refused since it connected; None without encryption."""
+        return self._client.read_counts
 
     # ---- topics and publishing
 

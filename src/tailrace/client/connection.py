@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from tailrace import __version__
-from tailrace.client.address import unanswered_by, unreached
+from tailrace.client.address import connect, unanswered_by, unreached
 from tailrace.client.credentials import Credentials
 from tailrace.client.error import (
     CannotConnect,
@@ -31,6 +31,7 @@ from tailrace.client.error import (
     TimedOut,
     UnsupportedApi,
 )
+from tailrace.client.tls import ClientTls, refusal
 from tailrace.model import BrokerError, ErrorCode, ProtocolError
 from tailrace.model.address import Address
 from tailrace.records import BytesLike
@@ -97,6 +98,7 @@ class Connection(asyncio.BufferedProtocol):
         """Of every API that the broker speaks: its lowest and highest version."""
         self.features: dict[str, int] = {}
         """Finalized features of the cluster, and the level of each (KIP-584)."""
+        self.refusal = ""  # why the broker ended the connection, if its TLS said so
         self._client_id = client_id
         self._request_timeout_s = request_timeout_s
         self._reply_bytes_max = reply_bytes_max
@@ -110,6 +112,7 @@ class Connection(asyncio.BufferedProtocol):
         self._correlation_id = 0
         self._answered = 0  # requests, the first one included
         self._is_logged_in = False
+        self._is_encrypted = False
         self._login_timer: asyncio.TimerHandle | None = None
         self._login_again: asyncio.Task[None] | None = None
         self._received = memoryview(bytearray(_RECEIVE_BYTES))
@@ -247,11 +250,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        self._is_encrypted = transport.get_extra_info("ssl_object") is not None
 
     def connection_lost(self, exc: Exception | None) -> None:
         cause = f" ({exc})" if exc is not None else ""
         if self._answered == 1 and not self._is_logged_in:  # it told its versions, and nothing else
             cause += ". It may ask for a login: give a user and a password (--user, --password-file)"
+        if said := refusal(exc):
+            self.refusal, cause = said, f": {said}"
+        elif not self._answered and not self._is_encrypted:
+            cause += ". It may speak TLS: give its CA (--tls-ca)"
         self.fail(ConnectionLost(f"{self.address} closed the connection{cause}"))
         self._closed.set()
 
@@ -334,7 +342,7 @@ class Connection(asyncio.BufferedProtocol):
         if _SIZE.pack(size) == b"HTTP":
             return ProtocolError(f"{self.address} speaks HTTP and not Kafka. Is this the Kafka port?")
         if 0x15030000 <= size <= 0x150304FF:  # a TLS alert record
-            return ProtocolError(f"{self.address} expects TLS. Is this the plain Kafka port?")
+            return ProtocolError(f"{self.address} expects TLS. Give its CA: --tls-ca FILE, or tls=FILE")
         return ProtocolError(
             f"{self.address} announced a reply of {size} bytes; the limit is {self._reply_bytes_max}."
             " Is this the Kafka port?"
@@ -422,6 +430,7 @@ async def open_connection(
     *,
     client_id: str,
     credentials: Credentials | None = None,
+    tls: ClientTls | None = None,
     request_timeout_s: float,
     connect_timeout_s: float,
     in_flight_max: int = IN_FLIGHT_MAX,
@@ -435,10 +444,9 @@ async def open_connection(
         in_flight_max=in_flight_max,
         reply_bytes_max=reply_bytes_max,
     )
-    loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(connect_timeout_s):
-            await loop.create_connection(lambda: connection, address.host, address.port)
+            await connect(address, lambda: connection, tls)
     except TimeoutError as error:
         raise ConnectTimedOut(unanswered_by(address, connect_timeout_s)) from error
     except OSError as error:
@@ -452,6 +460,8 @@ async def open_connection(
         raise CannotConnect(str(error)) from error
     except ClientError as error:
         await connection.close()
+        if connection.refusal:
+            raise CannotConnect(f"{address} refused the connection: {connection.refusal}") from error
         kind = ConnectTimedOut if isinstance(error, TimedOut) else CannotConnect
         raise kind(
             f"{address} took the connection and then said nothing ({error}). Is this the Kafka port?"

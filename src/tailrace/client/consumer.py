@@ -17,15 +17,19 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 from tailrace.client.error import ClientClosed, ClientError, NoOffset, TimedOut, UnknownTopic
 from tailrace.client.fetcher import FetchConfig, Fetcher, Reading, Records
 from tailrace.client.kafka import KafkaClient
 from tailrace.client.membership import GroupConfig, Membership
 from tailrace.client.offsets import EARLIEST, LATEST
+from tailrace.client.sealed import Letters, begin_reading
 from tailrace.client.transaction import GroupMetadata
 from tailrace.model import BrokerError, ErrorCode, ProtocolError, TopicPartition
+
+if TYPE_CHECKING:
+    from tailrace.security.messages import Encryption, ReadCounts
 
 _log = logging.getLogger(__name__)
 
@@ -52,12 +56,21 @@ class ConsumerConfig:
 class Consumer:
     """Reads records through a client. Use it as an async context manager; leaving it commits and leaves."""
 
-    def __init__(self, client: KafkaClient, config: ConsumerConfig | None = None) -> None:
+    def __init__(
+        self,
+        client: KafkaClient,
+        config: ConsumerConfig | None = None,
+        *,
+        encryption: Encryption | None = None,
+    ) -> None:
+        """With `encryption` records are decrypted, and refused ones are dealt with as it says."""
         self.config = config or ConsumerConfig()
         self._client = client
         self._loop = asyncio.get_running_loop()
         self._arrived = asyncio.Event()  # records, a reply, or something to do for the group
-        self._fetcher = Fetcher(client, self.config.fetch, arrived=self._arrived.set)
+        group = None if self.config.group is None else self.config.group.group
+        self._opening = begin_reading(encryption, client, group=group)
+        self._fetcher = Fetcher(client, self.config.fetch, arrived=self._arrived.set, opening=self._opening)
         self._membership: Membership | None = None
         if self.config.group is not None:
             self._membership = Membership(client, self.config.group, changed=self._arrived.set)
@@ -138,6 +151,8 @@ class Consumer:
             self._commit_if_due()
             if self._prepare():
                 records = self._fetcher.drain(count_max)
+                if self._opening is not None and self._opening.letters:
+                    await self._bury(self._opening.letters, records)
                 self._fetcher.start()
                 if records:
                     return records
@@ -149,6 +164,20 @@ class Consumer:
                     await self._arrived.wait()
             except TimeoutError:
                 continue
+
+    async def _bury(self, letters: Letters, records: Records) -> None:
+        """Write the dead letters of what was refused; until they are safe, no commit passes them."""
+        firsts = {target: batch[0].offset for target, batch in records.items()}
+        for target, first in letters.firsts().items():
+            firsts[target] = min(first, firsts.get(target, first))
+        held = self._fetcher.hold(firsts)
+        await letters.write()
+        self._fetcher.release(held)
+
+    @property
+    def read_counts(self) -> ReadCounts | None:
+        """What was decrypted and refused; None without encryption."""
+        return None if self._opening is None else self._opening.counts
 
     def _check(self) -> None:
         if self._closed:
@@ -440,6 +469,8 @@ class Consumer:
         finally:
             await _cancel(self._committing)
             await self._fetcher.close()
+            if self._opening is not None:
+                await self._opening.letters.close()
 
     async def _stop_preparing(self) -> None:
         task, self._preparing = self._preparing, None

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from tailrace.model import ConfigError
-from tailrace.security import MECHANISMS, PLAIN, SCRAM_SHA_256, AuthenticationFailed, Secret
+from tailrace.security import PLAIN, SCRAM_SHA_256, AuthenticationFailed, Secret
+from tailrace.security.mechanism import PASSWORD_MECHANISMS
 from tailrace.security.sasl.plain import write_plain
 from tailrace.security.sasl.scram_client import ScramClient
 
@@ -39,8 +40,9 @@ class Credentials:
     def __post_init__(self) -> None:
         if not self.username:
             raise ConfigError("username is empty. Give the name of a user, and its password")
-        if self.mechanism not in MECHANISMS:
-            raise ConfigError(f"the mechanism {self.mechanism!r} is none of {', '.join(MECHANISMS)}")
+        if self.mechanism not in PASSWORD_MECHANISMS:
+            known = ", ".join(PASSWORD_MECHANISMS)
+            raise ConfigError(f"the mechanism {self.mechanism!r} is none of {known}")
 
     def begin(self) -> Exchange:
         """A new login."""

@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from tailrace.client.error import ClientError, broker_error, is_retriable
 from tailrace.client.kafka import KafkaClient
 from tailrace.client.pool import Channel, back_off_s
 from tailrace.client.reading import RecordReader
+from tailrace.client.sealed import Opening
 from tailrace.client.transfer import Fetched, fetch_from
-from tailrace.model import BrokerError, ErrorCode, ProtocolError, TopicPartition
+from tailrace.model import BrokerError, ErrorCode, ProtocolError, TailraceError, TopicPartition
 from tailrace.records import BatchError, Record
 
 Records: TypeAlias = dict[TopicPartition, list[Record]]
@@ -66,16 +67,34 @@ class Reading:
         self.position, self.reader, self.out_of_range = offset, None, None
 
 
+class Held(NamedTuple):
+    """A reading whose position was put back to `first`."""
+
+    reading: Reading
+    first: int
+    position: int | None
+    reader: RecordReader | None
+
+
 class Fetcher:
     """Reads the partitions in `readings`; `arrived` is called when there may be something to hand out."""
 
-    def __init__(self, client: KafkaClient, config: FetchConfig, *, arrived: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        client: KafkaClient,
+        config: FetchConfig,
+        *,
+        arrived: Callable[[], None],
+        opening: Opening | None = None,
+    ) -> None:
+        """`opening` decrypts what is handed out."""
         self.readings: dict[TopicPartition, Reading] = {}
-        self.failure: ReadError | None = None
+        self.failure: TailraceError | None = None
         """Why a partition cannot be read, until somebody was told."""
         self._client = client
         self._config = config
         self._arrived = arrived
+        self._opening = opening
         self._loop = asyncio.get_running_loop()
         self._channel = Channel("fetches")
         self._tasks: set[asyncio.Task[None]] = set()
@@ -106,10 +125,36 @@ class Fetcher:
             reading.position = reading.reader.position
             if len(taken) < count_max:
                 reading.reader = None
+            if self._opening is not None and taken:
+                taken = self._open(self._opening, target, taken)
             if taken:
                 records[target] = taken
                 count_max -= len(taken)
         return records
+
+    def _open(self, opening: Opening, target: TopicPartition, taken: list[Record]) -> list[Record]:
+        """The records decrypted; before one that stops the consumer, the position stays."""
+        opened = opening.open_all(target, taken)
+        if opened.failure is not None:
+            self.readings[target].seek(opened.next_offset)
+            self.failure = opened.failure
+            self._arrived()
+        return opened.records
+
+    def hold(self, firsts: Mapping[TopicPartition, int]) -> list[Held]:
+        """Put positions back until what was drained may be handed out."""
+        held = []
+        for target, first in firsts.items():
+            reading = self.readings[target]
+            held.append(Held(reading, first, reading.position, reading.reader))
+            reading.seek(first)
+        return held
+
+    def release(self, held: Iterable[Held]) -> None:
+        """Put them where they were, unless they were moved meanwhile."""
+        for reading, first, position, reader in held:
+            if reading.position == first:
+                reading.position, reading.reader = position, reader
 
     def start(self) -> None:
         """Start a fetch at every leader that has none, for the partitions that have nothing buffered."""

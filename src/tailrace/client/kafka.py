@@ -16,12 +16,13 @@ away by itself until a deadline, and asks again for whatever an error says we ha
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tailrace.client import offsets
-from tailrace.client.address import parse_bootstrap
+from tailrace.client.address import asks_for_tls, parse_bootstrap
 from tailrace.client.connection import Connection
 from tailrace.client.credentials import Credentials
 from tailrace.client.error import (
@@ -41,6 +42,7 @@ from tailrace.client.keys import FIND_COORDINATOR, METADATA
 from tailrace.client.metadata import Cluster, PartitionInfo, TopicInfo, topic_error
 from tailrace.client.offsets import Committed, FoundOffset
 from tailrace.client.pool import REQUESTS, Channel, Pool, back_off_s
+from tailrace.client.tls import ClientTls, tls_of
 from tailrace.client.transfer import Fetched, Produced, fetch_from, produce_to
 from tailrace.model import BrokerError, ErrorCode, ProtocolError, TopicPartition
 from tailrace.records import BytesLike
@@ -70,7 +72,9 @@ class KafkaClient:
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         credentials: Credentials | None = None,
+        tls: ClientTls | str | os.PathLike[str] | bool | None = None,
     ) -> None:
+        """`tls` is the file of a CA, True for the CAs of this machine, or a ClientTls."""
         self.cluster = Cluster()
         self.request_timeout_s = request_timeout_s
         self._bootstrap = parse_bootstrap(bootstrap_servers)
@@ -79,6 +83,7 @@ class KafkaClient:
             request_timeout_s=request_timeout_s,
             connect_timeout_s=min(connect_timeout_s, request_timeout_s),
             credentials=credentials,
+            tls=tls_of(asks_for_tls(bootstrap_servers) if tls is None else tls),
         )
         self._coordinators: dict[tuple[int, str], int] = {}  # by kind and name
         self._refreshes: dict[tuple[str, bool], asyncio.Task[TopicInfo]] = {}

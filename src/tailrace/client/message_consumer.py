@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 from tailrace.client.consumer import Consumer, Listener
 from tailrace.client.fetcher import Records
@@ -30,6 +30,9 @@ from tailrace.client.properties import CONSUMER_PROPERTIES, Properties, client_f
 from tailrace.client.serialization import SerializationError, find_deserializer
 from tailrace.client.transaction import GroupMetadata
 from tailrace.model import TopicPartition
+
+if TYPE_CHECKING:
+    from tailrace.security.messages import Encryption, ReadCounts
 
 PlainListener: TypeAlias = Callable[[Sequence[TopicPartition]], object]
 
@@ -87,8 +90,10 @@ class ConsumerRecords(Sequence[ConsumerRecord]):
 class MessageConsumer:
     """Reads records. One thread at a time; close it, or use it in a `with` block."""
 
-    def __init__(self, properties: Mapping[str, Any]) -> None:
+    def __init__(self, properties: Mapping[str, Any], *, encryption: Encryption | None = None) -> None:
+        """With `encryption` records are decrypted, and refused ones are dealt with as it says."""
         checked = Properties(properties, known=CONSUMER_PROPERTIES)
+        self._encryption = encryption
         self._read_key = find_deserializer(checked.get("key.deserializer"), name="key.deserializer")
         self._read_value = find_deserializer(checked.get("value.deserializer"), name="value.deserializer")
         self._config = consumer_config(checked)
@@ -107,7 +112,7 @@ class MessageConsumer:
         except BaseException:
             await client.close()
             raise
-        return client, Consumer(client, self._config)
+        return client, Consumer(client, self._config, encryption=self._encryption)
 
     def __enter__(self) -> Self:
         return self
@@ -186,6 +191,11 @@ class MessageConsumer:
     def _rewind(self, found: Records) -> None:
         for target, batch in found.items():
             self.seek(target, batch[0].offset)
+
+    @property
+    def read_counts(self) -> ReadCounts | None:
+        """What was decrypted and refused; None without encryption."""
+        return self._consumer.read_counts
 
     def seek(self, partition: TopicPartition | tuple[str, int], offset: int) -> None:
         """Read on from an offset."""

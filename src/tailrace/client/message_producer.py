@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Self, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, overload
 
 from tailrace.client.accumulator import RecordMetadata, record_bytes
 from tailrace.client.error import BufferFull, ClientClosed
@@ -37,6 +37,9 @@ from tailrace.client.properties import PRODUCER_PROPERTIES, Properties, client_f
 from tailrace.client.serialization import find_serializer
 from tailrace.client.transaction import GroupMetadata
 from tailrace.model import TailraceError, TopicPartition
+
+if TYPE_CHECKING:
+    from tailrace.security.messages import Encryption
 
 Callback: TypeAlias = Callable[[RecordMetadata | None, BaseException | None], object]
 """Called in the producer's thread with where the record went, or with why it did not."""
@@ -128,8 +131,10 @@ class _Handed:
 class MessageProducer:
     """Sends records; safe to use from several threads. Close it, or use it in a `with` block."""
 
-    def __init__(self, properties: Mapping[str, Any]) -> None:
+    def __init__(self, properties: Mapping[str, Any], *, encryption: Encryption | None = None) -> None:
+        """With `encryption` every record is encrypted under a data key of this producer."""
         checked = Properties(properties, known=PRODUCER_PROPERTIES)
+        self._encryption = encryption
         self._key_serializer = find_serializer(checked.get("key.serializer"), name="key.serializer")
         self._value_serializer = find_serializer(checked.get("value.serializer"), name="value.serializer")
         self._config = producer_config(checked)
@@ -156,7 +161,12 @@ class MessageProducer:
         except BaseException:
             await client.close()
             raise
-        return client, Producer(client, replace(self._config, buffer_bytes_max=_NO_BOUND))
+        config = replace(self._config, buffer_bytes_max=_NO_BOUND)
+        try:
+            return client, Producer(client, config, encryption=self._encryption)
+        except BaseException:
+            await client.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -175,7 +185,7 @@ class MessageProducer:
         if self._config.transactional_id is not None:
             self._producer.check_open()
         key, value = self._key_serializer(record.key), self._value_serializer(record.value)
-        size = record_bytes(key, value, record.headers)
+        size = record_bytes(key, value, record.headers) + self._overhead(record.topic)
         handed = _Handed(record, key, value, size, concurrent.futures.Future())
 
         def done(future: concurrent.futures.Future[RecordMetadata]) -> None:
@@ -266,6 +276,10 @@ class MessageProducer:
             self._thread.close()
 
     # ---- between the threads
+
+    def _overhead(self, topic: str) -> int:
+        sealer = self._producer.sealer
+        return 0 if sealer is None else sealer.overhead_bytes(topic)
 
     def _hand(self, handed: _Handed) -> None:
         """Wait for room, and give a record to the producer's thread. What is in before a close is sent."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from tailrace.client.connection import Connection, open_connection
 from tailrace.client.credentials import Credentials
 from tailrace.client.error import CannotConnect, ClientClosed
+from tailrace.client.tls import ClientTls
 from tailrace.model.address import Address
 
 RECONNECT_MIN_S = 0.05
@@ -61,9 +62,11 @@ class Pool:
         request_timeout_s: float,
         connect_timeout_s: float,
         credentials: Credentials | None = None,
+        tls: ClientTls | None = None,
     ) -> None:
         self._client_id = client_id
         self._credentials = credentials
+        self._tls = tls
         self._request_timeout_s = request_timeout_s
         self._connect_timeout_s = connect_timeout_s
         self._lines: dict[tuple[Address, Channel], _Line] = {}
@@ -126,6 +129,7 @@ class Pool:
                 request_timeout_s=self._request_timeout_s,
                 connect_timeout_s=self._connect_timeout_s,
                 credentials=self._credentials,
+                tls=self._tls,
             )
         except CannotConnect:
             line.not_before = loop.time() + back_off_s(line.failures)

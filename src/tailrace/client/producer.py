@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from tailrace.client.accumulator import (
     Headers,
@@ -50,6 +50,7 @@ from tailrace.client.kafka import KafkaClient
 from tailrace.client.keys import INIT_PRODUCER_ID, PRODUCE
 from tailrace.client.metadata import TopicInfo
 from tailrace.client.pool import back_off_s
+from tailrace.client.sealed import begin_sealing
 from tailrace.client.transaction import GroupMetadata, State, Transactions
 from tailrace.client.transfer import Produced, produce_to
 from tailrace.model import BrokerError, ConfigError, ErrorCode, ProtocolError, TopicPartition
@@ -57,6 +58,9 @@ from tailrace.records import BytesLike, Compression, NewRecord
 from tailrace.runtime import Clock, SystemClock
 from tailrace.wire.kafka.messages.init_producer_id import InitProducerIdRequest
 from tailrace.wire.kafka.partitioner import StickyPartitioner, partition_of_key
+
+if TYPE_CHECKING:  # programs without encryption do not import what it needs
+    from tailrace.security.messages import Encryption, Sealer
 
 _log = logging.getLogger(__name__)
 
@@ -96,8 +100,17 @@ class Producer:
     """Sends records through a client. Use it as an async context manager; leaving it flushes."""
 
     def __init__(
-        self, client: KafkaClient, config: ProducerConfig | None = None, *, clock: Clock | None = None
+        self,
+        client: KafkaClient,
+        config: ProducerConfig | None = None,
+        *,
+        clock: Clock | None = None,
+        encryption: Encryption | None = None,
     ) -> None:
+        """With `encryption` every record is encrypted under a data key of this producer."""
+        self.sealer = begin_sealing(encryption)
+        if self.sealer is not None:
+            self.sealer.check_key()
         self.config = config or ProducerConfig()
         self.bytes_buffered = 0
         self._client = client
@@ -140,7 +153,7 @@ class Producer:
         timestamp_ms: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
         """Take a record; waits only for room. The future it returns completes when the record arrived."""
-        size = record_bytes(key, value, headers)
+        size = record_bytes(key, value, headers) + self._overhead(topic)
         while self.bytes_buffered and self.bytes_buffered + size > self.config.buffer_bytes_max:
             self._room.clear()
             await self._room.wait()
@@ -171,6 +184,8 @@ class Producer:
     ) -> None:
         """Take a record at once, or raise BufferFull; `future` tells what became of it."""
         self.check_open()
+        if self.sealer is not None:
+            value, headers = self._seal(self.sealer, topic, key, value, headers)
         size = record_bytes(key, value, headers)
         if size > self.config.request_bytes_max:
             error = broker_error(
@@ -188,6 +203,21 @@ class Producer:
         time_ms = self._clock.now_ms() if timestamp_ms is None else timestamp_ms
         self.bytes_buffered += size
         self._take(topic, _Outgoing((time_ms, key, value, headers), size, partition, future))
+
+    def _seal(
+        self, sealer: Sealer, topic: str, key: BytesLike | None, value: BytesLike | None, headers: Headers
+    ) -> tuple[BytesLike | None, Headers]:
+        try:
+            sealer.check_names(topic, (name for name, _ in headers))
+            sealed, added = sealer.seal(topic, key, value)
+        except ConfigError as error:
+            refused = ClientError(str(error))
+            self._fail_transaction(refused)
+            raise refused from error
+        return sealed, [*headers, *added]
+
+    def _overhead(self, topic: str) -> int:
+        return 0 if self.sealer is None else self.sealer.overhead_bytes(topic)
 
     async def flush(self) -> None:
         """Wait until everything sent so far has arrived or failed."""

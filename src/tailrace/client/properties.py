@@ -17,6 +17,7 @@ from tailrace.client.kafka import KafkaClient
 from tailrace.client.membership import GroupConfig
 from tailrace.client.producer import ProducerConfig
 from tailrace.client.sasl_properties import PROTOCOL, SASL_PROPERTIES, read_sasl
+from tailrace.client.ssl_properties import SSL_PROPERTIES, read_tls
 from tailrace.model import ConfigError
 from tailrace.records import Compression
 from tailrace.wire.kafka.assignor import ASSIGNORS
@@ -35,6 +36,7 @@ _CLIENT = (
         }
     )
     | SASL_PROPERTIES
+    | SSL_PROPERTIES
 )
 PRODUCER_PROPERTIES = _CLIENT | {
     "acks",
@@ -149,6 +151,7 @@ def client_from(properties: Properties) -> KafkaClient:
         request_timeout_s=properties.seconds("request.timeout.ms", _DEFAULT_REQUEST_MS, least_ms=1),
         connect_timeout_s=properties.seconds("socket.connection.setup.timeout.ms", 10_000, least_ms=1),
         credentials=read_sasl({name: properties.text(name) for name in SASL_PROPERTIES | {PROTOCOL}}),
+        tls=read_tls({name: properties.text(name) for name in SSL_PROPERTIES | {PROTOCOL}}),
     )
 
 

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from tailrace.client.address import PROTOCOLS
 from tailrace.client.credentials import Credentials
 from tailrace.model import ConfigError
 from tailrace.security import MECHANISMS, PLAIN, SCRAM_SHA_256, Secret
@@ -36,12 +37,12 @@ def read_sasl(given: Mapping[str, str | None]) -> Credentials | None:
     """Who logs in; None without a login. ConfigError names the property and never its value."""
     protocol = (given.get(PROTOCOL) or "PLAINTEXT").upper()
     named = sorted(name for name in SASL_PROPERTIES if given.get(name))
-    if protocol == "PLAINTEXT":
+    if protocol not in PROTOCOLS:
+        raise ConfigError(f"{PROTOCOL}: {protocol!r} is not one of {', '.join(PROTOCOLS)}")
+    if not protocol.startswith("SASL_"):
         if named:
-            raise ConfigError(f"{named[0]} needs {PROTOCOL}=SASL_PLAINTEXT")
+            raise ConfigError(f"{named[0]} needs {PROTOCOL}=SASL_SSL, or SASL_PLAINTEXT without TLS")
         return None
-    if protocol != "SASL_PLAINTEXT":
-        raise ConfigError(f"{PROTOCOL}: {protocol!r} is not one of PLAINTEXT, SASL_PLAINTEXT")
     mechanism = given.get("sasl.mechanism") or given.get("sasl.mechanisms") or ""
     user, password = given.get("sasl.username"), given.get("sasl.password")
     if jaas := given.get("sasl.jaas.config"):
@@ -52,7 +53,7 @@ def read_sasl(given: Mapping[str, str | None]) -> Credentials | None:
         if mechanism not in _MODULES[module]:
             raise ConfigError(f"sasl.jaas.config has a {module}, and sasl.mechanism is {mechanism!r}")
     if not user or not password:
-        raise ConfigError(f"{PROTOCOL}=SASL_PLAINTEXT needs sasl.username and sasl.password")
+        raise ConfigError(f"{PROTOCOL}={protocol} needs sasl.username and sasl.password")
     if (mechanism or SCRAM_SHA_256) not in MECHANISMS:
         raise ConfigError(f"sasl.mechanism: {mechanism!r} is not one of {', '.join(MECHANISMS)}")
     return Credentials(user, Secret(password), mechanism or SCRAM_SHA_256)

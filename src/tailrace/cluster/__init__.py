@@ -9,12 +9,16 @@
 `users`         the port for users over the same store; `tokens` that for their API tokens
 `quotas`        the port for quotas over the same store
 `postgres_users`  the port for users over PostgreSQL; `user_following` takes over what others change there
+`users`         the port for users over the same store; `tokens` that for their API tokens, `acls` that for
+                access control entries, `disabled` that for principals that may not come
 `mirror`        a store whose content is in cluster.json too (`image_file`)
 `copying`       a copy for a backup; `restored` is what becomes of it when it is restored
 `rebuild`       metadata made again from cluster.json and the logs
 `verification`  whether metadata is whole and fits the logs; `reading` reads it without touching it
 """
 
+from tailrace.cluster.acls import MetadataAcls
+from tailrace.cluster.disabled import MetadataDisabled
 from tailrace.cluster.memory import MemoryStore
 from tailrace.cluster.metadata import StoredMetadata
 from tailrace.cluster.mirror import MirroredStore
@@ -29,6 +33,8 @@ __all__ = [
     "METADATA",
     "Entry",
     "MemoryStore",
+    "MetadataAcls",
+    "MetadataDisabled",
     "MetadataQuotas",
     "MetadataTokens",
     "MetadataUsers",

@@ -20,6 +20,7 @@ PRODUCER_IDS = "ids/producer"
 NAMES, TOPICS, PARTITIONS, DELETED = "names/", "topics/", "partitions/", "deleted/"
 SETTINGS = "settings/"
 USERS = "users/"
+ACLS = "acls/"
 TOKENS = "tokens/"
 QUOTAS = "quotas/"
 _FORMAT = 1

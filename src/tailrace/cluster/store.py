@@ -11,6 +11,8 @@ Everything that the nodes of a cluster agree on is kept under such keys; `metada
     settings/broker/<node>   {<name>: <text>}: what clients changed of a node, or of all nodes (no number)
     settings/group/<name>    {<name>: <text>}: what clients set for a consumer group
     users/<name>             {"enabled": ..., "verifiers": {...}}: who may log in (`users`)
+    disabled/<principal>     {}: a principal of a certificate or a JWT that may not come (`disabled`)
+    acls/<id>                {"principal": ..., "operation": ..., ...}: who may do what (`acls`)
     tokens/<id>              {"digest": ..., "owner": ..., "scope": [...], ...}: API tokens (`tokens`)
     quotas/<entity>          {<name>: <number>}: how much users, client ids and addresses may ask (`quotas`)
     security/fake_salts      {"key": ...}: makes the salts of users that do not exist

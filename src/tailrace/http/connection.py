@@ -28,7 +28,7 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,12 +43,26 @@ from websockets.http11 import Request as WebSocketRequest
 from tailrace.http.config import HttpConfig
 from tailrace.http.error import Code, HttpError
 from tailrace.http.intake import Intake
-from tailrace.net import ConnectionFacts, ListenerCounters, ListenerUnread, RequestBudget, facts_of
+from tailrace.http.session import ENCRYPTED_KEY, LISTENER, SESSION_KEY, LoggedIn
+from tailrace.model.session import Principal
+from tailrace.net import (
+    ConnectionFacts,
+    ListenerCounters,
+    ListenerUnread,
+    RequestBudget,
+    facts_of,
+    half_close,
+)
+from tailrace.net.folded_log import FoldedLog
+from tailrace.net.stranger import TLS_ON_PLAIN, is_tls
+from tailrace.net.tls import ServerTls, first_session
+from tailrace.security import Authenticated
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-_LISTENER = "http"
+logger = logging.getLogger(__name__)
+
 _NEVER = float("inf")
 _IDLE, _HEAD, _BODY = range(3)
 _STALLED_IDLE_TIMES: Final = 4
@@ -60,6 +74,8 @@ FRAGMENTS_MAX: Final = 4096
 _TOO_BIG: Final = 1009  # RFC 6455 section 7.4.1
 _NOT_COMPLETED: Final = "ASGI callable returned without completing response."
 _END_OF_AUTHORITY: Final = re.compile(rb"[/?#]")
+_GOODBYE_S: Final = 1.0
+"""How long a client by TLS, which has no half-closed connections, may take to read a refusal."""
 _PHRASES: Final = {400: "Bad Request", 431: "Request Header Fields Too Large", 501: "Not Implemented"}
 
 
@@ -73,8 +89,14 @@ class Shared:
         counters: ListenerCounters,
         socket_budget: Callable[[str], RequestBudget],
         unread: ListenerUnread,
+        *,
+        name: str = LISTENER,
+        tls: ServerTls | None = None,
     ) -> None:
         """`socket_budget` says which share the messages of a WebSocket draw on, by its path."""
+        self.name = name
+        self.tls = tls
+        self.strangers = FoldedLog(logger)
         self.unread = unread
         self.socket_budget = socket_budget
         self.config = config
@@ -122,6 +144,8 @@ class HttpConnection(HttpToolsProtocol):
         self._socket: WebSocketConnection | None = None
         self._is_lost = False
         self._kept: list[tuple[RequestResponseCycle, Any]] = []  # not begun: an earlier answer is unread
+        self._known: dict[str, object] = {}  # what the scope of every request has, by TLS
+        self.principal: Principal | None = None  # of its certificate
 
     def __repr__(self) -> str:
         kind = "HTTP" if self._socket is None else "WebSocket"
@@ -131,8 +155,13 @@ class HttpConnection(HttpToolsProtocol):
     def facts(self) -> ConnectionFacts:
         """Who talks to whom."""
         if self._facts is None:
-            self._facts = facts_of(self.transport, listener=_LISTENER)
+            self._facts = facts_of(self.transport, listener=LISTENER)
         return self._facts
+
+    @property
+    def known(self) -> Mapping[str, object]:
+        """What the scope of every request has, by TLS."""
+        return self._known
 
     @property
     def _is_answering(self) -> bool:
@@ -184,8 +213,24 @@ class HttpConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
-        if not self._on_made(self):
+        if not self._on_made(self) or not self._is_admitted():
             self.transport.abort()
+
+    def _is_admitted(self) -> bool:
+        """Whether the certificate of the client, if one is demanded, lets it in."""
+        tls = self._shared.tls
+        if tls is None:
+            return True
+        session = first_session(tls, self.transport, self.facts, listener=self._shared.name)
+        if session is None:
+            return False
+        self._known[ENCRYPTED_KEY] = True
+        if session.mechanism:
+            self.principal = session.principal
+            self._known[SESSION_KEY] = LoggedIn(
+                Authenticated(session.principal, session.mechanism), session.listener
+            )
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._is_lost:
@@ -202,16 +247,30 @@ class HttpConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._is_deaf or self.transport.is_closing():
             return
+        if not self._dry_bytes and is_tls(data[:2]) and self._shared.tls is None:
+            self._tell_of_tls()
         self._dry_bytes += len(data)
         super().data_received(data)
         if self._dry_bytes > self._shared.config.head_bytes_max:
             self._refuse(431, "the head of the request is too large")
+
+    def _tell_of_tls(self) -> None:
+        shared, facts = self._shared, self.facts
+        shared.strangers.warn(
+            "connection refused: %s on listener %s: %s",
+            facts,
+            shared.name,
+            TLS_ON_PLAIN,
+            subject=facts.peer_host,
+            now=self.loop.time(),
+        )
 
     # ---- the parser's side
 
     def on_message_begin(self) -> None:
         self._phase, self._since = _HEAD, self.loop.time()
         super().on_message_begin()
+        self.scope.update(self._known)  # type: ignore[typeddict-item]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._phase == _HEAD:  # a trailer must not change what was checked already
@@ -277,7 +336,8 @@ class HttpConnection(HttpToolsProtocol):
         if not is_begun:
             self.transport.write(_refusal(status, message))
         # Closing here would throw away what still comes, and with it the answer (RFC 9112 section 9.6).
-        self.transport.write_eof()
+        if not half_close(self.transport):
+            self.loop.call_later(_GOODBYE_S, self.transport.close)
 
     def _tell_gone(self) -> None:
         """Whoever answers hears that nobody waits; uvicorn tells the newest only."""
@@ -423,6 +483,8 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             refuse=self._upgraded.abort,
         )
         super().handle_connect(event)
+        if self.handshake_initiated and not self.handshake_complete:
+            self.scope.update(self._upgraded.known)  # type: ignore[typeddict-item] # before its task runs
 
     def handle_text(self, event: Frame) -> None:
         self._fragment_bytes = len(event.data)

@@ -18,6 +18,7 @@ from typing import Any, Final
 from tailrace.broker.unreadable import Unreadable
 from tailrace.model import BrokerError, ErrorCode, OffsetOutOfRange, StorageError, TailraceError
 from tailrace.security import UnknownToken, UnknownUser
+from tailrace.security.acl import UnknownAcl
 
 
 class Code(enum.StrEnum):
@@ -39,6 +40,7 @@ class Code(enum.StrEnum):
     SUBSCRIPTION_NOT_FOUND = "SUBSCRIPTION_NOT_FOUND"
     TRANSACTION_NOT_FOUND = "TRANSACTION_NOT_FOUND"
     USER_NOT_FOUND = "USER_NOT_FOUND"
+    ACL_NOT_FOUND = "ACL_NOT_FOUND"
     TOKEN_NOT_FOUND = "TOKEN_NOT_FOUND"
     QUOTA_EXCEEDED = "QUOTA_EXCEEDED"
     MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
@@ -63,6 +65,7 @@ STATUS: Final[Mapping[Code, int]] = {
     Code.SUBSCRIPTION_NOT_FOUND: 404,
     Code.TRANSACTION_NOT_FOUND: 404,
     Code.USER_NOT_FOUND: 404,
+    Code.ACL_NOT_FOUND: 404,
     Code.TOKEN_NOT_FOUND: 404,
     Code.QUOTA_EXCEEDED: 429,
     Code.MESSAGE_TOO_LARGE: 413,
@@ -160,6 +163,8 @@ def answer_to(error: Exception) -> HttpError | None:
         return _unreadable(error)
     if isinstance(error, UnknownUser):
         return HttpError(Code.USER_NOT_FOUND, str(error))
+    if isinstance(error, UnknownAcl):
+        return HttpError(Code.ACL_NOT_FOUND, str(error))
     if isinstance(error, UnknownToken):
         return HttpError(Code.TOKEN_NOT_FOUND, str(error))
     if isinstance(error, BrokerError):

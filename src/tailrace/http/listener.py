@@ -20,8 +20,10 @@ from tailrace.http.login import Login
 from tailrace.http.service import HttpService
 from tailrace.http.session import LISTENER
 from tailrace.model.address import Address
+from tailrace.model.session import Principal
 from tailrace.net import Acceptor, AcceptorConfig
 from tailrace.net.logins import Logins
+from tailrace.net.tls import ServerTls
 
 logger = logging.getLogger(__name__)
 
@@ -41,10 +43,12 @@ class HttpListener:
         port: int = 8080,
         name: str = LISTENER,
         logins: Logins | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         """Without `logins` everybody is served as anonymous."""
         self._name = name
         self._logins = logins
+        self._tls = tls
         self._app = app
         self._host = host
         self._port = port
@@ -84,7 +88,13 @@ class HttpListener:
         guarded: ASGIApp = Guard(app, allowed_hosts=config.allowed_hosts, counters=counters)
         service = self.service
         shared = self._shared = Shared(
-            guarded, config, counters, service.socket_budget, service.budget.unread
+            guarded,
+            config,
+            counters,
+            service.socket_budget,
+            service.budget.unread,
+            name=self._name,
+            tls=self._tls,
         )
 
         def connect(
@@ -101,12 +111,19 @@ class HttpListener:
                 connections_per_address_max=config.connections_per_address_max,
                 idle_timeout_s=config.head_timeout_s,  # which has the sweeps come often enough
                 close_grace_s=config.close_grace_s,
+                tls=self._tls,
             ),
             connect,
             counters=counters,
         )
         await self._acceptor.start()
         self.service.metrics.sampler.start()
+
+    def end_sessions(self, principal: Principal) -> None:
+        """Close the connections whose certificate is this principal's."""
+        for connection in self.connections:
+            if connection.principal == principal:
+                connection.abort()
 
     async def close(self) -> None:
         """Accept no more, let the answers under way leave for a while, then close; twice is harmless."""

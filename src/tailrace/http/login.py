@@ -22,9 +22,11 @@ from tailrace.http.session import NOT_LOGGED_IN, SESSION_KEY, LoggedIn
 from tailrace.model import BrokerError
 from tailrace.net import ListenerCounters
 from tailrace.net.logins import Logins
-from tailrace.security import BASIC, Authenticated, AuthenticationFailed, Secret
+from tailrace.security import BASIC, OAUTHBEARER, PLAIN, Authenticated, AuthenticationFailed, Secret
+from tailrace.security.api_token import is_api_token
 
 _OPEN: Final = frozenset({"/health", "/health/ready"})
+_OFFERS: Final = {PLAIN: "passwords and API tokens", OAUTHBEARER: "JSON Web Tokens"}
 _BYTES_MAX: Final = {"basic": 4096, "bearer": 16 * 1024}
 _ASK: Final = {"www-authenticate": 'Basic realm="tailrace", charset="UTF-8"'}
 _ASK_FOR_TOKEN: Final = {"www-authenticate": 'Bearer realm="tailrace", error="invalid_token"'}
@@ -38,6 +40,7 @@ class Login:
         self._logins = logins
         self._name = name
         self._counters = counters
+        self._ask = _ASK if PLAIN in logins.mechanisms else {"www-authenticate": 'Bearer realm="tailrace"'}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -60,7 +63,7 @@ class Login:
             raise HttpError(
                 Code.AUTHENTICATION_FAILED,
                 "this listener needs a user and a password (curl --user NAME), or a token as Bearer",
-                headers=_ASK,
+                headers=self._ask,
             )
         if len(given) > 1:
             raise HttpError(Code.INVALID_REQUEST, "a request has one Authorization header at most")
@@ -79,12 +82,19 @@ class Login:
         return LoggedIn(found, self._name)
 
     async def _check(self, scheme: str, credentials: str, host: str) -> Authenticated:
-        authenticator = self._logins.authenticator
+        authenticator, token = self._logins.authenticator, Secret(credentials)
+        needed = PLAIN if scheme == "basic" or is_api_token(token) else OAUTHBEARER
+        if needed not in self._logins.mechanisms:
+            raise HttpError(
+                Code.AUTHENTICATION_FAILED,
+                f"this listener does not offer {_OFFERS[needed]}",
+                headers=self._ask if scheme == "basic" else _ASK_FOR_TOKEN,
+            )
         if scheme == "basic":
             user, password = _read_basic(credentials)
             return await authenticator.check(user, password, host=host, mechanism=BASIC)
         try:
-            return await authenticator.check_bearer(Secret(credentials), host=host)
+            return await authenticator.check_bearer(token, host=host)
         except AuthenticationFailed as error:
             raise HttpError(Code.AUTHENTICATION_FAILED, str(error), headers=_ASK_FOR_TOKEN) from None
 

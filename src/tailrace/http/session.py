@@ -19,6 +19,10 @@ SESSION_KEY: Final = "tailrace.login"
 """Where the scope has who logged in; absent where nobody is asked."""
 
 
+ENCRYPTED_KEY: Final = "tailrace.encrypted"
+"""Where the scope of a listener with TLS says so. Its scheme may be the word of a proxy."""
+
+
 class LoggedIn(NamedTuple):
     """Who a request is of, and on which listener."""
 
@@ -38,7 +42,9 @@ def session_of(scope: Scope) -> Session:
     """The session of a request; its host is "" where the server of the app does not know the client."""
     client = scope.get("client")
     login: LoggedIn = scope.get(SESSION_KEY, NOT_LOGGED_IN)
-    return login.who.session(host=client[0] if client else "", listener=login.listener)
+    return login.who.session(
+        host=client[0] if client else "", listener=login.listener, encrypted=ENCRYPTED_KEY in scope
+    )
 
 
 def is_stranger(scope: Scope) -> bool:

@@ -4,7 +4,8 @@
 
 Until a login succeeded nothing but these two and ApiVersions is served, and a failed one ends the connection
 behind its answer. A client that is logged in may log in again as the same user; it must, where logins end
-(connections.max.reauth.ms). After version 0 of SaslHandshake the messages travel as bare frames.
+(connections.max.reauth.ms, or the end of a token, at which the connection ends too). After version 0 of
+SaslHandshake the messages travel as bare frames.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ class Authentication:
         "_connection",
         "_ends_at",
         "_is_bare",
-        "_is_pending",
         "_login",
         "_logins",
         "_timer",
+        "is_pending",
     )
 
     def __init__(self, connection: Connection, logins: Logins) -> None:
@@ -48,26 +49,26 @@ class Authentication:
         self._logins = logins
         self._login: Login | None = None  # under way
         self._is_bare = False  # its messages come without request headers
-        self._is_pending = False  # it counts among those that have not logged in
+        self.is_pending = False  # it counts among those that have not logged in
         self._timer: asyncio.TimerHandle | None = None
         self._ends_at = float("inf")  # of the login that holds, on the loop's clock
 
     def begin(self) -> bool:
         """The connection is made; whether there is room for one more without a login."""
         connection = self._connection
-        self._is_pending = self._logins.pending.enter(connection.facts.peer_host)
-        if self._is_pending:
+        self.is_pending = self._logins.pending.enter(connection.facts.peer_host)
+        if self.is_pending:
             connection.limit_frames(LOGIN_BYTES_MAX)
             self._timer = connection.service.loop.call_later(self._logins.timeout_s, self._late)
-        return self._is_pending
+        return self.is_pending
 
     def end(self) -> None:
         """The connection is over."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._is_pending:
-            self._is_pending = False
+        if self.is_pending:
+            self.is_pending = False
             self._logins.pending.leave(self._connection.facts.peer_host)
 
     def serve(self, connection: Connection, frame: memoryview, *, owned: bool) -> Reply | None:
@@ -75,7 +76,7 @@ class Authentication:
         if self._is_bare and self._login is not None:
             return self._serve_bare(connection, bytes(frame))
         is_over = connection.service.loop.time() >= self._ends_at
-        if (self._is_pending or is_over) and not _may_come_before(frame):
+        if (self.is_pending or is_over) and not _may_come_before(frame):
             reason = "its login has ended" if is_over else "it has not logged in"
             raise ProtocolError(f"{reason}, and asks for something else than a login")
         return dispatch(connection, frame, owned=owned)
@@ -89,7 +90,7 @@ class Authentication:
         """Begin a login; UNSUPPORTED_SASL_MECHANISM for a mechanism that this listener does not offer."""
         self._login = None
         if mechanism not in self._logins.mechanisms:
-            if self._is_pending:
+            if self.is_pending:
                 self._connection.close_after_refusal()
             raise BrokerError(
                 f"this listener offers {', '.join(self._logins.mechanisms)}",
@@ -115,10 +116,13 @@ class Authentication:
         if step.authenticated is None:
             return step.data, 0
         self._login = None
-        lifetime_ms = self._begin_lifetime(step.authenticated)
         self.end()
-        host, listener = connection.facts.peer_host, connection.access.session.listener
-        connection.log_in(step.authenticated.session(host=host, listener=listener), watched=bool(lifetime_ms))
+        lifetime_ms = self._begin_lifetime(step.authenticated)
+        known = connection.access.session
+        session = step.authenticated.session(
+            host=connection.facts.peer_host, listener=known.listener, encrypted=known.encrypted
+        )
+        connection.log_in(session, watched=bool(lifetime_ms))
         return step.data, lifetime_ms
 
     # ---- inside
@@ -128,6 +132,8 @@ class Authentication:
         service, most = self._connection.service, self._logins.session_ms_max
         left = None if found.expires_at_ms is None else max(found.expires_at_ms - service.clock.now_ms(), 1)
         lifetime_ms = most if left is None else left if not most else min(left, most)
+        if left is not None:
+            self._timer = service.loop.call_later(left / 1000, self._over)
         self._ends_at = service.loop.time() + lifetime_ms / 1000 if lifetime_ms else float("inf")
         return lifetime_ms
 
@@ -140,6 +146,11 @@ class Authentication:
     def _late(self) -> None:
         self._timer = None
         self._connection.refuse_login("it did not log in in time")
+
+    def _over(self) -> None:
+        """What the client proved itself by has ended, and it did not log in again."""
+        self._timer = None
+        self._connection.refuse_login("its login has ended")
 
     def _serve_bare(self, connection: Connection, message: bytes) -> Reply:
         reply = HeldReply(connection.unhold)

@@ -22,7 +22,7 @@ from tailrace.model import ProtocolError
 from tailrace.model.session import Session
 from tailrace.net import FrameSplitter
 from tailrace.net.framed import BUSY, CLOSING, FIRST_OWN_HOLD, UNANSWERED, WRITE, FramedConnection
-from tailrace.net.stranger import SpeaksHttp, http_refusal
+from tailrace.net.stranger import SpeaksHttp, SpeaksTls, http_refusal
 from tailrace.net.unread import WATERMARK_BYTES
 from tailrace.wire.kafka import APIS
 
@@ -140,8 +140,8 @@ class Connection(FramedConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(VectoredTransport, transport)
-        session = Session(host=self.facts.peer_host, listener=self.service.name)
-        self.access = self.service.gate.access(session)
+        session = self.service.session_of(self._transport, self.facts)
+        self.access = self.service.gate.access(session or Session(listener=self.service.name))
         config = self._config
         self._outbox = Outbox(
             self._transport,
@@ -152,7 +152,8 @@ class Connection(FramedConnection):
             broken=self._broken,
             go_on=self._go_on,
         )
-        has_room = self._on_made(self)
+        self._outbox.watch_transport()  # with TLS the last bytes of the handshake may not have left
+        has_room = self._on_made(self) and session is not None
         if has_room and self.service.logins is not None:
             self.authentication = Authentication(self, self.service.logins)
             self._serve = self.authentication.serve
@@ -317,6 +318,8 @@ class Connection(FramedConnection):
             self._holds |= CLOSING
             if isinstance(error, SpeaksHttp) and self._outbox.idle:
                 self._transport.write(http_refusal(self.facts, self.service.neighbours))
+            elif isinstance(error, SpeaksTls) or (self.authentication and self.authentication.is_pending):
+                self.service.tell_of(self.facts, error)
             self._go_on()
         except Exception as error:
             self.failed(error)

@@ -111,6 +111,7 @@ class Fetch(HeldReply):
         "_hurried",
         "_min_bytes",
         "_moved",
+        "_readable",
         "_started",
         "_timer",
         "_version",
@@ -132,6 +133,8 @@ class Fetch(HeldReply):
         self._context = context
         self._version = version
         self._correlation_id = correlation_id
+        access = connection.access
+        self._readable = access.readable if request.replica_id < 0 else access.readable_by_replica
         self._committed = request.isolation_level == _READ_COMMITTED
         self._min_bytes = request.min_bytes
         self._bytes_max = min(request.max_bytes, connection.fetch_bytes_max)
@@ -164,7 +167,7 @@ class Fetch(HeldReply):
         """One pass over all partitions, in order; None if one of them needs the disk."""
         self._found_bytes, self._failed = 0, False
         suspects = self._connection.service.suspects
-        readable = self._connection.access.readable
+        readable = self._readable
         answers: list[Answer] = []
         for wanted in self._context.wanted:
             try:
@@ -230,7 +233,7 @@ class Fetch(HeldReply):
 
     def _find(self, wanted: Wanted) -> Partition:
         if wanted.topic_id is None:
-            return self._connection.access.readable(wanted.tp)
+            return self._readable(wanted.tp)
         return self._find_by_id(wanted)
 
     def _find_by_id(self, wanted: Wanted) -> Partition:
@@ -242,7 +245,7 @@ class Fetch(HeldReply):
         assert topic_id is not None
         if wanted.tp.topic:
             try:
-                partition = access.readable(wanted.tp)
+                partition = self._readable(wanted.tp)
             except ANSWERABLE:
                 access.topic_by_id(topic_id, Operation.READ)  # says so if the topic is gone
                 raise
@@ -253,7 +256,7 @@ class Fetch(HeldReply):
             )
         topic = access.topic_by_id(topic_id, Operation.READ)
         wanted.tp, wanted.topic_id = TopicPartition(topic.name, wanted.tp.partition), topic.id
-        return access.readable(wanted.tp)
+        return self._readable(wanted.tp)
 
     def _limit(self, wanted: Wanted) -> int:
         return min(wanted.bytes_max, self._bytes_max - self._found_bytes)

@@ -11,6 +11,7 @@ from tailrace.kafka.service import KafkaService
 from tailrace.model.address import Address
 from tailrace.net import AcceptorConfig, RequestBudget, RequestListener
 from tailrace.net.logins import Logins
+from tailrace.net.tls import ServerTls
 
 
 class KafkaListener(RequestListener[KafkaService, Connection]):
@@ -25,10 +26,11 @@ class KafkaListener(RequestListener[KafkaService, Connection]):
         budget: RequestBudget | None = None,
         name: str = "kafka",
         logins: Logins | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         """`budget` is this listener's share of the node's; without one it is the only listener of a node."""
         config = config or KafkaConfig()
-        service = KafkaService(gate, config, budget, name=name, logins=logins)
+        service = KafkaService(gate, config, budget, name=name, logins=logins, tls=tls)
         super().__init__(
             service,
             AcceptorConfig(
@@ -39,6 +41,7 @@ class KafkaListener(RequestListener[KafkaService, Connection]):
                 connections_per_address_max=config.connections_per_address_max,
                 idle_timeout_s=config.idle_timeout_s,
                 close_grace_s=config.close_grace_s,
+                tls=tls,
             ),
             lambda made, lost: Connection(service, on_made=made, on_lost=lost),
         )

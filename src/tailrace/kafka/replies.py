@@ -13,6 +13,11 @@ The transport's high-water mark is 0, for one reason: after a write, "not paused
 was handed to the kernel, and `resume` means the same later. A transport may keep a view of what it was given
 until then (uvloop does), and a pooled buffer must not be reused before: `Extent.release` is called at those
 two moments and at no other.
+
+A TLS transport compares the other way: it pauses with as many bytes as its high-water mark, so that 0 would
+pause it after every write, and for ever. Its mark is 1. It counts plaintext that is not encrypted and what is
+encrypted and not given to the socket, so "not paused" means that it has kept no view: pooled buffers are free
+once they are encrypted. Up to a piece and 64 KiB, encrypted, may lie in the socket's own buffer beside that.
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeAlias
 
 from tailrace.net import Transport
+from tailrace.net.transport import is_encrypted
 from tailrace.storage.api import Extent
 
 _JOIN_BYTES_MAX = 64 * 1024
@@ -131,7 +137,11 @@ class Outbox:
         self.closed = False
         # asyncio's own writelines forgot to pause the protocol in some releases (CVE-2024-12254).
         self._vectored = "uvloop" in type(transport).__module__
-        transport.set_write_buffer_limits(high=0, low=0)
+
+    def watch_transport(self) -> None:
+        """Have the transport tell of every byte that it keeps. It may call `pause` at once."""
+        high = 1 if is_encrypted(self._transport) else 0
+        self._transport.set_write_buffer_limits(high=high, low=0)
 
     @property
     def idle(self) -> bool:

@@ -31,6 +31,7 @@ CLIENT_METRICS = 16
 GROUP = 32
 ALL_BROKERS = ""
 _NOT_ON_DISK = "memory"
+_LAST_BIT = 30  # of a signed 32-bit number
 
 T = TypeVar("T", bound=Hashable)
 
@@ -45,8 +46,14 @@ def invalid_request(message: str) -> BrokerError:
 
 
 def authorized_operations(access: Access, resource: Resource) -> int:
-    """What the session may do to a resource, as the bits that clients are told (KIP-430)."""
-    return sum(1 << each for each in OPERATIONS_ON[resource.kind] if access.allows(each, resource))
+    """What the session may do to a resource, as the bits that clients are told (KIP-430).
+
+    Nothing without DESCRIBE. Operations of ours have no bit.
+    """
+    if not access.allows(Operation.DESCRIBE, resource):
+        return 0
+    known = (each for each in OPERATIONS_ON[resource.kind] if each <= _LAST_BIT)
+    return sum(1 << each for each in known if access.allows(each, resource))
 
 
 def partition_count(access: Access, name: str, operation: Operation) -> tuple[int, ErrorCode]:

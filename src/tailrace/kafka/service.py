@@ -11,6 +11,7 @@ from tailrace.kafka.fetch_session import FetchSessions
 from tailrace.model import TopicPartition
 from tailrace.net import NodeBudget, RequestBudget, RequestService
 from tailrace.net.logins import Logins
+from tailrace.net.tls import ServerTls
 from tailrace.records import max_timestamp_at
 
 AGE_GAP_S = 0.001
@@ -30,10 +31,10 @@ class KafkaService(RequestService):
         *,
         name: str = "kafka",
         logins: Logins | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
-        super().__init__(budget or NodeBudget().share("kafka"))
+        super().__init__(budget or NodeBudget().share("kafka"), name=name, tls=tls)
         self.gate = gate
-        self.name = name  # of the listener, in sessions
         self.logins = logins  # None: everybody is served as anonymous
         self.clock = gate.clock
         self.produce_ms = gate.counters.produce_ms

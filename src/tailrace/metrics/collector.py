@@ -7,6 +7,7 @@ left out are counted in tailrace_metrics_truncated, and are still part of the to
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -42,6 +43,7 @@ class NodeCollector(Collector):
         yield from self._connections()
         yield from self._logins()
         yield from self._quotas()
+        yield from self._tls()
         yield from self._topics()
         yield from self._storage()
         yield from self._groups()
@@ -157,6 +159,23 @@ class NodeCollector(Collector):
             [({}, counts.connections)],
         )
 
+    def _tls(self) -> Iterator[Metric]:
+        listeners, now = self._observed.tls, time.time()
+        yield from gauge(
+            "tailrace_certificate_expiry_seconds",
+            "Until the certificate of a listener expires; below 0 it has.",
+            (({"listener": each.listener}, each.expires_at - now) for each in listeners),
+        )
+        yield from counter(
+            "tailrace_tls_handshakes",
+            "TLS handshakes of a listener, by what became of them.",
+            (
+                ({"listener": each.listener, "result": result}, count)
+                for each in listeners
+                for result, count in (("succeeded", each.counts.succeeded), *each.counts.failed.items())
+            ),
+        )
+
     def _connections(self) -> Iterator[Metric]:
         listeners = self._observed.listeners.items()
         yield from gauge(
@@ -250,6 +269,9 @@ class NodeCollector(Collector):
             "The journal's write and sync of a commit round.",
             [({}, storage.counters.flush)],
         )
+        for figure in storage.counters.figures():
+            family = counter if figure.only_grows else gauge
+            yield from family(figure.name, figure.doc, one(figure.value))
 
     def _groups(self) -> Iterator[Metric]:
         transactions = self._observed.broker.transactions

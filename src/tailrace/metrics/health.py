@@ -88,6 +88,7 @@ async def collect_figures(observed: Observed, sampler: Sampler) -> Figures:
         disk_free_bytes=machine.disk_free_bytes,
         disk_free_bytes_min=_setting(broker.config, "disk.free.min"),
         write_refusal=None if refusal is None else str(refusal),
+        storage_trouble=broker.storage.counters.trouble(),
         disk_growth_bytes_per_s=None if growth is None else growth.per_s,
         flush_p99_ms=None if rates is None else rates.flush_p99_ms,
         loop_lag_ms=None if sample is None else sample.loop_lag_ms,

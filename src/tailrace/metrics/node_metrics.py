@@ -51,6 +51,8 @@ class NodeMetrics:
         broker = self._observed.broker
         refusal = broker.storage.counters.refusal()
         found = [] if refusal is None else [f"writes are refused: {refusal}"]
+        if refusal is None and (trouble := broker.storage.counters.trouble()):
+            found.append(trouble)
         if damaged := damaged_partitions(broker):
             found.append(damage_text(damaged))
         if broker.clock.ahead_ms:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tailrace.broker import Broker
 from tailrace.metrics.free_space import FreeSpace
 from tailrace.net import ListenerCounters, RequestBudget
+from tailrace.net.tls import ServerTls
 from tailrace.security import LoginCounts
 
 
@@ -21,6 +22,7 @@ class Observed:
     info: Mapping[str, str] = field(default_factory=dict)  # version, engine: what never changes
     free_space: FreeSpace = field(default_factory=FreeSpace)
     logins: LoginCounts = field(default_factory=LoginCounts)
+    tls: Sequence[ServerTls] = ()  # of the listeners that have it
 
     @property
     def requests(self) -> int:

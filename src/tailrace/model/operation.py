@@ -1,7 +1,8 @@
 """What a session may do to what: the operations and resources of Kafka's access control lists (KIP-11).
 
-The numbers are Kafka's own, because clients send and receive them. A subscription is a resource of ours: its
-number lies far above Kafka's.
+The numbers are Kafka's own, because clients send and receive them. A subscription is a resource of ours, and
+HISTORY an operation of ours: their numbers lie far above Kafka's, and fit into the byte that has them on the
+wire.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ class Operation(enum.IntEnum):
     DESCRIBE_CONFIGS = 10
     ALTER_CONFIGS = 11
     IDEMPOTENT_WRITE = 12
+    TWO_PHASE_COMMIT = 15
+    """Transactions without a timeout (KIP-939)."""
+    HISTORY = 100
+    """Queries over what the tiered engine keeps of all topics."""
 
 
 class ResourceKind(enum.IntEnum):
@@ -59,8 +64,14 @@ OPERATIONS_ON: Mapping[ResourceKind, tuple[Operation, ...]] = {
         Operation.DESCRIBE_CONFIGS,
         Operation.ALTER_CONFIGS,
     ),
-    ResourceKind.GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE),
-    ResourceKind.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE),
+    ResourceKind.GROUP: (
+        Operation.READ,
+        Operation.DELETE,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceKind.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE, Operation.TWO_PHASE_COMMIT),
     ResourceKind.CLUSTER: (
         Operation.CREATE,
         Operation.ALTER,
@@ -69,8 +80,25 @@ OPERATIONS_ON: Mapping[ResourceKind, tuple[Operation, ...]] = {
         Operation.DESCRIBE_CONFIGS,
         Operation.ALTER_CONFIGS,
         Operation.IDEMPOTENT_WRITE,
+        Operation.HISTORY,
+    ),
+    ResourceKind.SUBSCRIPTION: (
+        Operation.READ,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
     ),
 }
-"""The operations that Kafka knows for a kind of resource (KIP-430 tells clients which they may do)."""
+"""The operations that exist for a kind of resource (KIP-430 tells clients which they may do)."""
+
+IMPLIED_BY: Mapping[Operation, frozenset[Operation]] = {
+    Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
+    Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
+}
+"""Who may do one of these may do the key as well, as in Kafka's StandardAuthorizer."""
+
+RESERVED_PREFIX = "__"
+"""Names that begin so are granted one by one: neither `*` nor a prefix matches them."""
 
 CLUSTER = Resource(ResourceKind.CLUSTER, "kafka-cluster")

@@ -26,7 +26,7 @@ from tailrace.native.config import INTERVALS_TO_DEATH
 from tailrace.native.protocol import NativeProtocol
 from tailrace.native.publishing import PUBLISH, PUBLISH_BATCH
 from tailrace.net.framed import BUSY, CLOSING, THROTTLE, UNANSWERED, WRITE, FramedConnection
-from tailrace.net.stranger import SpeaksHttp, http_refusal, kafka_refusal
+from tailrace.net.stranger import SpeaksHttp, SpeaksTls, http_refusal, kafka_refusal
 from tailrace.net.unread import WATERMARK_BYTES
 from tailrace.wire.native import read_frame, write_error
 
@@ -257,6 +257,8 @@ class Connection(FramedConnection):
         logger.debug("protocol broken: %s: %s", self.client, error)
         if isinstance(error, SpeaksHttp) and not self._spoke:
             self._last_word = http_refusal(self.facts, self.service.neighbours)
+        elif isinstance(error, SpeaksTls):
+            self.service.tell_of(self.facts, error)
         else:
             self._last_word = write_error(0, code=ErrorCode.INVALID_REQUEST, message=str(error))
         self._holds |= CLOSING

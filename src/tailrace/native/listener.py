@@ -15,6 +15,7 @@ from tailrace.native.websocket import WebSocketConnection
 from tailrace.native.websocket_transport import MessageSocket
 from tailrace.net import AcceptorConfig, RequestBudget, RequestListener
 from tailrace.net.logins import Logins
+from tailrace.net.tls import ServerTls
 
 
 class NativeListener(RequestListener[NativeService, Connection]):
@@ -29,10 +30,11 @@ class NativeListener(RequestListener[NativeService, Connection]):
         budget: RequestBudget | None = None,
         name: str = "native",
         logins: Logins | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         """`budget` is this listener's share of the node's; without one it is the only listener of a node."""
         config = config or NativeConfig()
-        service = NativeService(gate, config, budget, name=name, logins=logins)
+        service = NativeService(gate, config, budget, name=name, logins=logins, tls=tls)
         super().__init__(
             service,
             AcceptorConfig(
@@ -44,6 +46,7 @@ class NativeListener(RequestListener[NativeService, Connection]):
                 connections_per_address_max=config.connections_per_address_max,
                 idle_timeout_s=config.heartbeat_interval_ms / 1000,  # which has the sweeps come often enough
                 close_grace_s=config.close_grace_s,
+                tls=tls,
             ),
             lambda made, lost: StreamConnection(service, on_made=made, on_lost=lost),
         )

@@ -4,6 +4,7 @@
     AUTH body: the proof                                              ACK _user, body: the signature
 
 PLAIN is one request. A client that does not log in in time, or whose login fails, is told so and let go.
+One whose token ends is let go too, and connects again with another token.
 """
 
 from __future__ import annotations
@@ -104,4 +105,12 @@ class NativeLogin:
         self._exchange = None
         self.end()
         connection = self._connection
-        connection.log_in(found.session(host=connection.facts.peer_host, listener=connection.service.name))
+        if found.expires_at_ms is not None:
+            left_ms = found.expires_at_ms - connection.service.clock.now_ms()
+            self._timer = connection.service.loop.call_later(max(left_ms, 0) / 1000, connection.login_over)
+        session = found.session(
+            host=connection.facts.peer_host,
+            listener=connection.service.name,
+            encrypted=connection.session.encrypted,
+        )
+        connection.log_in(session)

@@ -7,6 +7,7 @@ from tailrace.native.config import NativeConfig
 from tailrace.native.counting import RequestCounts
 from tailrace.net import NodeBudget, RequestBudget, RequestService
 from tailrace.net.logins import Logins
+from tailrace.net.tls import ServerTls
 
 
 class NativeService(RequestService):
@@ -20,10 +21,10 @@ class NativeService(RequestService):
         *,
         name: str = "native",
         logins: Logins | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
-        super().__init__(budget or NodeBudget().share("native"))
+        super().__init__(budget or NodeBudget().share("native"), name=name, tls=tls)
         self.gate = gate
-        self.name = name  # of the listener, in sessions
         self.logins = logins  # None: everybody is served as anonymous
         self.clock = gate.clock
         self.publisher = gate.publisher

@@ -33,7 +33,7 @@ _HEARTBEAT = write_frame(MessageType.HEARTBEAT)
 class StreamConnection(Connection):
     """The asyncio protocol of one socket."""
 
-    __slots__ = ("_buffered_bytes", "_linger", "_lingered_bytes", "_sent_at")
+    __slots__ = ("_buffered_bytes", "_can_half_close", "_linger", "_lingered_bytes", "_sent_at")
 
     _splitter: FrameSplitter
 
@@ -56,6 +56,7 @@ class StreamConnection(Connection):
         super().__init__(service, splitter, on_made=on_made, on_lost=on_lost)
         self._linger: asyncio.TimerHandle | None = None  # it is closed, but for what the client still sends
         self._lingered_bytes = 0
+        self._can_half_close = True
         self._sent_at = self._heard_at
         self._buffered_bytes = 0  # at the last sweep
 
@@ -63,8 +64,11 @@ class StreamConnection(Connection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(Transport, transport)
-        self._open(self._transport, Session(host=self.facts.peer_host, listener=self.service.name))
-        if self.service.logins is not None and not self._is_over:
+        session = self.service.session_of(self._transport, self.facts)
+        self._open(self._transport, session or Session(listener=self.service.name))
+        if session is None:
+            self.abort()
+        elif self.service.logins is not None and not self._is_over:
             self.protocol.login = NativeLogin(self, self.service.logins)
             if not self.protocol.login.begin():
                 self.abort()
@@ -108,6 +112,10 @@ class StreamConnection(Connection):
         """It has not logged in in time."""
         self._refuse("it did not log in in time")
 
+    def login_over(self) -> None:
+        """The token by which it logged in has ended."""
+        self._refuse("its token has ended. Connect again with another one")
+
     # ---- of the transport's kind
 
     def _is_excused(self) -> bool:
@@ -129,7 +137,7 @@ class StreamConnection(Connection):
             self._transport.close()
             return
         self._linger = self.service.loop.call_later(_LINGER_S, self._end_linger)
-        half_close(self._transport)
+        self._can_half_close = half_close(self._transport)
         self._splitter.keep()
         if not self._reading:
             self._reading = True
@@ -138,8 +146,10 @@ class StreamConnection(Connection):
     def _end_linger(self) -> None:
         if self.buffered_bytes:  # the client still reads; the sweep gives up one that does not
             self._linger = self.service.loop.call_later(_LINGER_S, self._end_linger)
-        else:
+        elif self._can_half_close:
             self.abort()
+        else:  # TLS: what it has encrypted may not have left, and is not counted
+            self._transport.close()
 
     def _pass_over(self, count: int) -> None:
         self._lingered_bytes += count

@@ -158,6 +158,8 @@ class Transacting:
         try:
             if transaction.failure:
                 raise aborted(f"a request that belongs to it was refused: {transaction.failure}")
+            if transaction.pooled is None:  # the right may have gone since it began
+                self._protocol.access.transaction(transaction.handle.id, Operation.WRITE)
             following = transaction.identity
             if acknowledgements or not transaction.is_empty:
                 following = await transaction.handle.commit(transaction.identity, acknowledgements)

@@ -13,7 +13,7 @@ import resource
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from tailrace.model import ConfigError
 from tailrace.model.address import Address
@@ -21,6 +21,9 @@ from tailrace.net.occupant import find_occupant
 from tailrace.net.peer import ConnectionFacts
 from tailrace.net.tally import Tally, Trace
 from tailrace.net.transport import Listening, listen
+
+if TYPE_CHECKING:
+    from tailrace.net.tls import ServerTls
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +70,7 @@ class AcceptorConfig:
     connections_per_address_max: int  # of one client's address; 0: no bound of its own
     idle_timeout_s: float
     close_grace_s: float  # how long replies under way may take to leave at the end
+    tls: ServerTls | None = None  # of TCP addresses
 
 
 class Accepted(Protocol):
@@ -201,6 +205,7 @@ class Acceptor(Generic[C]):
             return await listen(
                 address,
                 lambda: self._connect(self._made, self._gone),  # type: ignore[arg-type,return-value]
+                self._config.tls,
             )
         except OSError as error:
             raise _cannot_bind(self._config, address, error) from error

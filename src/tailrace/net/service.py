@@ -9,15 +9,23 @@ running requests and the order of the end are the same for all:
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+from tailrace.model import ProtocolError
 from tailrace.model.address import Address
 from tailrace.model.session import Principal, Session
 from tailrace.net.acceptor import Accepted, Acceptor, AcceptorConfig, ListenerCounters
 from tailrace.net.budget import RequestBudget
+from tailrace.net.folded_log import FoldedLog
 from tailrace.net.metering import Metering
+from tailrace.net.peer import ConnectionFacts
 from tailrace.net.stranger import Neighbours
+from tailrace.net.tls import ServerTls, first_session
+from tailrace.net.transport import Transport
+
+logger = logging.getLogger(__name__)
 
 _RECEIVE_BYTES = 64 * 1024
 
@@ -32,8 +40,11 @@ class Wakeable(Protocol):
 class RequestService:
     """One listener's bounds, counters and running requests."""
 
-    def __init__(self, budget: RequestBudget) -> None:
+    def __init__(self, budget: RequestBudget, *, name: str, tls: ServerTls | None = None) -> None:
+        """`name` is that of the listener, in sessions."""
         self.budget = budget
+        self.name = name
+        self.tls = tls
         self.counters = ListenerCounters()
         self.neighbours = Neighbours()  # told once all listeners are open
         self.metering: Metering | None = None  # None: no client has a quota
@@ -41,6 +52,24 @@ class RequestService:
         self.receive_buffer = memoryview(bytearray(_RECEIVE_BYTES))
         self._tasks: set[asyncio.Task[None]] = set()
         self._woken: list[Wakeable] = []
+        self._log = FoldedLog(logger)
+
+    def session_of(self, transport: Transport, facts: ConnectionFacts) -> Session | None:
+        """The session with which a connection begins; None for a client whose certificate is refused."""
+        if self.tls is None:
+            return Session(host=facts.peer_host, listener=self.name)
+        return first_session(self.tls, transport, facts, listener=self.name)
+
+    def tell_of(self, facts: ConnectionFacts, error: ProtocolError) -> None:
+        """Log what a client does that its owner has to mend, once per address and minute."""
+        self._log.warn(
+            "connection refused: %s on listener %s: %s",
+            facts,
+            self.name,
+            error,
+            subject=facts.peer_host,
+            now=self.loop.time(),
+        )
 
     def start(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a request beside everything else; it outlives its connection, and ends with the listener."""

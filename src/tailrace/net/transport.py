@@ -17,13 +17,18 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import socket
 import struct
 import termios
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from tailrace.model.address import Address, unix_address
 from tailrace.net.unix_socket import Bound, bind_unix
+
+if TYPE_CHECKING:
+    from tailrace.net.handshake import TlsServer
+    from tailrace.net.tls import ServerTls
 
 _BACKLOG = 1024
 _INT = struct.Struct("i")
@@ -61,14 +66,21 @@ class Transport(Protocol):
         """`peername` and `sockname`, as `tailrace.net.peer` reads them; None for what is not known."""
 
 
-def half_close(transport: Transport) -> None:
-    """Tell the client that nothing more will be written, and go on reading, if the transport can do that.
+def half_close(transport: Transport) -> bool:
+    """Tell the client that nothing more will be written, and go on reading; False if that cannot be done.
 
     Sockets can. TLS cannot, and a WebSocket says goodbye with its close.
     """
     whole = cast(asyncio.Transport, transport)
-    if whole.can_write_eof():
-        whole.write_eof()
+    if not whole.can_write_eof():
+        return False
+    whole.write_eof()
+    return True
+
+
+def is_encrypted(transport: Transport) -> bool:
+    """Whether this is a transport of TLS."""
+    return transport.get_extra_info("ssl_object") is not None
 
 
 def has_unread(transport: Transport) -> bool:
@@ -89,7 +101,7 @@ class Listening:
 
     __slots__ = ("_bound", "_server", "address")
 
-    def __init__(self, server: asyncio.Server, address: Address, bound: Bound | None) -> None:
+    def __init__(self, server: asyncio.Server | TlsServer, address: Address, bound: Bound | None) -> None:
         self._server = server
         self._bound = bound
         self.address = address  # with the port that was bound
@@ -109,22 +121,56 @@ class Listening:
         self._server.close()
 
 
-async def listen(address: Address, connect: Callable[[], asyncio.BaseProtocol]) -> Listening:
+async def listen(
+    address: Address, connect: Callable[[], asyncio.BaseProtocol], tls: ServerTls | None = None
+) -> Listening:
     """Accept clients at an address, each with a protocol object that `connect` makes.
 
-    OSError if a port cannot be bound, ConfigError if a Unix socket cannot. TLS belongs here: asyncio wraps
-    the socket, and the connection is made with the same kind of transport.
+    OSError if a port cannot be bound, ConfigError if a Unix socket cannot. With `tls` a connection is made
+    when its handshake is done; a Unix socket, which does not leave the machine, has none.
     """
     loop = asyncio.get_running_loop()
     if address.path:
         bound = bind_unix(address.path)
         try:
-            server = await loop.create_unix_server(connect, sock=bound.socket, backlog=_BACKLOG)
+            on_path = await loop.create_unix_server(connect, sock=bound.socket, backlog=_BACKLOG)
         except BaseException:
             bound.remove()
             bound.socket.close()
             raise
-        return Listening(server, unix_address(address.path), bound)
-    server = await loop.create_server(connect, address.host or None, address.port, backlog=_BACKLOG)
+        return Listening(on_path, unix_address(address.path), bound)
+    server = await _serve(address, connect, tls)
     port: int = server.sockets[0].getsockname()[1]
     return Listening(server, Address(address.host, port), None)
+
+
+async def _serve(
+    address: Address, connect: Callable[[], asyncio.BaseProtocol], tls: ServerTls | None
+) -> asyncio.Server | TlsServer:
+    loop = asyncio.get_running_loop()
+    if tls is None:
+        return await loop.create_server(connect, address.host or None, address.port, backlog=_BACKLOG)
+    from tailrace.net.handshake import TlsServer
+
+    return TlsServer(await _bind(address), connect, tls)
+
+
+async def _bind(address: Address) -> list[socket.socket]:
+    """Listening sockets at every address that the host has, as asyncio binds them."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(
+        address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    bound: list[socket.socket] = []
+    try:
+        for family, _, _, _, place in dict.fromkeys(found):
+            if family == socket.AF_INET6 and not socket.has_dualstack_ipv6() and len(found) > 1:
+                continue  # a machine without IPv6 whose hosts file has ::1 for localhost
+            each = socket.create_server(place, family=family, backlog=_BACKLOG)
+            each.setblocking(False)
+            bound.append(each)
+    except BaseException:
+        for each in bound:
+            each.close()
+        raise
+    return bound

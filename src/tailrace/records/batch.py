@@ -37,6 +37,8 @@ LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
+ENCRYPTED_BIT = -0x8000
+"""Bit 15, the sign: the batch is stored encrypted. No reader ever gets one, and no client may send one."""
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _ASSIGNED = struct.Struct(">qii")
@@ -311,6 +313,8 @@ def _check_flags(batch: Batch, *, allow_control: bool, allow_transactional: bool
         check_magic(codec, batch.data[HEADER_BYTES:])
     if attributes & CONTROL_BIT and not allow_control:
         raise BatchError("control batches are the broker's own to write", code=ErrorCode.INVALID_RECORD)
+    if attributes & ENCRYPTED_BIT:
+        raise BatchError("bit 15 of the attributes is the broker's own", code=ErrorCode.INVALID_RECORD)
     if attributes & DELETE_HORIZON_BIT:
         raise BatchError("the delete horizon is compaction's own to set", code=ErrorCode.INVALID_RECORD)
     if attributes & TRANSACTIONAL_BIT:

@@ -2,12 +2,14 @@
 
 `secret`         a text that does not show itself
 `user`           a user as it is stored, and the port `UserStore`; `users` are those of a node
+`disabled`       principals that are no users of the store, and may not come
 `api_token`      an API token as it is written and stored, and the port `TokenStore`; `tokens` are a node's
 `verifier`       what is stored of a password; `password` has the rules for new ones
 `hashing`        slow functions in a bounded pool; `remembered`: passwords checked a moment ago
 `authenticator`  logins for the listeners, over `sasl/`, the mechanisms as machines without I/O
 `authenticated`  what a login comes to; `mechanism` has the names, `standing` says whether it still holds
 `guessing`       how long failures wait; `failure`: what is told of them
+`messages/`      encryption from client to client; `decryption`: why a message is not handed out
 
 Sockets, stores and the clock of logins are given from outside.
 """
@@ -21,6 +23,7 @@ from tailrace.security.authenticator import (
     LoginCounts,
     Step,
 )
+from tailrace.security.disabled import Disabled, DisabledStore, parse_principal
 from tailrace.security.failure import AuthenticationFailed, LoginsBusy, UnknownToken, UnknownUser
 from tailrace.security.mechanism import BASIC, CERTIFICATE, MECHANISMS, OAUTHBEARER, PLAIN, TOKEN
 from tailrace.security.secret import Secret
@@ -45,6 +48,8 @@ __all__ = [
     "AuthenticationFailed",
     "Authenticator",
     "AuthenticatorPort",
+    "Disabled",
+    "DisabledStore",
     "Login",
     "LoginCounts",
     "LoginsBusy",
@@ -61,4 +66,5 @@ __all__ = [
     "UserStore",
     "Users",
     "Verifier",
+    "parse_principal",
 ]

@@ -19,8 +19,8 @@ class Authenticated:
     scope: Scope | None = None  # of an API token; None: all that the principal may
     token_id: str = ""
 
-    def session(self, *, host: str, listener: str) -> Session:
-        """The session of this client, by way of a listener."""
+    def session(self, *, host: str, listener: str, encrypted: bool = False) -> Session:
+        """The session of this client, by way of a listener; `encrypted`: its connection has TLS."""
         return Session(
             principal=self.principal,
             host=host,
@@ -29,6 +29,7 @@ class Authenticated:
             expires_at_ms=self.expires_at_ms,
             scope=self.scope,
             token_id=self.token_id,
+            encrypted=encrypted,
         )
 
 

@@ -15,6 +15,7 @@ by mechanism, and logged folded: one line per address and minute.
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 from collections import Counter
 from collections.abc import Callable
@@ -23,12 +24,19 @@ from typing import Final, NamedTuple, NoReturn, Protocol
 
 from tailrace.model import escape
 from tailrace.model.session import Principal
-from tailrace.security.api_token import TOKEN_USER
+from tailrace.security.api_token import TOKEN_USER, is_api_token
 from tailrace.security.authenticated import Authenticated
-from tailrace.security.failure import AuthenticationFailed, malformed, wrong_credentials, wrong_token
+from tailrace.security.failure import (
+    AuthenticationFailed,
+    disabled_principal,
+    malformed,
+    wrong_credentials,
+    wrong_token,
+)
 from tailrace.security.guessing import Guessing
-from tailrace.security.mechanism import PLAIN, TOKEN
+from tailrace.security.mechanism import OAUTHBEARER, PLAIN, TOKEN
 from tailrace.security.remembered import Remembered
+from tailrace.security.sasl.oauthbearer import REFUSAL, read_bearer
 from tailrace.security.sasl.plain import read_plain
 from tailrace.security.sasl.scram_server import ScramServer
 from tailrace.security.secret import Secret
@@ -54,6 +62,13 @@ class Login(Protocol):
 
     async def step(self, data: bytes) -> Step:
         """Take a message of the client; AuthenticationFailed ends the exchange."""
+
+
+class TokenIssuer(Protocol):
+    """The issuer of JSON Web Tokens that a listener believes (`oauth.issuer`)."""
+
+    async def check(self, token: Secret) -> Authenticated:
+        """Who a token is; AuthenticationFailed."""
 
 
 class AuthenticatorPort(Protocol):
@@ -88,18 +103,29 @@ class Authenticator:
         self._guessing = Guessing()
         self._remembered = Remembered()
         self._logged: dict[str, tuple[float, int]] = {}  # by address: when, and how many since
+        self._issuer: TokenIssuer | None = None
         self.counts = LoginCounts()
         users.watch(self._remembered.forget)
 
     def __repr__(self) -> str:
         return f"<Authenticator of {self._users}>"
 
+    def believing(self, issuer: TokenIssuer) -> Authenticator:
+        """The same authenticator, for a listener that accepts the tokens of an issuer."""
+        made = copy.copy(self)  # users, counts and what is remembered stay those of the node
+        made._issuer = issuer
+        return made
+
     def begin(self, mechanism: str, *, host: str) -> Login:
-        return _PlainLogin(self, host) if mechanism == PLAIN else _ScramLogin(self, mechanism, host)
+        if mechanism == PLAIN:
+            return _PlainLogin(self, host)
+        if mechanism == OAUTHBEARER:
+            return _BearerLogin(self, host)
+        return _ScramLogin(self, mechanism, host)
 
     async def check(self, user: str, password: Secret, *, host: str, mechanism: str) -> Authenticated:
         if user == TOKEN_USER:
-            return await self.check_bearer(password, host=host)
+            return await self._check_api_token(password, host)
         began = self._monotonic()
         if not await self._is_right(user, password):
             await self._fail(
@@ -108,6 +134,27 @@ class Authenticator:
         return self._admit(user, mechanism)
 
     async def check_bearer(self, token: Secret, *, host: str) -> Authenticated:
+        if self._issuer is None or is_api_token(token):
+            return await self._check_api_token(token, host)
+        began = self._monotonic()
+        try:
+            return await self._check_jwt(self._issuer, token)
+        except AuthenticationFailed as error:
+            await self._fail(error, host=host, user="", mechanism=OAUTHBEARER, began=began)
+
+    # ---- inside
+
+    async def _check_jwt(self, issuer: TokenIssuer, token: Secret, *, authzid: str = "") -> Authenticated:
+        found = await issuer.check(token)
+        name = found.principal.name
+        if authzid not in ("", name):
+            raise malformed(OAUTHBEARER, "a principal acts as itself only (authzid)")
+        if name in self._users and not self._users.may_log_in(name):
+            raise disabled_principal()
+        self.counts.succeeded[OAUTHBEARER] += 1
+        return found
+
+    async def _check_api_token(self, token: Secret, host: str) -> Authenticated:
         began = self._monotonic()
         found = None if self._tokens is None else self._tokens.prove(token)
         if found is None:
@@ -120,8 +167,6 @@ class Authenticator:
             scope=found.scope,
             token_id=found.id,
         )
-
-    # ---- inside
 
     async def _is_right(self, name: str, password: Secret) -> bool:
         user = self._users.get(name)
@@ -148,12 +193,16 @@ class Authenticator:
         self, error: AuthenticationFailed, *, host: str, user: str, mechanism: str, began: float
     ) -> NoReturn:
         """Raise the error when it may be told."""
+        await self._wait_out(host=host, user=user, mechanism=mechanism, began=began)
+        raise error from None
+
+    async def _wait_out(self, *, host: str, user: str, mechanism: str, began: float) -> None:
+        """Note a failure; returns when it may be told."""
         self.counts.failed[mechanism] += 1
         now = self._monotonic()
         delay_s = self._guessing.failed(host=host, user=user, now=now)
         self._log(host, mechanism, now)
         await asyncio.sleep(max(began + delay_s - now, 0.0))
-        raise error from None
 
     def _log(self, host: str, mechanism: str, now: float) -> None:
         at, folded = self._logged.get(host, (-_LOGGED_EVERY_S, 0))
@@ -182,6 +231,36 @@ class _PlainLogin:
             await owner._fail(failure, host=self._host, user="", mechanism=PLAIN, began=began)
         found = await owner.check(message.user, message.password, host=self._host, mechanism=PLAIN)
         return Step(b"", found)
+
+
+class _BearerLogin:
+    """A refusal is told as the mechanism has it, and fails the exchange with the next message (RFC 7628)."""
+
+    def __init__(self, owner: Authenticator, host: str) -> None:
+        self._owner = owner
+        self._host = host
+        self._refused: AuthenticationFailed | None = None
+
+    async def step(self, data: bytes) -> Step:
+        if self._refused is not None:
+            raise self._refused
+        owner = self._owner
+        began = owner._monotonic()
+        try:
+            return Step(b"", await self._check(data))
+        except AuthenticationFailed as error:
+            self._refused = error
+        await owner._wait_out(host=self._host, user="", mechanism=OAUTHBEARER, began=began)
+        return Step(REFUSAL)
+
+    async def _check(self, data: bytes) -> Authenticated:
+        try:
+            message = read_bearer(data)
+        except ValueError as error:
+            raise malformed(OAUTHBEARER, str(error)) from None
+        issuer = self._owner._issuer
+        assert issuer is not None, "OAUTHBEARER is offered without an issuer"
+        return await self._owner._check_jwt(issuer, message.token, authzid=message.authzid)
 
 
 class _ScramLogin:

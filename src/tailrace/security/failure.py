@@ -49,6 +49,11 @@ def wrong_token() -> AuthenticationFailed:
     )
 
 
+def disabled_principal() -> AuthenticationFailed:
+    """The token is good, and its principal may not come."""
+    return AuthenticationFailed("authentication failed (OAUTHBEARER): the principal of the token is disabled")
+
+
 def wrong_credentials(mechanism: str) -> AuthenticationFailed:
     """The one answer to a wrong password, an unknown user and a disabled user."""
     return AuthenticationFailed(

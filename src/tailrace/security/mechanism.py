@@ -20,7 +20,9 @@ OAUTHBEARER: Final = "OAUTHBEARER"
 CERTIFICATE: Final = "certificate"
 """The certificate of a TLS client."""
 
-MECHANISMS: Final = (*HASHES, PLAIN)
+MECHANISMS: Final = (*HASHES, PLAIN, OAUTHBEARER)
 """The SASL mechanisms that there are."""
+PASSWORD_MECHANISMS: Final = (*HASHES, PLAIN)
+"""Those by which a user proves a password."""
 FROM_ELSEWHERE: Final = frozenset({OAUTHBEARER, CERTIFICATE})
 """Those whose principals are not among the users of the node."""

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Final
 
 from tailrace.model import BrokerError, ErrorCode, StorageError
+from tailrace.security.disabled import Disabled, DisabledStore, parse_principal
 from tailrace.security.failure import UnknownUser
 from tailrace.security.hashing import Hashing
 from tailrace.security.password import check_password, check_user_name
@@ -49,12 +50,14 @@ class Users(Mapping[str, User]):
         self,
         store: UserStore | None = None,
         *,
+        disabled: DisabledStore | None = None,
         hashing: Hashing | None = None,
         on_failure: Callable[[BaseException], None] = _ignore,
     ) -> None:
         self.hashing = hashing or Hashing()
         self._store = store or MemoryUsers()
         self._on_failure = on_failure
+        self.disabled = Disabled(disabled, on_failure=on_failure)  # principals that are not users
         self._users: dict[str, User] = {}
         self._fake_key = secrets.token_bytes(_FAKE_KEY_BYTES)  # until the stored one is read
         self._changing = asyncio.Lock()
@@ -79,6 +82,7 @@ class Users(Mapping[str, User]):
         stored = await self._store.load()
         self._users = dict(stored.users)
         self._fake_key = stored.fake_key or self._fake_key
+        await self.disabled.load()
 
     async def close(self) -> None:
         """Return when the changes under way have come to their end."""
@@ -159,7 +163,13 @@ class Users(Mapping[str, User]):
         await self._change(name, lambda found: replace(_existing(name, found), verifiers=made))
 
     async def set_enabled(self, name: str, *, enabled: bool) -> None:
-        """Whether the user may log in; the connections of one that may not are ended."""
+        """Whether a user may log in, or a principal such as `User:CN=alice` may come.
+
+        The connections of one that may not are ended.
+        """
+        if (principal := parse_principal(name)) is not None:
+            await self.disabled.set_enabled(principal, enabled=enabled)
+            return
         await self._change(name, lambda found: replace(_existing(name, found), enabled=enabled))
 
     async def put_verifier(self, name: str, verifier: Verifier) -> None:

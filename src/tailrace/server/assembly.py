@@ -11,6 +11,7 @@ from tailrace.broker.configs import BROKER_CONFIGS, TOPIC_CONFIGS
 from tailrace.kafka import KafkaConfig
 from tailrace.model import BrokerId, ConfigError
 from tailrace.model.address import Address, unix_address
+from tailrace.model.session import Principal, read_principal
 from tailrace.native import NativeConfig
 from tailrace.net.budget import QUICK_BYTES
 from tailrace.server.config import ServerConfig
@@ -116,8 +117,7 @@ def node_values(config: ServerConfig) -> dict[str, str]:
     values = {
         "broker.id": str(NODE_ID),
         "listeners": ",".join(
-            f"{'SASL_PLAINTEXT' if each.sasl else 'PLAINTEXT'}://{each.address}"
-            for each in config.listeners_of("kafka")
+            f"{each.security_protocol}://{each.address}" for each in config.listeners_of("kafka")
         ),
         "advertised.listeners": advertised,
         "log.dirs": str(Path(directory).absolute()) if directory else "",
@@ -134,6 +134,13 @@ def nodes(config: ServerConfig) -> dict[BrokerId, Node]:
     """This node, as clients are told of it; without an address they get the one by which they came."""
     host, port = config.advertised or ("", 0)
     return {NODE_ID: Node(node_id=NODE_ID, host=host, port=port)}
+
+
+def super_users(config: ServerConfig) -> frozenset[Principal] | None:
+    """Who may do everything where access is controlled; None where every client may."""
+    if config.authorizer == "off":
+        return None
+    return frozenset(read_principal(each) for each in config.super_users)
 
 
 def broker_number(config: ServerConfig, name: str) -> int:

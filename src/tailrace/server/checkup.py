@@ -22,9 +22,11 @@ from tailrace.broker.health import Finding, judge_descriptors, judge_free_space
 from tailrace.model import ConfigError, TailraceError, day_of
 from tailrace.model.address import Address
 from tailrace.net import find_occupant
+from tailrace.net.tls import ServerTls
 from tailrace.server.config import ServerConfig
 from tailrace.server.engines import ENGINES
 from tailrace.server.engines.segment import directory_config
+from tailrace.server.listener import PROTOCOLS
 from tailrace.server.node import reachable
 from tailrace.server.ports import Ports, read_ports
 from tailrace.server.stats import percentile
@@ -34,6 +36,7 @@ _SYNC_BYTES = 4096
 _SLOW_SYNC_MS = 10.0
 _FAST_SYNC_MS = 0.02  # no disk that keeps its word is faster
 _CONNECT_S = 3.0
+_DAYS_LEFT_MIN = 21
 
 
 def examine(config: ServerConfig, *, bootstrap: str | None = None) -> Iterator[Finding]:
@@ -44,11 +47,12 @@ def examine(config: ServerConfig, *, bootstrap: str | None = None) -> Iterator[F
     yield check_descriptors()
     yield from ENGINES[config.engine].examine(config)
     yield from check_ports(config)
+    yield from check_certificates(config)
     address = bootstrap or find_broker(config)
     if address is None:
         yield Finding(check="broker", status="ok", found="none runs here", advice="Start one: tailrace up")
     else:
-        yield from check_broker(address)
+        yield from check_broker(address, cert=None if bootstrap else _certificate(config))
 
 
 # ---- the machine
@@ -247,13 +251,46 @@ def accepts(host: str, port: int) -> bool:
     return True
 
 
+# ---- certificates
+
+
+def check_certificates(config: ServerConfig) -> Iterator[Finding]:
+    """Whether the files of each listener's TLS will do, and for how long."""
+    listed = [each for protocol in PROTOCOLS for each in config.listeners_of(protocol) if each.tls]
+    for each in listed:
+        name = f"certificate of listener {each.name}"
+        assert each.tls is not None
+        try:
+            days = (ServerTls(each.tls).expires_at - time.time()) / 86_400
+        except ConfigError as error:
+            yield Finding(check=name, status="problem", found=str(error))
+            continue
+        yield judge_expiry(name, days)
+
+
+def judge_expiry(name: str, days: float) -> Finding:
+    """What the days that are left of a certificate mean."""
+    found = f"expires in {days:.0f} days" if days > 0 else f"expired {-days:.0f} days ago: clients refuse it"
+    if days > _DAYS_LEFT_MIN:
+        return Finding(check=name, status="ok", found=found)
+    return Finding(
+        check=name,
+        status="warning" if days > 0 else "problem",
+        found=found,
+        advice="Put new files in the place of the old ones. A broker takes them while it runs",
+    )
+
+
 # ---- a broker
 
 
-def check_broker(address: str) -> Iterator[Finding]:
-    """As a client sees it: whether it answers, where it sends clients, and whether they get there."""
+def check_broker(address: str, *, cert: Path | None = None) -> Iterator[Finding]:
+    """As a client sees it: whether it answers, where it sends clients, and whether they get there.
+
+    `cert` is the certificate of a broker with TLS that is configured here.
+    """
     try:
-        cluster_id, nodes = asyncio.run(_ask(address))
+        cluster_id, nodes = asyncio.run(_ask(address, cert))
     except ConfigError:
         raise
     except (TailraceError, OSError) as error:
@@ -281,15 +318,22 @@ def _check_advertised(node_id: int, *, host: str, port: int) -> Finding:
     )
 
 
-async def _ask(address: str) -> tuple[str, list[tuple[int, str, int]]]:
+def _certificate(config: ServerConfig) -> Path | None:
+    listener = config.listeners_of("kafka")[0]
+    return None if listener.tls is None else listener.tls.cert
+
+
+async def _ask(address: str, cert: Path | None) -> tuple[str, list[tuple[int, str, int]]]:
     from tailrace.client.credentials import from_environment
     from tailrace.client.kafka import KafkaClient
+    from tailrace.client.tls import beside
 
     async with KafkaClient(
         address,
         client_id="tailrace-doctor",
         request_timeout_s=_CONNECT_S,
         credentials=from_environment(),
+        tls=beside(cert),
     ) as client:
         await client.metadata([])
         nodes = sorted((node_id, *node) for node_id, node in client.cluster.nodes.items())

@@ -18,6 +18,7 @@ from tailrace.server.listener import ListenerConfig, check_listeners, is_loopbac
 from tailrace.storage.api import COMMIT, Fsync
 
 if TYPE_CHECKING:
+    from tailrace.security.secret import Secret
     from tailrace.server.kind import Value
 
 
@@ -34,11 +35,13 @@ class ServerConfig:
     http_allowed_hosts: tuple[str, ...] = ()
     advertised: tuple[str, int] | None = None  # None: the address by which each client came
     allow_plaintext: bool = False
+    authorizer: Literal["off", "acl"] = "off"
+    super_users: tuple[str, ...] = ()  # principals such as User:admin
     engine: str = "segment"  # a name in `server.engines`
-    engine_settings: Mapping[str, Value] = field(default_factory=dict)  # its own table, by name in the table
     users: Literal["metadata", "postgres"] = "metadata"
     postgres_dsn: Secret | None = None  # of `users`
     postgres_grace_s: int = 900
+    engine_settings: Mapping[str, Value | Secret] = field(default_factory=dict)  # its own table
     data_dir: Path = Path("tailrace-data")
     fsync: Fsync = COMMIT
     log_level: str = "info"
@@ -61,6 +64,7 @@ class ServerConfig:
             )
         if self.listeners:
             check_listeners(self.listeners, allow_plaintext=self.allow_plaintext)
+            check_socket(self.listeners_of("native")[0], self.native_socket)
         else:
             check_exposure(self.host, allow_plaintext=self.allow_plaintext)
 
@@ -73,6 +77,15 @@ class ServerConfig:
         if port is None:
             return []
         return [ListenerConfig(name=protocol, protocol=protocol, address=Address(self.host, port))]
+
+
+def check_socket(listener: ListenerConfig, path: str) -> None:
+    """ConfigError for a Unix socket, which has no TLS, beside a listener whose certificates say who comes."""
+    if path and listener.tls is not None and listener.tls.client_ca is not None and not listener.sasl:
+        raise ConfigError(
+            f"native.socket = {path!r} would let clients in without a certificate, which listeners "
+            f"{listener.name!r} demands. Leave it out, or give the listener sasl"
+        )
 
 
 def check_exposure(host: str, *, allow_plaintext: bool) -> None:

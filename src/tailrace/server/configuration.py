@@ -15,7 +15,7 @@ from pathlib import Path
 from tailrace.model import ConfigError
 from tailrace.security.secret import Secret
 from tailrace.server.config import ServerConfig
-from tailrace.server.kind import Value
+from tailrace.server.kind import Hidden, Value, read_principals
 from tailrace.server.listener import REPLACED, ListenerConfig
 from tailrace.server.setting import read_advertised, settings
 from tailrace.server.source import Given, Source, read_environment, read_file, read_flags
@@ -54,6 +54,8 @@ class Configuration:
             http_allowed_hosts=tuple(str(self["http.allowed_hosts"]).replace(",", " ").split()),
             advertised=None if advertised == "auto" else read_advertised(advertised),
             allow_plaintext=bool(self["server.allow_plaintext"]),
+            authorizer="acl" if self["security.authorizer"] == "acl" else "off",
+            super_users=read_principals(str(self["security.super_users"])),
             engine=engine,
             engine_settings=self._own_table(f"{engine}."),
             users="postgres" if self["security.users"] == "postgres" else "metadata",
@@ -73,10 +75,13 @@ class Configuration:
             topic_defaults=self._table("topic_defaults."),
         )
 
-    def _own_table(self, prefix: str) -> dict[str, Value]:
-        """Everything in one of our own tables, defaults too."""
+    def _own_table(self, prefix: str) -> dict[str, Value | Secret]:
+        """Everything in one of our own tables, defaults too; what is hidden becomes a secret."""
+        table = settings()
         return {
-            key.removeprefix(prefix): given.value
+            key.removeprefix(prefix): Secret(str(given.value))
+            if given.value and isinstance(table[key].kind, Hidden)
+            else given.value
             for key, given in self.values.items()
             if key.startswith(prefix)
         }

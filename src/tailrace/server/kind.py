@@ -22,6 +22,7 @@ Value = str | int | bool
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
 INT_MAX = (1 << 63) - 1
+_USER = "User:"
 
 
 class Refused(ValueError):
@@ -68,6 +69,31 @@ def _is_host(given: object) -> bool:
     return isinstance(given, str) and given != "" and given.replace("-", "a").replace(".", "a").isalnum()
 
 
+@dataclass(frozen=True, slots=True)
+class Principals:
+    """Principals as access control lists name them; semicolons between them, as in Kafka's super.users.
+
+    A name may have commas, which those of certificates have.
+    """
+
+    name: str = "principals, with semicolons"
+
+    def read(self, given: object) -> str:
+        parts = given.split(";") if isinstance(given, str) else given
+        if not isinstance(parts, list) or not all(isinstance(each, str) for each in parts):
+            raise ValueError('a list of principals, such as ["User:admin"]')
+        principals = [each.strip() for each in parts if each.strip()]
+        for each in principals:
+            if not each.startswith(_USER) or each in (_USER, f"{_USER}*") or ";" in each:
+                raise ValueError('a list of principals, such as ["User:admin"]; User:* is none')
+        return ";".join(dict.fromkeys(principals))
+
+
+def read_principals(text: str) -> tuple[str, ...]:
+    """The principals that `Principals` has read."""
+    return tuple(each for each in text.split(";") if each)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Number:
     """A whole number between two bounds, which both belong to it."""
@@ -102,10 +128,9 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of a few words; what was not built yet has its own answer."""
+    """One of a few words."""
 
     words: tuple[str, ...]
-    not_yet: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -113,8 +138,6 @@ class Choice:
 
     def read(self, given: object) -> str:
         word = given.strip().lower() if isinstance(given, str) else ""
-        if word in self.not_yet:
-            raise ValueError(f"{self.name}: {word} is not part of this version")
         if word not in self.words:
             raise ValueError(self.name)
         return word

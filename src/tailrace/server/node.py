@@ -9,13 +9,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tailrace.broker import Broker, BrokerConfig
-from tailrace.cluster import MetadataQuotas, MetadataTokens, MetadataUsers, Store, StoredMetadata
+from tailrace.cluster import (
+    MetadataAcls,
+    MetadataDisabled,
+    MetadataQuotas,
+    MetadataTokens,
+    MetadataUsers,
+    Store,
+    StoredMetadata,
+)
 from tailrace.kafka import KafkaListener
 from tailrace.model import ConfigError, TailraceError, day_of
 from tailrace.model.address import Address, unix_address
@@ -24,6 +32,7 @@ from tailrace.native import NativeListener
 from tailrace.net import ListenerCounters, NodeBudget, RequestListener
 from tailrace.net.logins import Logins, PendingLogins
 from tailrace.net.stranger import Neighbours
+from tailrace.net.tls import ServerTls
 from tailrace.runtime import SystemClock
 from tailrace.security import Authenticator, LoginCounts, UserStore
 from tailrace.server import descriptors
@@ -37,12 +46,15 @@ from tailrace.server.assembly import (
     nodes,
     request_bytes_max,
     session_ms_max,
+    super_users,
     telemetry_config,
 )
+from tailrace.server.certificate_watch import watch_certificates
 from tailrace.server.config import ServerConfig
 from tailrace.server.engines import ENGINES
 from tailrace.server.listener import ListenerConfig
 from tailrace.server.ports import Ports
+from tailrace.server.standby import StandbyListener
 
 if TYPE_CHECKING:
     from tailrace.cluster.postgres_users import PostgresUsers
@@ -64,7 +76,11 @@ class Node:
     def __init__(self, config: ServerConfig, *, owns_loop: bool) -> None:
         self.config = config
         self._engine = ENGINES[config.engine]
+        self._engine.check(config)
         self.storage_facts = self._engine.describe(config)
+        self.on_standby: Callable[[], None] = lambda: None
+        """Called when this process begins to wait until another one ends that serves."""
+        self._standby: list[StandbyListener] = []
         self._owns_loop = owns_loop  # the loop is ours alone, so that short syncs may run in it
         self._clock = SystemClock()
         self._opened = AsyncExitStack()
@@ -73,6 +89,7 @@ class Node:
         self._postgres_users: PostgresUsers | None = None
         self._authenticator: Authenticator | None = None
         self._pending_logins = PendingLogins()
+        self._tls: list[ServerTls] = []
         self._kafka: list[KafkaListener] = []  # at least one, once the node is started
         self._native: list[NativeListener] = []
         self._http: HttpListener | None = None
@@ -127,7 +144,14 @@ class Node:
     @property
     def ports(self) -> Ports:
         http = None if self._http is None else self._http.port
-        return Ports(pid=os.getpid(), kafka=self.kafka_port, native=self.native_port, http=http)
+        first = {name: self.config.listeners_of(name)[:1] for name in ("kafka", "native", "http")}
+        tls = {
+            name: str(each.tls.cert.absolute())
+            for name, listed in first.items()
+            for each in listed
+            if each.tls is not None
+        }
+        return Ports(pid=os.getpid(), kafka=self.kafka_port, native=self.native_port, http=http, tls=tls)
 
     @property
     def observed(self) -> Observed:
@@ -149,7 +173,10 @@ class Node:
         """Serve; StorageError, CannotListen or ConfigError if that cannot be, and nothing stays open."""
         try:
             telemetry = telemetry_config(self.config)
-            opened = await self._engine.open(self.config, clock=self._clock, owns_loop=self._owns_loop)
+            opened = await self._engine.open(
+                self.config, clock=self._clock, owns_loop=self._owns_loop, stand_by=self._stand_by
+            )
+            await self._end_standby()
             storage, store = opened.storage, opened.store
             self._opened.push_async_callback(storage.close)
             metadata = StoredMetadata(store)
@@ -162,6 +189,9 @@ class Node:
                 config=self._broker_config(),
                 clock=self._clock,
                 user_store=await self._open_users(store),
+                disabled_store=MetadataDisabled(store),
+                acl_store=MetadataAcls(store),
+                super_users=super_users(self.config),
                 token_store=MetadataTokens(store),
                 quota_store=MetadataQuotas(store),
             )
@@ -179,16 +209,29 @@ class Node:
             await self.close()
             raise
 
+    async def _stand_by(self) -> None:
+        for each in self.config.listeners_of("http"):
+            listener = StandbyListener(each)
+            self._standby.append(listener)
+            await listener.start()
+        self.on_standby()
+
+    async def _end_standby(self) -> None:
+        while self._standby:
+            await self._standby.pop().close()
+
     async def wait_failed(self) -> Exception:
         """Return what ended this node, once something did."""
         return await self.broker.wait_failed()
 
     async def close(self) -> None:
         """Listeners first, storage last; closing twice is harmless."""
+        await self._end_standby()
         await self._opened.aclose()
         self._broker = None
         self._kafka, self._native = [], []
         self._authenticator = None
+        self._tls = []
         self._http = self._http_app = self._observed = None
 
     def http_app(self) -> HttpApp:
@@ -240,6 +283,7 @@ class Node:
             info={"version": __version__, "engine": config.engine, "fsync": str(config.fsync)},
             free_space=FreeSpace(self._data_dir),
             logins=self._authenticator.counts if self._authenticator else LoginCounts(),
+            tls=self._tls,
         )
 
     @property
@@ -284,6 +328,7 @@ class Node:
         )
         broker.users.watch(self._user_changed)
         broker.quotas.watch(self._apply_quotas)
+        broker.users.disabled.watch(self._principal_disabled)
         broker.tokens.watch(self._token_ended)
         for each in config.listeners_of("kafka"):
             listener = KafkaListener(
@@ -293,6 +338,7 @@ class Node:
                 budget=self.budget.share("kafka"),
                 name=each.name,
                 logins=self._logins(each, session_ms_max=session_ms_max(config)),
+                tls=self._listener_tls(each),
             )
             self._kafka.append(listener)
             self._opened.push_async_callback(listener.close)
@@ -304,6 +350,7 @@ class Node:
                 budget=self.budget.share("native"),
                 name=each.name,
                 logins=self._logins(each),
+                tls=self._listener_tls(each),
             )
             self._native.append(native)
             self._opened.push_async_callback(native.close)
@@ -312,7 +359,12 @@ class Node:
                 await opening.start()
             for each in config.listeners_of("http"):
                 await self._open_http(each)
-            neighbours = Neighbours(kafka=self.kafka_port, http=self._http.port if self._http else None)
+            self._opened.callback(watch_certificates(self._tls))
+            neighbours = Neighbours(
+                kafka=self.kafka_port,
+                http=self._http.port if self._http else None,
+                scheme="https" if any(each.tls for each in config.listeners_of("http")) else "http",
+            )
             for opened in self._framed:
                 opened.service.neighbours = neighbours
             self._apply_quotas()
@@ -328,6 +380,7 @@ class Node:
             port=config.address.port,
             name=config.name,
             logins=self._logins(config),
+            tls=self._listener_tls(config),
         )
         self._opened.push_async_callback(self._http.close)
         await self._http.start()
@@ -338,7 +391,7 @@ class Node:
             return None
         assert self._authenticator is not None
         return Logins(
-            authenticator=self._authenticator,
+            authenticator=self._authenticator_of(listener, self._authenticator),
             mechanisms=listener.sasl,
             pending=self._pending_logins,
             session_ms_max=session_ms_max,
@@ -354,6 +407,41 @@ class Node:
             self._http.limit_connections(admits)
         if self._http_app is not None:
             self._http_app.service.metering = quotas.metering
+
+    def _authenticator_of(self, listener: ListenerConfig, authenticator: Authenticator) -> Authenticator:
+        """With the issuer of the listener's tokens, if it has one."""
+        if listener.oauth is None:
+            return authenticator
+        from tailrace.security.oauth.issuer import Issuer, check_usable
+
+        check_usable(listener.oauth, listener=listener.name)
+        issuer = Issuer(listener.oauth, now_ms=self._clock.now_ms, monotonic=self._clock.monotonic)
+        self._opened.push_async_callback(issuer.close)
+        return authenticator.believing(issuer)
+
+    def _listener_tls(self, listener: ListenerConfig) -> ServerTls | None:
+        """The TLS of a listener; ConfigError names a file that will not do."""
+        if listener.tls is None:
+            return None
+        made = ServerTls(
+            listener.tls,
+            listener=listener.name,
+            protocol=listener.protocol,
+            identifies=listener.tls.client_ca is not None and not listener.sasl,
+            admits=self.broker.standing.admits,
+            pending=self._pending_logins,
+        )
+        self._tls.append(made)
+        return made
+
+    def _principal_disabled(self, principal: Principal) -> None:
+        """End the connections of a principal that was disabled."""
+        if self.broker.users.disabled.admits(principal):
+            return
+        for listener in self._framed:
+            listener.end_sessions(principal)
+        if self._http is not None:
+            self._http.end_sessions(principal)
 
     def _user_changed(self, name: str) -> None:
         """End the connections of a user that was disabled or deleted."""

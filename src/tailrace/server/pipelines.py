@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import signal
 import sys
 import time
@@ -22,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tailrace.client.tls import PIN_VARIABLE
 from tailrace.model import ConfigError, escape
 from tailrace.server.configuration import Configuration
 from tailrace.server.demo.traffic import TOPICS
@@ -73,7 +75,9 @@ def demo_lake(configuration: Configuration) -> Path:
 class PipelineProcess:
     """The process; `run` until it is cancelled. `text` is its part of the live line."""
 
-    def __init__(self, plan: PipelinePlan, bootstrap_servers: str) -> None:
+    def __init__(self, plan: PipelinePlan, bootstrap_servers: str, *, pin: str | None = None) -> None:
+        """`pin` is the broker's certificate, which the process trusts unless the environment names a CA."""
+        self._environment = os.environ if pin is None else {PIN_VARIABLE: pin, **os.environ}
         self._command = (
             *(sys.executable, "-m", "tailrace", "pipeline", "run"),
             *plan.arguments,
@@ -114,6 +118,7 @@ class PipelineProcess:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             limit=_LINE_BYTES_MAX,
+            env=self._environment,
             start_new_session=True,  # Ctrl-C is for us; we pass it on when it is time
         )
         logger.info("pipelines run as pid %d", process.pid)

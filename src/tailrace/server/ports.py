@@ -1,6 +1,7 @@
 """The ports of a running node, for programs that look for it.
 
-`<data-dir>/tailrace.ports.json` is `{"pid", "kafka", "native", "http"}`, null without that listener.
+`<data-dir>/tailrace.ports.json` is `{"pid", "kafka", "native", "http"}`, null without that listener. Where
+listeners have TLS, `tls` has the file of the certificate of each, which programs on this machine may trust.
 The file is there, whole, before a node says that it is ready, and goes when it stops.
 """
 
@@ -8,7 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 FILE_NAME = "tailrace.ports.json"
@@ -22,13 +24,17 @@ class Ports:
     kafka: int | None = None
     native: int | None = None
     http: int | None = None
+    tls: Mapping[str, str] = field(default_factory=dict)  # the certificate's file, by protocol
 
 
 def write_ports(data_dir: Path, ports: Ports) -> None:
     """Put the file into place as a whole: a reader sees all of it or none."""
     path = data_dir / FILE_NAME
     fresh = path.with_name(f".{FILE_NAME}.{ports.pid}")
-    fresh.write_text(json.dumps(asdict(ports)) + "\n", encoding="utf-8")
+    row = asdict(ports)
+    if not ports.tls:
+        del row["tls"]
+    fresh.write_text(json.dumps(row) + "\n", encoding="utf-8")
     os.replace(fresh, path)
 
 
@@ -37,11 +43,12 @@ def read_ports(data_dir: Path) -> Ports | None:
     try:
         row = json.loads((data_dir / FILE_NAME).read_text(encoding="utf-8"))
         known = {name: row[name] for name in ("pid", "kafka", "native", "http")}
-    except (OSError, ValueError, KeyError, TypeError):
+        tls = {str(name): str(cert) for name, cert in row.get("tls", {}).items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     if not all(value is None or isinstance(value, int) for value in known.values()) or known["pid"] is None:
         return None
-    return Ports(**known)
+    return Ports(**known, tls=tls)
 
 
 def remove_ports(data_dir: Path, *, pid: int) -> None:

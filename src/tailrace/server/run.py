@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tailrace.client.tls import beside as beside_broker
 from tailrace.model import TailraceError
 from tailrace.records import ACCELERATED
 from tailrace.runtime import DirectoryLock, Supervisor, wait_at_most
@@ -84,13 +85,15 @@ async def _serve(
         lambda error: logger.error("a task beside the node failed: %s", error, exc_info=error)
     )
     with _signals(stop), _data_directory(config):
+        node.on_standby = lambda: screen.show_standby(node.storage_facts.place)
         starting = asyncio.ensure_future(node.start())
         if not await _done_or_stopped(starting, stop):
             return
         _collect_seldom()
         try:
             write_ports(config.data_dir, node.ports)
-            demo_traffic = Demo(node.kafka_address) if demo else None
+            cert = node.ports.tls.get("kafka")
+            demo_traffic = Demo(node.kafka_address, tls=beside_broker(cert)) if demo else None
             facts = _facts(node, demo_traffic, pipelines, ready_s=time.monotonic() - began)
             screen.show_ready(facts)
             logger.info(
@@ -102,7 +105,9 @@ async def _serve(
             )
             if demo_traffic is not None:
                 beside.start("demo", demo_traffic.run())
-            process = PipelineProcess(pipelines, node.kafka_address) if pipelines is not None else None
+            process = (
+                PipelineProcess(pipelines, node.kafka_address, pin=cert) if pipelines is not None else None
+            )
             if process is not None:
                 beside.start("pipelines", process.run())
             if screen.live:
@@ -171,6 +176,8 @@ def _facts(node: Node, demo: Demo | None, pipelines: PipelinePlan | None, *, rea
         native=node.native_address,
         native_socket=node.native_socket,
         http=node.http_address,
+        kafka_protocol=config.listeners_of("kafka")[0].security_protocol,
+        http_scheme="https" if any(each.tls for each in config.listeners_of("http")) else "http",
         ready_s=ready_s,
         demo=demo.summary if demo else "",
         pipelines=pipelines.summary if pipelines else "",

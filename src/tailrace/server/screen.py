@@ -44,6 +44,8 @@ class Facts:
     native: str  # HOST:PORT
     native_socket: str | None = None  # unix:/path
     http: str | None = None  # HOST:PORT
+    kafka_protocol: str = "PLAINTEXT"  # Kafka's name of it
+    http_scheme: str = "http"
     ready_s: float
     demo: str = ""  # what the demo does, in words
     pipelines: str = ""  # those that run beside it, in words
@@ -57,10 +59,11 @@ def screen_lines(facts: Facts) -> Iterator[str]:
     where = _where(facts)
     accel = "yes" if facts.accelerated else "no"
     yield f"tailrace {__version__}   single node   {where}   accel {accel}"
-    yield f"  Kafka    {facts.kafka:<24} bootstrap.servers={facts.kafka}"
+    security = "" if facts.kafka_protocol == "PLAINTEXT" else f"   security.protocol={facts.kafka_protocol}"
+    yield f"  Kafka    {facts.kafka:<24} bootstrap.servers={facts.kafka}{security}"
     yield f"  native   {facts.native:<24} {facts.native_socket or ''}".rstrip()
     if facts.http:
-        yield f"  console  {f'http://{facts.http}':<24} REST /api/v1   metrics /metrics"
+        yield f"  console  {f'{facts.http_scheme}://{facts.http}':<24} REST /api/v1   metrics /metrics"
     demo = f"    demo: {facts.demo}" if facts.demo else ""
     pipelines = f"    pipelines: {facts.pipelines}" if facts.pipelines else ""
     yield f"  ready in {facts.ready_s:.1f} s{demo}{pipelines}"
@@ -71,6 +74,8 @@ def screen_lines(facts: Facts) -> Iterator[str]:
         yield f"  Spark    off: make up SPARK=1, or {facts.program} up --demo --pipelines, adds a lake"
     # Commands look for a broker on the usual port.
     place = "" if facts.kafka == _USUAL_ADDRESS else f" -b {facts.kafka}"
+    place += " --tls-ca FILE" if facts.kafka_protocol.endswith("SSL") else ""
+    place += " --user NAME" if facts.kafka_protocol.startswith("SASL") else ""
     tail, bench = f"tail {facts.first_topic}{place}", f"bench{place}"
     yield "  Next:  " + "     ".join(f"{facts.program} {each}" for each in (tail, bench, "--help"))
 
@@ -121,6 +126,10 @@ class Screen:
             lines.append("ready")
         self._stream.write("\n".join(lines) + "\n")
         self._stream.flush()
+
+    def show_standby(self, place: str) -> None:
+        """Another process serves; this one waits."""
+        self._write(f"standby: another broker serves {escape(place)}. This one takes over when that ends\n")
 
     def show_stopped(self, facts: Facts) -> None:
         """What a person reads last; without a terminal the log says it."""

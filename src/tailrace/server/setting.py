@@ -12,7 +12,19 @@ from functools import cache
 
 from tailrace.security.secret import SHOWN, Secret
 from tailrace.server.engines import ENGINES
-from tailrace.server.kind import Checked, Choice, Hidden, Kafka, Kind, Names, Number, Text, Truth, Value
+from tailrace.server.kind import (
+    Checked,
+    Choice,
+    Hidden,
+    Kafka,
+    Kind,
+    Names,
+    Number,
+    Principals,
+    Text,
+    Truth,
+    Value,
+)
 from tailrace.server.variable import PREFIX
 
 
@@ -121,8 +133,22 @@ _OWN = (
         doc="Serve without encryption on an address that other machines can reach.",
     ),
     Setting(
+        key="security.authorizer",
+        kind=Choice(("off", "acl")),
+        default="off",
+        doc="off lets every client do everything; acl lets it do what access control entries allow "
+        "(tailrace acl add), and nothing else.",
+    ),
+    Setting(
+        key="security.super_users",
+        kind=Principals(),
+        default="",
+        doc="Principals that may do everything without an entry, such as User:admin. It has an effect with "
+        "security.authorizer = acl.",
+    ),
+    Setting(
         key="storage.engine",
-        kind=Choice(tuple(ENGINES), not_yet=("tiered",)),
+        kind=Choice(tuple(ENGINES)),
         default=next(iter(ENGINES)),
         flag="--engine",
         doc="; ".join(f"{each.name} {each.doc}" for each in ENGINES.values()) + ".",

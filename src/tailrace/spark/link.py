@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # most processes of Spark only pass options on, and start fas
     from tailrace.client.kafka import KafkaClient
     from tailrace.client.loop_thread import LoopThread
     from tailrace.spark.login import SparkLogin
+    from tailrace.spark.tls import SparkTls
 
 CLIENT_ID = "tailrace-spark"
 REQUEST_TIMEOUT_S = 30.0
@@ -43,12 +44,14 @@ class BrokerLink:
         client_id: str = CLIENT_ID,
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         login: SparkLogin | None = None,
+        tls: SparkTls | None = None,
     ) -> None:
-        """Without `login` it logs in as the environment says, or not at all."""
+        """Without `login` and `tls` it does as the environment says: TAILRACE_USER, TAILRACE_TLS_CA."""
         self.bootstrap_servers = bootstrap_servers
         self.client_id = client_id
         self.request_timeout_s = request_timeout_s
         self._login = login
+        self._tls = tls
         self._starting = threading.Lock()
         self._thread: LoopThread | None = None
         self._connecting = asyncio.Lock()  # used in the loop alone
@@ -89,13 +92,15 @@ class BrokerLink:
             if self._client is None:
                 from tailrace.client.credentials import from_environment
                 from tailrace.client.kafka import KafkaClient
+                from tailrace.client.tls import from_environment as tls_from_environment
 
-                login = self._login
+                login, tls = self._login, self._tls
                 client = KafkaClient(
                     self.bootstrap_servers,
                     client_id=self.client_id,
                     request_timeout_s=self.request_timeout_s,
                     credentials=from_environment() if login is None else login.credentials(),
+                    tls=tls_from_environment() if tls is None else tls.client_tls(),
                 )
                 try:
                     patience_s = min(CONNECT_PATIENCE_S, self.request_timeout_s)
@@ -120,15 +125,21 @@ def link_to(
     client_id: str = CLIENT_ID,
     request_timeout_s: float = REQUEST_TIMEOUT_S,
     login: SparkLogin | None = None,
+    tls: SparkTls | None = None,
 ) -> BrokerLink:
     """This process's link to a cluster, made when it is first asked for."""
     who = "" if login is None else login.digest()
+    who += "" if tls is None else tls.digest()
     key = os.getpid(), bootstrap_servers, client_id, request_timeout_s, who
     link = _links.get(key)
     if link is None:
         # A link does nothing by itself, so the one that loses a race here is simply dropped.
         made = BrokerLink(
-            bootstrap_servers, client_id=client_id, request_timeout_s=request_timeout_s, login=login
+            bootstrap_servers,
+            client_id=client_id,
+            request_timeout_s=request_timeout_s,
+            login=login,
+            tls=tls,
         )
         link = _links.setdefault(key, made)
     return link

@@ -18,13 +18,15 @@ from typing import TypeVar
 
 from tailrace.client.address import parse_bootstrap
 from tailrace.client.sasl_properties import PROTOCOL, SASL_PROPERTIES, read_sasl
+from tailrace.client.ssl_properties import SSL_PROPERTIES, read_tls
 from tailrace.model import ConfigError
 from tailrace.spark.link import CLIENT_ID, REQUEST_TIMEOUT_S, BrokerLink, link_to
 from tailrace.spark.login import SparkLogin, spark_login
+from tailrace.spark.tls import SparkTls, spark_tls
 
 KAFKA_LINK = frozenset(
     {"kafka.bootstrap.servers", "kafka.client.id", "kafka.request.timeout.ms", "kafka.security.protocol"}
-) | {f"kafka.{name}" for name in SASL_PROPERTIES}
+) | {f"kafka.{name}" for name in SASL_PROPERTIES | SSL_PROPERTIES}
 """What every user of a link may set."""
 
 KAFKA_IGNORED = frozenset(
@@ -60,6 +62,7 @@ KAFKA_IGNORED = frozenset(
 
 # What Spark itself may add to the options of any source.
 _SPARKS_OWN = frozenset({"path", "serialization.format"})
+# Names of Java's that have no counterpart here.
 _SECURITY = ("kafka.sasl.", "kafka.ssl.", "kafka.security.providers")
 # An empty one turns a check of TLS off, and is common in settings that serve plain and other listeners.
 _NO_HOST_CHECK = "kafka.ssl.endpoint.identification.algorithm"
@@ -148,8 +151,8 @@ class Options:
             return
         if name.startswith(_SECURITY):
             raise ConfigError(
-                f"option {name} is not in this version: connections are PLAINTEXT or SASL_PLAINTEXT."
-                " Leave it out and use a listener of the broker without TLS"
+                f"option {name} is not supported. There are kafka.security.protocol, and "
+                f"{', '.join(f'kafka.{each}' for each in sorted(SASL_PROPERTIES | SSL_PROPERTIES))}"
             )
         raise ConfigError(f"option {name!r} is not known. {self._suggestion(name)}")
 
@@ -173,6 +176,7 @@ class LinkSettings:
     client_id: str = CLIENT_ID
     request_timeout_s: float = REQUEST_TIMEOUT_S
     login: SparkLogin | None = None
+    tls: SparkTls | None = None
 
     def link(self) -> BrokerLink:
         """This process's link there."""
@@ -181,6 +185,7 @@ class LinkSettings:
             client_id=self.client_id,
             request_timeout_s=self.request_timeout_s,
             login=self.login,
+            tls=self.tls,
         )
 
 
@@ -200,6 +205,7 @@ def link_settings(options: Options) -> LinkSettings:
         credentials = read_sasl(
             {name: options.text(f"kafka.{name}") for name in SASL_PROPERTIES | {PROTOCOL}}
         )
+        tls = read_tls({name: options.text(f"kafka.{name}") for name in SSL_PROPERTIES | {PROTOCOL}})
     except ConfigError as error:
         raise ConfigError(f"option kafka.{error}") from error
     timeout_ms = options.number("kafka.request.timeout.ms")
@@ -208,4 +214,5 @@ def link_settings(options: Options) -> LinkSettings:
         client_id=options.text("kafka.client.id") or CLIENT_ID,
         request_timeout_s=REQUEST_TIMEOUT_S if timeout_ms is None else timeout_ms / 1000,
         login=spark_login(credentials),
+        tls=spark_tls(tls),
     )

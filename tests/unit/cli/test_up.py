@@ -304,9 +304,9 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     [
         (
             ["--engine", "tiered"],
-            "flag --engine: --engine = 'tiered' must be segment or memory: tiered is not part",
+            "storage.engine = tiered needs tiered.postgres_dsn",
         ),
-        (["--engine", "paper"], "--engine = 'paper' must be segment or memory"),
+        (["--engine", "paper"], "--engine = 'paper' must be segment or memory or tiered"),
         (["--fsync", "never"], "--fsync = 'never' must be commit, interval:<ms>"),
         (["--kafka-port", "70000"], "--kafka-port = '70000' must be a whole number from 0 to 65535"),
         (["--host", "0.0.0.0"], "would serve other machines without encryption"),

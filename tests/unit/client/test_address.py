@@ -35,7 +35,7 @@ def test_an_address_is_read(text: str, addresses: list[tuple[str, int]]) -> None
         "host:65536",
         "host:-1",
         "::1",
-        "SSL://host:1",
+        "TLS://host:1",
         "h:٣",
         "unix:/x",
     ],

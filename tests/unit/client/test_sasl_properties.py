@@ -49,8 +49,10 @@ def test_jaas_lines(line: str, mechanism: str) -> None:
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({"sasl.username": "alice"}, "needs security.protocol=SASL_PLAINTEXT"),
-        ({"security.protocol": "SASL_SSL"}, "is not one of PLAINTEXT, SASL_PLAINTEXT"),
+        ({"sasl.username": "alice"}, "needs security.protocol=SASL_SSL, or SASL_PLAINTEXT without TLS"),
+        ({"security.protocol": "SSL", "sasl.username": "alice"}, "needs security.protocol=SASL_SSL"),
+        ({"security.protocol": "GSSAPI"}, "is not one of PLAINTEXT, SASL_PLAINTEXT, SSL, SASL_SSL"),
+        ({"security.protocol": "SASL_SSL"}, "needs sasl.username and sasl.password"),
         (SASL, "needs sasl.username and sasl.password"),
         ({**SASL, "sasl.username": "alice"}, "needs sasl.username and sasl.password"),
         ({**SASL, "sasl.jaas.config": f"{SCRAM_MODULE} required secret-word"}, "is not understood"),

@@ -34,6 +34,7 @@ PARAMS = {
     "name": "archive",
     "cut": "cut-1",
     "user": "alice",
+    "acl": "0" * 32,
     "token": "00ff00ff00ff00ff",
     "transactional_id": "billing",
 }
@@ -63,6 +64,9 @@ RIGHTS: dict[str, tuple[Operation, ResourceKind]] = {
     "deleteUser": (Operation.ALTER, CLUSTER),
     "listQuotas": (Operation.DESCRIBE_CONFIGS, CLUSTER),
     "changeQuota": (Operation.ALTER_CONFIGS, CLUSTER),
+    "listAcls": (Operation.DESCRIBE, CLUSTER),
+    "createAcls": (Operation.ALTER, CLUSTER),
+    "deleteAcl": (Operation.ALTER, CLUSTER),
     "listTokens": (Operation.DESCRIBE, CLUSTER),
     "createToken": (Operation.ALTER, CLUSTER),
     "revokeToken": (Operation.ALTER, CLUSTER),
@@ -122,6 +126,7 @@ BODIES: dict[str, Any] = {
     "changeQuota": {"entity": {"user": "alice"}, "values": {"producer_byte_rate": 1e6}},
     "createUser": {"name": "alice", "password": "open sesame, 42"},
     "changeUser": {"enabled": False},
+    "createAcls": {"acls": []},
     "replaySubscription": {"to": "earliest"},
     "seekSubscription": {"to": "earliest"},
     "ackMessages": {"ack_ids": []},
@@ -198,9 +203,8 @@ def test_a_list_leaves_out_what_may_not_be_seen(run: Run, node: Node, name: str)
         async with ruled(node, refuse) as (client, rule):
             answer = await request(client, name)
         assert (answer.status_code, answer.json()[field]) == (200, [])
-        assert {(session, op, resource.kind) for session, op, resource in rule.asked} == {
-            (WANTED, operation, kind)
-        }
+        asked = {(session, op, resource.kind) for session, op, resource in rule.asked}
+        assert asked - {(WANTED, Operation.DESCRIBE, CLUSTER)} == {(WANTED, operation, kind)}
 
     run(scenario())
 

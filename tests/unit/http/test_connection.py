@@ -352,7 +352,6 @@ def test_a_client_that_takes_nothing_of_its_stream_is_given_up_later(run: Run) -
 @pytest.mark.parametrize(
     "garbage",
     [
-        b"\x16\x03\x01\x02\x00\x01\x00",  # somebody tries TLS
         b"hello\r\n\r\n",
         b"GET / HTTP/9.9\r\n\r\n",
         b"GET \xff HTTP/1.1\r\nhost: localhost\r\n\r\n",
@@ -418,6 +417,21 @@ def test_what_is_not_http_is_answered_in_our_form_and_quietly(
 
     run(scenario())
     assert [each.message for each in caplog.records if each.levelno > logging.INFO] == []
+
+
+def test_a_client_that_speaks_tls_is_named_in_the_log_once_a_minute(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with listening() as (listener, _):
+            for _ in range(2):
+                async with Wire.to(listener) as wire:
+                    await wire.send(b"\x16\x03\x01\x02\x00\x01\x00")
+                    assert (await wire.answer())[0] == 400
+
+    run(scenario())
+    (line,) = [each.message for each in caplog.records if each.levelno > logging.INFO]
+    assert "the client speaks TLS to a listener without TLS" in line and "on listener http" in line
 
 
 @pytest.mark.parametrize("target", ["http://localhost/hello/x", "HTTP://LocalHost/hello/x"])

@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import cast
 
 import pytest
+from tests.certificates import Certificates, certificates, client_context
 
 from tailrace.kafka.replies import Outbox, Pending, Pieces
 from tailrace.model import LogDamaged
+from tailrace.net.tls import make_context
 from tailrace.storage.api import Extent
 
 PIECE_BYTES = 100
@@ -28,6 +31,9 @@ class FakeTransport:
         self.written: list[bytes] = []
         self.room = 1 << 30
         self.outbox: Outbox | None = None
+
+    def get_extra_info(self, name: str) -> None:
+        """It is not encrypted."""
 
     def set_write_buffer_limits(self, *, high: int, low: int) -> None:
         assert (high, low) == (0, 0)
@@ -127,6 +133,7 @@ class Bench:
             go_on=lambda: self.outbox.flush(),
         )
         self.transport.outbox = self.outbox
+        self.outbox.watch_transport()
 
 
 def test_everything_ready_leaves_in_one_write() -> None:
@@ -316,6 +323,7 @@ class Sender(asyncio.Protocol):
             broken=lambda _: None,
             go_on=self.go_on,
         )
+        self.outbox.watch_transport()
 
     def go_on(self) -> None:
         assert self.outbox is not None
@@ -330,18 +338,54 @@ class Sender(asyncio.Protocol):
         self.outbox.resume()
 
 
+Pair = tuple[asyncio.BaseTransport, Sender, socket.socket, Callable[[int], Awaitable[bytes]]]
+
+
+async def plain_pair() -> Pair:
+    """Our transport, its sender, the other end, and how that reads some bytes."""
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    loop = asyncio.get_running_loop()
+    transport, sender = await loop.create_connection(Sender, sock=ours)
+
+    async def read(count: int) -> bytes:
+        return await loop.sock_recv(theirs, count)
+
+    return transport, sender, theirs, read
+
+
+async def tls_pair(made: Certificates) -> Pair:
+    """The same with TLS; the other end reads in a thread, by OpenSSL on the socket itself."""
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    ours.setblocking(False)
+    loop = asyncio.get_running_loop()
+    theirs.settimeout(60)  # a thread that waits for ever would keep a failed test from ending
+    context = client_context(made.ca)
+    shaking = asyncio.create_task(asyncio.to_thread(context.wrap_socket, theirs, server_hostname="localhost"))
+    sender = Sender()  # which uvloop does not return
+    transport, _ = await loop.connect_accepted_socket(lambda: sender, ours, ssl=make_context(made.config()))
+    client = await shaking
+
+    async def read(count: int) -> bytes:
+        return await asyncio.to_thread(client.recv, count)
+
+    return transport, sender, client, read
+
+
 @pytest.mark.parametrize("uv", [False, True], ids=["asyncio", "uvloop"])
-def test_a_slow_reader_never_gets_another_readers_bytes(uv: bool) -> None:
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "tls"])
+def test_a_slow_reader_never_gets_another_readers_bytes(uv: bool, encrypted: bool, tmp_path: Path) -> None:
     """Every buffer is scribbled over the moment it is given back: what arrives must be what was promised."""
 
     async def main() -> None:
-        ours, theirs = socket.socketpair()
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-        ours.setblocking(False)
-        theirs.setblocking(False)
-        loop = asyncio.get_running_loop()
-        transport, sender = await loop.create_connection(Sender, sock=ours)
+        transport, sender, theirs, read = await (
+            tls_pair(certificates(tmp_path)) if encrypted else plain_pair()
+        )
         assert sender.outbox is not None
+        paused_most = 0
         rng = random.Random(7)
         expected = bytearray()
         for _ in range(40):
@@ -351,11 +395,14 @@ def test_a_slow_reader_never_gets_another_readers_bytes(uv: bool) -> None:
         sender.outbox.flush()
         found = bytearray()
         while len(found) < len(expected):
-            found += await loop.sock_recv(theirs, rng.choice((100, 5_000, 100_000)))
+            found += await read(rng.choice((100, 5_000, 100_000)))
+            paused_most += sender.outbox.paused
         same = found == expected  # apart from the assert, which would explain megabytes
-        transport.close()
+        cast(asyncio.Transport, transport).abort()
         theirs.close()
         assert same
+        assert paused_most, "the reader was never slower than the sender"
+        assert sender.outbox.idle
 
     factory = pytest.importorskip("uvloop").new_event_loop if uv else None
     with asyncio.Runner(loop_factory=factory) as runner:

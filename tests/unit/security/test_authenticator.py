@@ -13,7 +13,6 @@ import pytest
 from tailrace.model import BrokerError, ErrorCode, StorageError
 from tailrace.model.session import Principal
 from tailrace.security import (
-    MECHANISMS,
     PLAIN,
     SCRAM_SHA_256,
     SCRAM_SHA_512,
@@ -26,6 +25,7 @@ from tailrace.security import (
     Users,
 )
 from tailrace.security.hashing import Hashing
+from tailrace.security.mechanism import PASSWORD_MECHANISMS
 from tailrace.security.sasl.plain import write_plain
 from tailrace.security.sasl.scram_client import ScramClient
 from tailrace.security.user import MemoryUsers
@@ -99,7 +99,7 @@ def with_rig(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., No
     return run
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", PASSWORD_MECHANISMS)
 @with_rig
 async def test_a_user_logs_in_by_every_mechanism(rig: Rig, mechanism: str) -> None:
     assert await rig.log_in(mechanism) == Principal("User", "alice")
@@ -107,7 +107,7 @@ async def test_a_user_logs_in_by_every_mechanism(rig: Rig, mechanism: str) -> No
     assert rig.time.waits == []
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", PASSWORD_MECHANISMS)
 @with_rig
 async def test_no_text_and_no_wait_tells_why_a_login_failed(rig: Rig, mechanism: str) -> None:
     await rig.users.create("blocked", PASSWORD)

@@ -10,14 +10,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.certificates import certificates
 from tests.port import refusing_port
 
 import tailrace
 from tailrace.broker.health import Finding
 from tailrace.model import ConfigError
+from tailrace.model.address import Address
+from tailrace.net.tls import TlsConfig
 from tailrace.server import checkup
-from tailrace.server.checkup import examine, judge_syncs, measure_syncs
+from tailrace.server.checkup import examine, judge_expiry, judge_syncs, measure_syncs
 from tailrace.server.config import ServerConfig
+from tailrace.server.listener import ListenerConfig
 from tailrace.server.ports import Ports, write_ports
 from tailrace.testing.port import free_port
 
@@ -176,3 +180,26 @@ def test_the_file_of_a_dead_broker_does_not_count(tmp_path: Path) -> None:
 def test_a_bootstrap_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         by_check(config(tmp_path), bootstrap="host:port")
+
+
+# ---- certificates
+
+
+def test_the_certificate_of_each_listener_is_looked_at(tmp_path: Path) -> None:
+    good = certificates(tmp_path).config()
+    bad = TlsConfig(cert=tmp_path / "none.crt", key=good.key)
+    listeners = tuple(
+        ListenerConfig(name=name, protocol=protocol, address=Address("127.0.0.1", 0), tls=tls)
+        for name, protocol, tls in (("kafka", "kafka", good), ("native", "native", bad))
+    )
+    found = by_check(config(tmp_path / "data", engine="memory", listeners=listeners))
+    assert found["certificate of listener kafka"].found in ("expires in 365 days", "expires in 364 days")
+    wrong = found["certificate of listener native"]
+    assert wrong.status == "problem" and "cannot read tls cert" in wrong.found
+
+
+@pytest.mark.parametrize(
+    ("days", "status"), [(22.0, "ok"), (21.0, "warning"), (0.5, "warning"), (-3.0, "problem")]
+)
+def test_a_certificate_that_ends_soon_is_warned_of(days: float, status: str) -> None:
+    assert judge_expiry("x", days).status == status

@@ -100,6 +100,9 @@ def test_everything_reaches_the_server(tmp_path: Path) -> None:
         engine = "memory"
         data_dir = "/data"
         fsync = "interval:200"
+        [memory]
+        snapshot.path = "/snapshot"
+        snapshot.interval.ms = 500
         [log]
         level = "warning"
         format = "json"
@@ -118,6 +121,7 @@ def test_everything_reaches_the_server(tmp_path: Path) -> None:
         http_allowed_hosts=("broker.lan", "proxy.lan"),
         advertised=("broker.lan", 19092),
         engine="memory",
+        engine_settings={"snapshot.path": "/snapshot", "snapshot.interval.ms": 500},
         data_dir=Path("/data"),
         fsync=Fsync(200),
         log_level="warning",
@@ -182,8 +186,9 @@ def test_every_setting_accepts_its_own_default_and_says_what_it_means() -> None:
         ("[http]\nallowed_hosts = 'http://a.lan'", "must be names of hosts without their ports"),
         ("[http]\nallowed_hosts = '*'", "must be names of hosts without their ports"),
         ("[storage]\nfsync = 'never'", "storage.fsync = 'never' must be commit, interval:<ms>"),
-        ("[storage]\nengine = 'tiered'", "must be segment or memory: tiered is not part of this version"),
-        ("[storage]\nengine = 'disk'", "storage.engine = 'disk' must be segment or memory"),
+        ("[storage]\nengine = 'disk'", "storage.engine = 'disk' must be segment or memory or tiered"),
+        ("[tiered]\npostgres_dsn = 'mysql://u:geheim@h/d'", "does not begin with postgresql://"),
+        ("[tiered]\nredis_url = 'redis://cache.lan:6379'", "cross the network in the clear"),
         ("[log]\nlevel = 'loud'", "must be debug or info or warning or error"),
         ("[broker]\nnum.partitions = 0", "num.partitions = '0' is below the least that is accepted, 1"),
         ("[topic_defaults]\ncleanup.policy = 'burn'", "'burn' is not one of: compact, delete"),

@@ -61,3 +61,11 @@ def test_a_file_that_is_not_ours_says_nothing(tmp_path: Path, text: str) -> None
 
 def test_without_a_file_there_is_nothing_to_read(tmp_path: Path) -> None:
     assert read_ports(tmp_path) is None
+
+
+def test_the_certificates_of_listeners_with_tls_are_named(tmp_path: Path) -> None:
+    secured = Ports(pid=1, kafka=9092, native=9999, tls={"kafka": "/etc/server.crt"})
+    write_ports(tmp_path, secured)
+    assert read_ports(tmp_path) == secured
+    write_ports(tmp_path, Ports(pid=1, kafka=9092))
+    assert "tls" not in (tmp_path / "tailrace.ports.json").read_text()

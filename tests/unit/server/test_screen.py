@@ -215,3 +215,10 @@ def test_the_live_line_makes_room_once() -> None:
     screen.clear_live()
     screen.clear_live()
     assert stream.getvalue().count("\r\x1b[K") == 1
+
+
+def test_listeners_with_tls_are_shown_as_clients_name_them() -> None:
+    secured = replace(FACTS, http="127.0.0.1:8080", kafka_protocol="SASL_SSL", http_scheme="https")
+    shown = "\n".join(screen_lines(secured))
+    assert "security.protocol=SASL_SSL" in shown and "https://" in shown
+    assert "--tls-ca FILE --user NAME" in shown

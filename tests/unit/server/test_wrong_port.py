@@ -62,6 +62,15 @@ def test_a_size_that_is_no_method_is_not_answered_in_http(broker: tailrace.Broke
     assert b"HTTP" not in exchange(ports(broker)[listener], b"GOT / HTTP/1.1\r\n\r\n")
 
 
+@pytest.mark.parametrize("listener", ["kafka", "native"])
+def test_a_client_that_speaks_tls_is_named_in_the_log(
+    broker: tailrace.Broker, listener: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    exchange(ports(broker)[listener], b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500))
+    (line,) = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    assert f"on listener {listener}: the client speaks TLS to a listener without TLS" in line
+
+
 def test_a_kafka_command_on_the_native_port_is_told_the_kafka_port(
     broker: tailrace.Broker, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -79,5 +88,5 @@ def test_a_native_client_on_the_http_port_is_told_so(broker: tailrace.Broker) ->
 
 
 def test_a_native_client_on_the_kafka_port_is_asked_about_it(broker: tailrace.Broker) -> None:
-    with pytest.raises(BrokerUnreachable, match=r"Is this the native port\?"):
+    with pytest.raises(BrokerUnreachable, match=r"Is this the native port, and without TLS\?"):
         BrokerClient("127.0.0.1", ports(broker)["kafka"], reconnect=None).connect()

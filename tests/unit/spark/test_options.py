@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from tailrace.model import ConfigError
@@ -44,17 +46,56 @@ def test_what_spark_adds_and_what_only_tunes_the_java_client_is_let_pass(name: s
     assert Options({name: "1"}, known=KNOWN).text("minPartitions") is None
 
 
-@pytest.mark.parametrize("name", ["kafka.sasl.kerberos.service.name", "kafka.ssl.truststore.location"])
-def test_security_beyond_plain_connections_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"{name} is not in this version"):
+@pytest.mark.parametrize("name", ["kafka.sasl.kerberos.service.name", "kafka.ssl.truststore.password"])
+def test_security_of_java_alone_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is not supported.*kafka.ssl.ca.location"):
         Options({name: "x"}, known=KNOWN)
 
 
-def test_an_empty_check_of_host_names_is_let_pass_and_one_that_is_wanted_is_refused() -> None:
+def test_an_empty_check_of_host_names_is_let_pass_without_tls() -> None:
     name = "kafka.ssl.endpoint.identification.algorithm"
     Options({name: " "}, known=KNOWN)
-    with pytest.raises(ConfigError, match=f"{name} is not in this version"):
-        Options({name: "https"}, known=KNOWN)
+    given = {"kafka.bootstrap.servers": "127.0.0.1:9092", name: ""}
+    assert link_settings(Options(given, known=KAFKA_LINK)).tls is None
+
+
+def test_tls_is_shipped_as_sparks_kafka_source_names_it() -> None:
+    given = {
+        "kafka.bootstrap.servers": "broker:9092",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.username": "alice",
+        "kafka.sasl.password": "open sesame",
+        "kafka.ssl.truststore.location": "/etc/ca.pem",
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.keystore.location": "/etc/me.pem",
+        "kafka.ssl.key.password": "hidden one",
+        "kafka.ssl.endpoint.identification.algorithm": "",
+    }
+    settings = link_settings(Options(given, known=KAFKA_LINK))
+    shipped = pickle.loads(pickle.dumps(settings)).tls
+    tls = shipped.client_tls()
+    assert (tls.ca, tls.cert, tls.key, tls.verify, tls.check_hostname) == (
+        "/etc/ca.pem",
+        "/etc/me.pem",
+        None,
+        True,
+        False,
+    )
+    assert tls.key_password is not None and tls.key_password.reveal() == "hidden one"
+    assert "hidden" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("ssl.ca.location", "/ca", "kafka.ssl.ca.location needs security.protocol=SSL or SASL_SSL"),
+        ("security.protocol", "TLS", "is not one of PLAINTEXT, SASL_PLAINTEXT, SSL, SASL_SSL"),
+    ],
+)
+def test_tls_that_would_have_no_effect_is_refused(name: str, value: str, problem: str) -> None:
+    given = {"kafka.bootstrap.servers": "broker:9092", f"kafka.{name}": value}
+    with pytest.raises(ConfigError, match=problem):
+        link_settings(Options(given, known=KAFKA_LINK))
 
 
 def test_a_refused_option_comes_with_its_advice() -> None:
@@ -113,7 +154,7 @@ def test_the_link_is_described_by_kafka_s_own_settings() -> None:
         ({"kafka__bootstrap__servers": "a:b:c"}, "kafka.bootstrap.servers='a:b:c'"),
         (
             {"kafka__bootstrap__servers": "a:1", "kafka__security__protocol": "SASL_SSL"},
-            "option kafka.security.protocol: 'SASL_SSL' is not one of PLAINTEXT, SASL_PLAINTEXT",
+            "option kafka.security.protocol=SASL_SSL needs sasl.username and sasl.password",
         ),
     ],
 )

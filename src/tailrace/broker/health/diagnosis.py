@@ -79,6 +79,7 @@ def _checks(figures: Figures) -> Iterator[_Check]:
     yield _check_offline(figures)
     yield from _check_damage(figures)
     yield from _check_clock(figures)
+    yield from _check_storage(figures)
     yield from _check_disk(figures)
     yield from _check_memory(figures)
     yield from _check_descriptors(figures)
@@ -184,6 +185,21 @@ def _check_clock(figures: Figures) -> Iterator[_Check]:
             ),
             limit="none",
             sentence=clock_text(figures.clock_ahead_ms),
+        )
+
+
+def _check_storage(figures: Figures) -> Iterator[_Check]:
+    if figures.storage_trouble:
+        yield _Check(
+            finding=Finding(
+                check="storage",
+                status="problem",
+                found=figures.storage_trouble,
+                advice="Producers wait, and then get an error that they retry. Bring the server back: the "
+                "broker goes on by itself",
+            ),
+            limit="disk",
+            sentence=figures.storage_trouble,
         )
 
 

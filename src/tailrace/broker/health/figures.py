@@ -27,6 +27,7 @@ class Figures:
     disk_free_bytes: int | None = None
     disk_free_bytes_min: int = 0  # with less, writes are refused
     write_refusal: str | None = None  # why every write is refused now, whatever is free
+    storage_trouble: str = ""  # why appends wait, where another server keeps the log
     disk_growth_bytes_per_s: float | None = None  # of the log, after retention; negative: it shrinks
     flush_p99_ms: float | None = None
 

@@ -16,8 +16,9 @@ from typing import Protocol, TypeAlias, cast
 
 from tailrace.client.address import connect, unanswered_by, unreached
 from tailrace.client.credentials import Credentials
-from tailrace.client.error import ClientError, ConnectTimedOut
+from tailrace.client.error import CannotConnect, ClientError, ConnectTimedOut
 from tailrace.client.native.error import BrokerGone, BrokerUnreachable, TryAgain, error_of, number_of
+from tailrace.client.tls import ClientTls, refusal
 from tailrace.model import ProtocolError
 from tailrace.model.address import Address
 from tailrace.wire.native import FRAME_BYTES_MAX, Frame, FrameReader, MessageType, type_name, write_frame
@@ -100,6 +101,7 @@ class Connection(asyncio.Protocol):
         self.frame_bytes_max = FRAME_BYTES_MAX  # of what the broker takes; told in the handshake
         self.producer_id = -1  # if one was asked for
         self.is_writable = True
+        self.refusal = ""  # why the broker ended the connection, if its TLS said so
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(_REPLY_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
@@ -191,7 +193,8 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
 
     def connection_lost(self, exc: Exception | None) -> None:
-        cause = f" ({exc})" if exc is not None else ""
+        said = self.refusal = refusal(exc)
+        cause = f": {said}" if said else f" ({exc})" if exc is not None else ""
         self.fail(BrokerGone(f"{self.address} closed the connection{cause}"))
         self._closed.set()
 
@@ -285,12 +288,13 @@ async def open_connection(
     timeout_s: float,
     ask_producer: bool,
     credentials: Credentials | None = None,
+    tls: ClientTls | None = None,
 ) -> Connection:
     """Connect and say hello; BrokerUnreachable says which address, why, and what to try."""
     connection = Connection(address, heartbeat_interval_s=heartbeat_interval_s)
     try:
         async with asyncio.timeout(timeout_s):
-            await connect(address, lambda: connection)
+            await connect(address, lambda: connection, tls)
             if credentials is not None:
                 await _log_in(connection, credentials)
             await _greet(connection, client_id, heartbeat_interval_s, ask_producer=ask_producer)
@@ -303,11 +307,16 @@ async def open_connection(
     except ProtocolError as error:  # it says what is wrong with the port
         raise BrokerUnreachable(str(error)) from error
     except BrokerGone as error:
+        if connection.refusal:
+            raise BrokerUnreachable(f"{address} refused the connection: {connection.refusal}") from error
         raise BrokerUnreachable(
             f"{address} took the connection and then ended it ({error}). Is this the native port?"
+            f"{'' if tls else ' If it has TLS, give its CA: --tls-ca FILE, or tls=FILE'}"
         ) from error
     except OSError as error:
         raise BrokerUnreachable(unreached(address, error)) from error
+    except CannotConnect as error:  # of TLS
+        raise BrokerUnreachable(str(error)) from error
     except BaseException:
         connection.fail(BrokerGone(f"the connection to {address} was given up"))
         raise

@@ -19,6 +19,7 @@ from tailrace.client.native.connection import Connection, Failure, Reply, open_c
 from tailrace.client.native.error import BrokerGone, TryAgain, number_of
 from tailrace.client.native.reconnect import Reconnect
 from tailrace.client.native.status import Status
+from tailrace.client.tls import ClientTls
 from tailrace.model import BrokerError, TailraceError
 from tailrace.model.address import Address
 from tailrace.runtime.tasks import Supervisor
@@ -59,6 +60,7 @@ class Link:
         heartbeat_interval_s: float,
         on_status: OnStatus | None = None,
         credentials: Credentials | None = None,
+        tls: ClientTls | None = None,
     ) -> None:
         self.address = address
         self.status = Status.CLOSED
@@ -74,6 +76,7 @@ class Link:
         self._connect_timeout_s = connect_timeout_s
         self._client_id = client_id
         self._credentials = credentials
+        self._tls = tls
         self._heartbeat_interval_s = heartbeat_interval_s
         self._tasks = Supervisor(self._task_failed)
         self._came_or_ended = asyncio.Event()
@@ -137,6 +140,7 @@ class Link:
             timeout_s=timeout_s,
             ask_producer=self.producer_id < 0,
             credentials=self._credentials,
+            tls=self._tls,
         )
 
     def _adopt(self, connection: Connection) -> None:

@@ -7,6 +7,7 @@ somebody asks for them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from tailrace.client.native.error import number_of
@@ -19,6 +20,7 @@ class Delivered:
 
     __slots__ = (
         "_frame_properties",
+        "_headers",
         "_properties",
         "body",
         "delivery_count",
@@ -53,6 +55,14 @@ class Delivered:
         self.is_lease_due = False  # it was held when leases were last looked at
         self._frame_properties = properties
         self._properties: dict[str, str] | None = None
+        self._headers: list[Header] | None = None  # those of a message that was decrypted
+
+    def become(self, body: bytes, headers: Sequence[Header]) -> None:
+        """Have the body and the headers that the message had before it was encrypted."""
+        names = {name for name, _ in headers}
+        self.body = body
+        self._headers = list(headers)
+        self._properties = {name: value for name, value in self.properties.items() if name in names}
 
     def take_from(self, other: Delivered) -> None:
         """Become the same delivery as another kind of message."""
@@ -93,7 +103,7 @@ class Delivered:
     @property
     def headers(self) -> list[Header]:
         """The record's headers exactly as they are stored: repeated, binary and null ones too."""
-        return self._record()[2]
+        return self._record()[2] if self._headers is None else list(self._headers)
 
     @property
     def is_tombstone(self) -> bool:

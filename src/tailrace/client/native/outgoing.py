@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tailrace.client.native.error import InvalidMessage
 from tailrace.model.payload import wrong_payload
 from tailrace.wire.native import Header, properties_of_record, write_properties
+
+if TYPE_CHECKING:
+    from tailrace.security.messages import Sealer
 
 Body: TypeAlias = bytes | bytearray | memoryview | str | None
 Key: TypeAlias = bytes | str | None
@@ -100,6 +103,21 @@ def write_outgoing(
         return properties_of_record(key, body, everything)[0]
     encoded = properties_of_record(key, body, ())[0]
     return encoded + write_properties(properties) if properties else encoded
+
+
+def seal_outgoing(
+    sealer: Sealer,
+    topic: str,
+    key: bytes | None,
+    body: bytes | None,
+    properties: Mapping[str, str],
+    headers: Sequence[Header] | None,
+) -> tuple[bytes | None, list[Header]]:
+    """Body and headers of an encrypted message. Its properties stay readable."""
+    given = list(headers or ())
+    sealer.check_names(topic, [*(name for name, _ in given), *properties])
+    sealed, added = sealer.seal(topic, key, body)
+    return sealed, [*given, *added]
 
 
 def is_delayed(properties: Mapping[str, str], headers: Sequence[Header] | None) -> bool:

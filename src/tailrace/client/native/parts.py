@@ -5,18 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tailrace.client.credentials import Credentials
 from tailrace.client.native.catalog import Catalog
 from tailrace.client.native.delayed import DelayedPublisher
 from tailrace.client.native.link import Link
+from tailrace.client.native.opening import Opening
 from tailrace.client.native.publisher import Publisher
 from tailrace.client.native.reconnect import Reconnect
 from tailrace.client.native.settlement import Settlements
 from tailrace.client.native.status import Status
 from tailrace.client.native.subscriptions import Notice, Subscriptions
+from tailrace.client.sealed import begin_opening, begin_sealing
+from tailrace.client.tls import ClientTls
 from tailrace.model import ConfigError
 from tailrace.model.address import Address
+
+if TYPE_CHECKING:
+    from tailrace.security.messages import Encryption
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +42,8 @@ class ClientConfig:
     on_status: Callable[[Status], None] | None = None
     on_notice: Callable[[Notice], None] | None = None
     credentials: Credentials | None = None
+    tls: ClientTls | None = None
+    encryption: Encryption | None = None
 
     def __post_init__(self) -> None:
         for name in (
@@ -55,6 +64,7 @@ class Parts:
 
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
+        self.sealer = begin_sealing(config.encryption)
         self.link = Link(
             config.address,
             client_id=config.client_id,
@@ -64,9 +74,12 @@ class Parts:
             heartbeat_interval_s=config.heartbeat_interval_s,
             on_status=config.on_status,
             credentials=config.credentials,
+            tls=config.tls,
         )
         self.catalog = Catalog(self.link)
         self.settlements = Settlements(timeout_s=config.request_timeout_s)
+        opener = begin_opening(config.encryption)
+        self.opening = None if opener is None else Opening(opener, self.settlements)
         self.subscriptions = Subscriptions(self.link, self.settlements, on_notice=config.on_notice)
         self.publisher = Publisher(
             self.link,

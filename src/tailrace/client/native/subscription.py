@@ -20,6 +20,7 @@ from tailrace.client.error import ClientError
 from tailrace.client.native.error import number_of
 from tailrace.client.native.inbox import AsyncInbox, Inbox, inbox_size
 from tailrace.client.native.message import AsyncMessage, Delivered
+from tailrace.client.native.opening import Opening
 from tailrace.client.native.settlement import Settlements
 from tailrace.model import ConfigError, TailraceError
 from tailrace.runtime.tasks import Supervisor
@@ -68,6 +69,7 @@ class AsyncSubscription:
         leave: Callable[[AsyncSubscription], Awaitable[None]],
         handler: AsyncHandler | None = None,
         inbox: Inbox | None = None,
+        opening: Opening | None = None,
     ) -> None:
         self.name = config.name
         self.prefetch = config.prefetch
@@ -81,6 +83,7 @@ class AsyncSubscription:
         self._settlements = settlements
         self._leave = leave
         self._handler = handler
+        self._opening = opening
         self._mailbox: AsyncInbox[AsyncMessage] = AsyncInbox(inbox_size(config.prefetch))
         self._inbox: Inbox = self._mailbox if inbox is None else inbox
         self._held: set[Delivered] = set()
@@ -210,10 +213,12 @@ class AsyncSubscription:
             self.first_join.set_result(None)
 
     def deliver(self, frame: Frame) -> None:
-        """A message was pushed."""
+        """A message was pushed. DecryptionFailed if it ends the subscription."""
         if self.ended.is_set():
             return
         message = AsyncMessage(frame, self)
+        if self._opening is not None and not self._opening.take(message):
+            return
         self._held.add(message)
         dropped = self._inbox.put(message)
         if dropped is not None:

@@ -19,6 +19,7 @@ from tailrace.client.native.link import Link
 from tailrace.client.native.settlement import Settlements
 from tailrace.client.native.subscription import AsyncSubscription
 from tailrace.model import BrokerError, ConfigError, ErrorCode, TailraceError
+from tailrace.security.decryption import DecryptionFailed
 from tailrace.wire.native import Frame, MessageType
 
 _log = logging.getLogger(__name__)
@@ -76,6 +77,21 @@ class _Join:
 
     def lost(self, error: Failure) -> None:
         """The next connection brings another attempt."""
+
+
+class _Leave:
+    """Waits for the reply to an UNSUBSCRIBE that changes nothing any more."""
+
+    __slots__ = ()
+
+    def answered(self, frame: Frame) -> None:
+        """We have left, or were no member."""
+
+    def delivered(self, frame: Frame) -> None:
+        """Nothing is delivered for it."""
+
+    def lost(self, error: Failure) -> None:
+        """The end of the connection has ended the membership."""
 
 
 class Subscriptions:
@@ -162,8 +178,18 @@ class Subscriptions:
 
     def delivered(self, frame: Frame) -> None:
         subscription = self._by_name.get(frame.properties.get("_subscription", ""))
-        if subscription is not None:  # else we have just left it, and what was under way goes back
+        if subscription is None:
+            return  # we have just left it, and what was under way goes back
+        try:
             subscription.deliver(frame)
+        except DecryptionFailed as error:
+            self._drop(subscription, error)
+            self._send_leave(subscription.name)
+
+    def _send_leave(self, name: str) -> None:
+        """Tell the broker, without waiting for its answer; what was delivered goes back."""
+        if self._connection is not None and not self._connection.closed:
+            self._connection.send(MessageType.UNSUBSCRIBE, {"_subscription": name}, awaiting=_Leave())
 
     def noticed(self, frame: Frame) -> None:
         properties = frame.properties

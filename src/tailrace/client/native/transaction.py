@@ -40,6 +40,7 @@ from tailrace.client.native.outgoing import (
     is_delayed,
     key_of,
     meant_properties,
+    seal_outgoing,
     write_outgoing,
 )
 from tailrace.client.native.settlement import Place, ranges_of
@@ -138,6 +139,9 @@ class AsyncTransaction:
         )
         if is_delayed(texts, headers):
             raise InvalidMessage("a message of a transaction cannot be delayed: publish it by itself")
+        sealer = self._parts().sealer
+        if sealer is not None:
+            value, headers = seal_outgoing(sealer, topic, key_bytes, value, texts, headers)
         head = {"_topic": topic, "_transaction": self._names["_transaction"]}
         if partition is not None:
             head["_partition"] = str(partition)

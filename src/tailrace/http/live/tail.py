@@ -373,9 +373,9 @@ class Tail:
             return
         self._asked_version, self._asked_until = version, now + _ASK_AGAIN_S
         try:
-            self.access.topic_by_id(self._ring.topic.id, AclOperation.READ)
+            self.access.topic(self._ring.topic.name, AclOperation.READ)
         except BrokerError as error:
-            if error.code is ErrorCode.UNKNOWN_TOPIC_ID:
+            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 return  # it was deleted: the ring shows what is left, and says so
             raise TailRefused(str(error)) from error
 

@@ -204,12 +204,19 @@ async def _serve_native(service: HttpService, websocket: WebSocket) -> None:
         return
     with stream:
         await websocket.accept()
-        shell = open_shell(AsgiSocket(websocket), session_of(websocket.scope))
+        session = session_of(websocket.scope)
+        shell = open_shell(AsgiSocket(websocket), session)
+        ending = None
+        if session.expires_at_ms is not None:  # of the token that the handshake came with
+            left_ms = max(session.expires_at_ms - service.clock.now_ms(), 0)
+            ending = asyncio.get_running_loop().call_later(left_ms / 1000, shell.close_soon)
         stopping = asyncio.create_task(service.wait_stopping(), name="end of a native WebSocket")
         stopping.add_done_callback(lambda task: None if task.cancelled() else shell.close_soon())
         try:
             await shell.serve()
         finally:
+            if ending is not None:
+                ending.cancel()
             stopping.cancel()
             await asyncio.gather(stopping, return_exceptions=True)
 

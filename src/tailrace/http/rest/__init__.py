@@ -10,12 +10,13 @@
 `pipeline` runs of pipelines, wherever they are
 `setting`  what the node goes by
 `subscription`   subscriptions: come, go, are moved; dead letters
-`user`           who may log in; `token`: what may act for a user
+`user`           who may log in; `token`: what may act for a user; `acl`: who may do what
 `metric`         figures: for Prometheus, and with their history as JSON
 `message`        messages of a subscription: pulled and settled; `pulling` holds them, `ack_id` names them
 """
 
 from tailrace.http.rest import (
+    acl,
     cluster,
     cut,
     group,
@@ -49,6 +50,7 @@ OPERATIONS = (
     *message.OPERATIONS,
     *metric.OPERATIONS,
     *user.OPERATIONS,
+    *acl.OPERATIONS,
     *token.OPERATIONS,
     *quota.OPERATIONS,
 )

@@ -243,8 +243,8 @@ async def list_dead_letters(call: Call[LettersQuery, NoBody]) -> DeadLetterList:
 
 
 async def redrive(call: Call[NoQuery, RedriveBody]) -> Redriven:
-    subscription = subscription_of(call, AclOperation.ALTER)
-    return Redriven(redriven=await call.service.in_time(subscription.redrive(call.body.count)))
+    redriven = call.access.redrive(_name_of(call), call.body.count)
+    return Redriven(redriven=await call.service.in_time(redriven))
 
 
 # ---- for other handlers too

@@ -1,12 +1,11 @@
 """/api/v1/users: who may log in.
 
-Passwords are taken from this machine alone as long as the connection is not encrypted. They are checked,
-hashed and forgotten, and no answer repeats one.
+Passwords are taken over TLS, and without it from this machine alone. They are checked, hashed and
+forgotten, and no answer repeats one.
 """
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Any
 
 import msgspec
@@ -14,7 +13,7 @@ import msgspec
 from tailrace.http.error import Code, HttpError
 from tailrace.http.operation import Call, NoBody, NoQuery, Operation
 from tailrace.model.operation import Operation as AclOperation
-from tailrace.security import Secret
+from tailrace.security import Secret, parse_principal
 
 
 class UserView(msgspec.Struct, frozen=True):
@@ -47,7 +46,7 @@ class UserChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def list_users(call: Call[NoQuery, NoBody]) -> UserList:
     users = call.access.users(AclOperation.DESCRIBE)
-    return UserList([_view(call, name) for name in users])
+    return UserList([_view(call, name) for name in (*users, *map(str, users.disabled))])
 
 
 async def create_user(call: Call[NoQuery, NewUser]) -> UserView:
@@ -72,16 +71,15 @@ async def delete_user(call: Call[NoQuery, NoBody]) -> None:
 
 
 def _view(call: Call[Any, Any], name: str) -> UserView:
-    found = call.access.users(AclOperation.DESCRIBE).known(name)
+    users = call.access.users(AclOperation.DESCRIBE)
+    if (principal := parse_principal(name)) is not None:
+        return UserView(name=name, enabled=users.disabled.admits(principal), mechanisms=[])
+    found = users.known(name)
     return UserView(name=name, enabled=found.enabled, mechanisms=sorted(found.verifiers))
 
 
 def check_private(call: Call[Any, Any]) -> None:
-    try:
-        is_private = ipaddress.ip_address(call.access.session.host).is_loopback
-    except ValueError:
-        is_private = False
-    if not is_private:
+    if not call.access.session.is_private:
         raise HttpError(
             Code.AUTHORIZATION_FAILED,
             "passwords are not taken over a connection without encryption. Run this on the broker's machine",
@@ -107,8 +105,8 @@ OPERATIONS = (
         name="createUser",
         tag="users",
         summary="Create a user",
-        doc="A password has 8 to 256 characters and is none of the commonest. It is taken from the broker's "
-        "own machine only.",
+        doc="A password has 8 to 256 characters and is none of the commonest. It is taken over TLS, or from "
+        "the broker's own machine.",
         handler=create_user,
         answer=UserView,
         body=NewUser,
@@ -121,7 +119,8 @@ OPERATIONS = (
         name="changeUser",
         tag="users",
         summary="Change the password of a user, disable or enable it",
-        doc="The connections of a user that is disabled end.",
+        doc="The connections of a user that is disabled end. A principal from elsewhere, of a client "
+        "certificate or a JWT, is disabled by its name, such as User:CN=alice,O=Acme.",
         handler=change_user,
         answer=UserView,
         body=UserChange,

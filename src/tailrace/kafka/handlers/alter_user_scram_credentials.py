@@ -7,7 +7,6 @@ Deleting the last credential of a user deletes the user.
 
 from __future__ import annotations
 
-import ipaddress
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -93,11 +92,7 @@ def _verifier(upsertion: ScramCredentialUpsertion) -> Verifier:
 def _check_private(call: Call) -> None:
     if not call.connection.has_address:
         return  # a Unix socket
-    try:
-        is_private = ipaddress.ip_address(call.connection.peer_host).is_loopback
-    except ValueError:
-        is_private = False
-    if not is_private:
+    if not call.access.session.is_private:
         raise BrokerError(
             "credentials are not taken over a connection without encryption. Send them from the broker's "
             "machine, or use there: tailrace user create",

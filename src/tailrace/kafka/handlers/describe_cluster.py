@@ -10,7 +10,7 @@ from __future__ import annotations
 from tailrace.kafka.call import Call
 from tailrace.kafka.resources import authorized_operations
 from tailrace.model import ErrorCode
-from tailrace.model.operation import CLUSTER, Operation
+from tailrace.model.operation import CLUSTER
 from tailrace.wire.kafka.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -26,15 +26,15 @@ _CONTROLLERS = 2
 def handle(call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
     if request.endpoint_type != _BROKERS:
         return _refuse_type(request.endpoint_type)
-    cluster = call.access.cluster(Operation.DESCRIBE)
-    response = DescribeClusterResponse(cluster_id=cluster.cluster_id, controller_id=cluster.controller_id)
-    for node in cluster.nodes.values():
+    access = call.access
+    response = DescribeClusterResponse(cluster_id=access.cluster_id, controller_id=access.controller_id)
+    for node in access.nodes.values():
         host, port = call.advertised(node)
         response.brokers.append(
             DescribeClusterBroker(broker_id=node.node_id, host=host, port=port, rack=node.rack)
         )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = authorized_operations(call.access, CLUSTER)
+        response.cluster_authorized_operations = authorized_operations(access, CLUSTER)
     return response
 
 

@@ -54,7 +54,7 @@ def _partition(call: Call, name: str, index: int) -> DescribeQuorumPartition:
             error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             error_message=f"the metadata is {_TOPIC}-0",
         )
-    changes, _ = call.access.generation
+    changes = call.access.version
     voter = ReplicaState(replica_id=call.access.controller_id, log_end_offset=changes)
     return DescribeQuorumPartition(
         partition_index=index,

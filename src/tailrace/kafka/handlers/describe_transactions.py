@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
 from tailrace.model import TopicPartition
-from tailrace.model.operation import Operation
+from tailrace.model.operation import Operation, Resource, ResourceKind
 from tailrace.wire.kafka.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -42,12 +42,14 @@ def _describe(call: Call, transactional_id: str) -> TransactionState:
         transaction_start_time_ms=found.started_ms,
         producer_id=found.producer_id,
         producer_epoch=found.epoch,
-        topics=_by_topic(found.partitions),
+        topics=_by_topic(call, found.partitions),
     )
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> list[TopicData]:
+def _by_topic(call: Call, partitions: Iterable[TopicPartition]) -> list[TopicData]:
+    """The partitions of topics that the client may describe, as in Kafka."""
     topics: dict[str, list[int]] = defaultdict(list)
     for name, index in partitions:
-        topics[name].append(index)
+        if name in topics or call.access.allows(Operation.DESCRIBE, Resource(ResourceKind.TOPIC, name)):
+            topics[name].append(index)
     return [TopicData(topic=name, partitions=indexes) for name, indexes in topics.items()]

@@ -47,7 +47,9 @@ async def handle(call: Call, request: InitProducerIdRequest) -> InitProducerIdRe
             code=ErrorCode.UNSUPPORTED_VERSION,
         )
     try:
-        transaction = call.access.transaction(request.transactional_id, Operation.WRITE)
+        transaction = call.access.transaction(
+            request.transactional_id, Operation.WRITE, two_phase=request.enable2_pc
+        )
         if request.keep_prepared_txn and expected is not None:
             await transaction.prepare(expected)
             return InitProducerIdResponse(

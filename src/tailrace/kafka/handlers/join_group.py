@@ -29,6 +29,7 @@ KEY = 11
 async def handle(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
     try:
         result = await call.access.group(request.group_id, Operation.READ).join(_join(call, request))
+        call.access.group(request.group_id, Operation.READ)  # the right may have gone while it waited
     except ANSWERABLE as error:
         code, _ = error_of(error)
         return JoinGroupResponse(error_code=code, member_id=request.member_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tailrace.kafka.call import Call
+from tailrace.model.operation import Operation
 from tailrace.wire.kafka.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -11,5 +12,6 @@ from tailrace.wire.kafka.messages.list_partition_reassignments import (
 KEY = 46
 
 
-def handle(_call: Call, _request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
+def handle(call: Call, _request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
+    call.access.cluster(Operation.DESCRIBE)
     return ListPartitionReassignmentsResponse()

@@ -48,9 +48,8 @@ def answer(call: Call, body: memoryview) -> bytes | Coroutine[Any, Any, bytes]:
     access = call.access
     # The addresses may depend on how this client reached us.
     places = tuple(call.advertised(node) for node in access.nodes.values())
-    version, session = access.generation
-    key = call.version, bytes(body), places, session
-    generation = version, access.controller_id, tuple(access.nodes)
+    key = call.version, bytes(body), places, access.audience
+    generation = access.version, access.controller_id, tuple(access.nodes)
     kept = call.replies.get(generation, key)
     if kept is not None:
         return kept

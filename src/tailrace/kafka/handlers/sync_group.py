@@ -23,6 +23,7 @@ async def handle(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     try:
         result = await call.access.group(request.group_id, Operation.READ).sync(_sync(request))
+        call.access.group(request.group_id, Operation.READ)  # the right may have gone while it waited
     except ANSWERABLE as error:
         code, _ = error_of(error)
         return SyncGroupResponse(error_code=code)

@@ -38,11 +38,11 @@ def replay(protocol: NativeProtocol, frame: Frame) -> None:
 
 
 def redrive(protocol: NativeProtocol, frame: Frame) -> None:
-    subscription = subscription_of(protocol, frame.properties, Operation.ALTER)
+    name = text_of(frame.properties, "_subscription")
     count = None
     if "_count" in frame.properties:
         count = number_of(frame.properties, "_count", least=1, most=LONG_MAX)
-    protocol.run("redrive", frame.sequence, _redrive(frame.sequence, subscription, count))
+    protocol.run("redrive", frame.sequence, _redrive(protocol, frame.sequence, name, count))
 
 
 def definition_of(properties: Properties) -> tuple[SubscriptionConfig, Start]:
@@ -74,6 +74,6 @@ async def _replay(sequence: int, subscription: Subscription, start: Start, parti
     return write_frame(_ACK, sequence=sequence, properties=b"_epoch=%d\0" % epoch)
 
 
-async def _redrive(sequence: int, subscription: Subscription, count: int | None) -> bytes:
-    redriven = await subscription.redrive(count)
+async def _redrive(protocol: NativeProtocol, sequence: int, name: str, count: int | None) -> bytes:
+    redriven = await protocol.access.redrive(name, count)
     return write_frame(_ACK, sequence=sequence, properties=b"_count=%d\0" % redriven)

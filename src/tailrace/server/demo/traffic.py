@@ -24,6 +24,7 @@ from tailrace.client.keys import CREATE_TOPICS
 from tailrace.client.membership import GroupConfig
 from tailrace.client.offsets import LATEST
 from tailrace.client.producer import Producer, ProducerConfig
+from tailrace.client.tls import ClientTls
 from tailrace.model import ErrorCode, TailraceError, TopicPartition
 from tailrace.server.demo.event import Shop
 from tailrace.wire.kafka.messages.create_topics import (
@@ -59,8 +60,9 @@ class Demo:
     topics = TOPICS
     summary = f"{len(TOPICS)} topics, {len(GROUPS)} groups, {RATE} msg/s"
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, *, tls: ClientTls | None = None) -> None:
         self._bootstrap_servers = bootstrap_servers
+        self._tls = tls
 
     async def run(self) -> None:
         """Write and read for ever; cancelling it ends everything in order."""
@@ -95,7 +97,9 @@ class Demo:
                         commit_at = loop.time() + _COMMIT_EVERY_S
 
     def _client(self, client_id: str) -> KafkaClient:
-        return KafkaClient(self._bootstrap_servers, client_id=client_id, credentials=from_environment())
+        return KafkaClient(
+            self._bootstrap_servers, client_id=client_id, credentials=from_environment(), tls=self._tls
+        )
 
 
 async def create_topics(client: KafkaClient) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from tailrace.server.config import ServerConfig
     from tailrace.server.setting import Setting
     from tailrace.storage.api import StorageEngine
+
+
+StandBy = Callable[[], Awaitable[None]]
+"""Called once by an engine that must wait until another process ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +49,19 @@ class Engine(Protocol):
     def settings(self) -> Sequence[Setting]:
         """Its own table of the configuration, named as the engine is."""
 
+    def check(self, config: ServerConfig, /) -> None:
+        """ConfigError for settings that it cannot be opened with; nothing has been touched then."""
+
     def describe(self, config: ServerConfig, /) -> Description:
         """What it says of itself; opens nothing."""
 
-    async def open(self, config: ServerConfig, /, *, clock: Clock, owns_loop: bool) -> Opened:
-        """Serve what is there; StorageError or ConfigError if that cannot be, and nothing stays open."""
+    async def open(
+        self, config: ServerConfig, /, *, clock: Clock, owns_loop: bool, stand_by: StandBy
+    ) -> Opened:
+        """Serve what is there; StorageError or ConfigError if that cannot be, and nothing stays open.
+
+        An engine whose records are served by one process at a time may wait for another one to end.
+        """
 
     def examine(self, config: ServerConfig, /) -> Iterator[Finding]:
         """What `tailrace doctor` tells of the place where the records are."""

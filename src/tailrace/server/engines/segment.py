@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailrace.server.engines.directory import cannot_use, shown_path
-from tailrace.server.engines.port import Description, Opened
+from tailrace.server.engines.port import Description, Opened, StandBy
 
 if TYPE_CHECKING:
     from tailrace.broker.health import Finding
@@ -26,6 +26,9 @@ class SegmentEngine:
     def settings(self) -> Sequence[Setting]:
         return ()
 
+    def check(self, _: ServerConfig) -> None:
+        """It needs no settings of its own."""
+
     def describe(self, config: ServerConfig) -> Description:
         return Description(
             name=self.name,
@@ -35,7 +38,14 @@ class SegmentEngine:
             file_per_partition=True,
         )
 
-    async def open(self, config: ServerConfig, *, clock: Clock, owns_loop: bool) -> Opened:
+    async def open(
+        self,
+        config: ServerConfig,
+        *,
+        clock: Clock,
+        owns_loop: bool,
+        stand_by: StandBy,  # noqa: ARG002
+    ) -> Opened:
         # Half of what a broker imports, and an embedded one in memory does without it.
         from tailrace.cluster import MirroredStore, SqliteStore
         from tailrace.storage.segment import SegmentStorage

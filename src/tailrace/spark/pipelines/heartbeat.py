@@ -19,6 +19,7 @@ import msgspec
 
 from tailrace.client.credentials import from_environment
 from tailrace.client.kafka import KafkaClient
+from tailrace.client.tls import from_environment as tls_from_environment
 from tailrace.model import TailraceError
 from tailrace.records import BatchError
 from tailrace.runtime import wait_at_most
@@ -128,6 +129,7 @@ class Heartbeat:
             client_id="tailrace-pipeline",
             request_timeout_s=_REQUEST_TIMEOUT_S,
             credentials=from_environment(),
+            tls=tls_from_environment(),
         )
         async with client:
             self._heard = True

@@ -10,6 +10,7 @@ from tailrace.model import LogDamaged, Offset
 from tailrace.records import iter_batches
 from tailrace.storage.aborted import AbortedEntry, AbortedList
 from tailrace.storage.api import LogConfig
+from tailrace.storage.encryption.layout import is_encrypted
 from tailrace.storage.epochs import LeaderEpochs
 from tailrace.storage.producers import ProducerStates
 from tailrace.storage.segment.aborted_file import base_of, load_aborted
@@ -71,7 +72,12 @@ class Adoption:
         sealed = {base for base in found.bases if base <= plan.solid[0]} - set(planned)
         for base in sorted(sealed | set(planned)):
             segment = Segment(
-                base, log.segment_path(base), found.files.get(base), found.indexes.get(base), now_ms
+                base,
+                log.segment_path(base),
+                found.files.get(base),
+                found.indexes.get(base),
+                now_ms,
+                log.cipher,
             )
             log.segments[base] = segment
             if base not in planned:
@@ -86,9 +92,12 @@ class Adoption:
         for base in list(planned)[:-1]:
             log.segments[base].sealed = True
         opened = await read_open_span(plan.life, last, last.index.closed_position, last.index.end)
+        if not _decrypt(found, log, opened):
+            last.index.close_open(plan.shape.end)  # so that reads find it, and tell that it is damaged
+            opened = []
         log.tail.put_back(opened)
         self._directory.tail_bytes += log.tail.bytes
-        log.resume(segment=last.base, position=last.length)
+        log.resume(segment=last.base, position=last.length, encrypted=last.index.encrypted)
 
     async def _adopt_sealed(self, segment: Segment) -> None:
         file = await self._directory.disk.open(segment.path)
@@ -118,6 +127,7 @@ class Adoption:
         log.epochs, log.producers = known.epochs, known.producers
         # Of trimmed segments too: a marker may end what a snapshot has open.
         below = [append for append in plan.appends if append.batch.next_offset <= plan.shape.start]
+        _decrypt(found, log, [append for append in plan.appends if append.batch.is_control])
         replayed += _apply(log, below)
         log.producers.forget_trimmed(plan.shape.start)
         replayed += _apply(log, plan.appends[len(below) :])
@@ -196,10 +206,24 @@ class Adoption:
         return state, begin, replayed
 
 
+def _decrypt(found: Findings, log: SegmentLog, appends: list[Append]) -> bool:
+    """Have what readers get of entries that were read from the files; False if that is damaged."""
+    for append in appends:
+        try:
+            log.decrypt_entry(append)
+        except LogDamaged as error:
+            found.note_damage(append.batch.base_offset, str(error))
+            return False
+        append.stored = append.batch
+    return True
+
+
 def _apply(log: SegmentLog, appends: Iterable[Append]) -> list[AbortedEntry]:
     """Move the state of a log along with what the journal brought; the transactions that were aborted."""
     found: list[AbortedEntry] = []
     for append in appends:
+        if append.batch.is_control and is_encrypted(append.batch):
+            continue  # it is damaged, and the log in quarantine
         log.epochs.apply(append.batch.leader_epoch, append.batch.base_offset)
         aborted = log.producers.apply(append.batch)
         if aborted is not None:

@@ -180,8 +180,8 @@ class Applier:
         if not run:
             return
         first, last = run[0], run[-1]
-        end = last.position + last.batch.size
-        buffers = [append.batch.data for append in run]
+        end = last.position + last.stored.size
+        buffers = [append.stored.data for append in run]
         while True:
             try:
                 segment = await prepare_segment(self._directory, log, first.segment, end)
@@ -276,7 +276,8 @@ class Applier:
             segment.cuts = index.cuts
             opened = await read_open_span(log.life, segment, index.closed_position, position)
             for append in opened:
-                index.add(append.batch)
+                index.add(append.stored)
+                log.decrypt_entry(append)
             # By now the log may have been cut shorter, or have grown again from an earlier offset, or both:
             # then what grew may begin behind a gap, and only the cut says what is undone.
             first = log.end_offset if log.tail.first_offset is None else log.tail.first_offset

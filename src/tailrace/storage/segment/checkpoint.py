@@ -14,6 +14,9 @@ Replaced as a whole: written beside, synced, renamed, the directory synced. One 
               u32 checksum of the bytes behind the last entry
               i64 snapshot that holds the derived state at `end` (-1: none)
               i64 first damaged offset (-1: none)
+
+A directory with data keys (KEYS) has format 2, "TRCHECK2", where each row has another u32: 1 if the segment
+is stored encrypted. So a build that knows nothing of encryption refuses it.
 """
 
 from __future__ import annotations
@@ -25,11 +28,14 @@ from uuid import UUID
 from tailrace.model import Offset, PartitionId
 from tailrace.records import crc32c
 
-_MAGIC = b"TRCHECK1"
+_MAGICS = {1: b"TRCHECK1", 2: b"TRCHECK2"}
+_FORMATS = {magic: number for number, magic in _MAGICS.items()}
 _START = struct.Struct("<8sI")
 _CRC = struct.Struct("<I")
 _HEAD = struct.Struct("<QQII")
 _ROW = struct.Struct("<Q16sIqqqIIIIIqq")
+_FLAGGED_ROW = struct.Struct(_ROW.format + "I")
+_ENCRYPTED = 1
 NONE = -1
 
 
@@ -49,6 +55,7 @@ class Row:
     open_crc: int = 0
     snapshot: int = NONE
     damaged: int = NONE
+    encrypted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +66,7 @@ class Checkpoint:
     next_life: int
     journal_files: tuple[int, ...]
     rows: tuple[Row, ...]
+    format: int = 1
 
 
 def write_checkpoint(checkpoint: Checkpoint) -> bytes:
@@ -68,10 +76,10 @@ def write_checkpoint(checkpoint: Checkpoint) -> bytes:
         (
             _HEAD.pack(checkpoint.lsn, checkpoint.next_life, len(files), len(checkpoint.rows)),
             struct.pack(f"<{len(files)}I", *files),
-            *(_write_row(row) for row in checkpoint.rows),
+            *(_write_row(row, checkpoint.format) for row in checkpoint.rows),
         )
     )
-    start = _START.pack(_MAGIC, len(payload))
+    start = _START.pack(_MAGICS[checkpoint.format], len(payload))
     return start + _CRC.pack(crc32c(payload, crc32c(start))) + payload
 
 
@@ -83,19 +91,21 @@ def read_checkpoint(data: memoryview) -> Checkpoint | None:
     magic, length = _START.unpack_from(data)
     (crc,) = _CRC.unpack_from(data, _START.size)
     payload = data[body:]
-    if magic != _MAGIC or length != len(payload) or crc != crc32c(payload, crc32c(data[: _START.size])):
+    number = _FORMATS.get(magic)
+    if number is None or length != len(payload) or crc != crc32c(payload, crc32c(data[: _START.size])):
         return None
     lsn, next_life, file_count, row_count = _HEAD.unpack_from(payload)
     rows_at = _HEAD.size + 4 * file_count
-    if rows_at + row_count * _ROW.size != length:
+    row_struct = _ROW if number == 1 else _FLAGGED_ROW
+    if rows_at + row_count * row_struct.size != length:
         return None
     files = struct.unpack_from(f"<{file_count}I", payload, _HEAD.size)
-    rows = tuple(_read_row(fields) for fields in _ROW.iter_unpack(payload[rows_at:]))
-    return Checkpoint(lsn=lsn, next_life=next_life, journal_files=files, rows=rows)
+    rows = tuple(_read_row(*fields) for fields in row_struct.iter_unpack(payload[rows_at:]))
+    return Checkpoint(lsn=lsn, next_life=next_life, journal_files=files, rows=rows, format=number)
 
 
-def _write_row(row: Row) -> bytes:
-    return _ROW.pack(
+def _write_row(row: Row, number: int) -> bytes:
+    fields = (
         row.life,
         row.partition_id.topic_id.bytes,
         row.partition_id.partition,
@@ -110,11 +120,25 @@ def _write_row(row: Row) -> bytes:
         row.snapshot,
         row.damaged,
     )
+    return _ROW.pack(*fields) if number == 1 else _FLAGGED_ROW.pack(*fields, _ENCRYPTED * row.encrypted)
 
 
-def _read_row(fields: tuple[int, bytes, int, int, int, int, int, int, int, int, int, int, int]) -> Row:
-    life, topic_id, partition, start, end, segment, length, *index, snapshot, damaged = fields
-    entries, index_crc, time_crc, open_crc = index
+def _read_row(
+    life: int,
+    topic_id: bytes,
+    partition: int,
+    start: int,
+    end: int,
+    segment: int,
+    length: int,
+    entries: int,
+    index_crc: int,
+    time_crc: int,
+    open_crc: int,
+    snapshot: int,
+    damaged: int,
+    flags: int = 0,
+) -> Row:
     return Row(
         life=life,
         partition_id=PartitionId(UUID(bytes=topic_id), partition),
@@ -128,4 +152,5 @@ def _read_row(fields: tuple[int, bytes, int, int, int, int, int, int, int, int, 
         open_crc=open_crc,
         snapshot=snapshot,
         damaged=damaged,
+        encrypted=flags & _ENCRYPTED != 0,
     )

@@ -27,9 +27,9 @@ from tailrace.storage.segment.checkpoint_file import write_checkpoint_file
 from tailrace.storage.segment.directory import Directory
 from tailrace.storage.segment.index import (
     HEADER_BYTES,
-    INDEX_ENTRY_BYTES,
     TIME_ENTRY_BYTES,
     IndexState,
+    index_entry_bytes,
     write_footers,
     write_headers,
 )
@@ -57,6 +57,7 @@ class IndexWrite:
     sealed: IndexState | None
     following: int | None
     cuts: int
+    encrypted: bool
 
 
 @dataclass(slots=True)
@@ -243,6 +244,7 @@ class Checkpointer:
         snapshots = [(log, self._sample_state(log, states)) for log in logs if _needs_snapshot(log)]
         numbers = [file.number for file in (*self._journal.files, *self._new_files)]
         checkpoint = Checkpoint(
+            format=2 if directory.keyring is not None else 1,
             lsn=directory.applied_lsn,
             next_life=directory.next_life,
             journal_files=tuple(sorted(numbers)),
@@ -257,7 +259,9 @@ class Checkpointer:
         state = IndexState(len(index), crc32c(places, known.index_crc), crc32c(times, known.time_crc))
         segment.persisted = state
         sealed = state if segment.sealed else None
-        return IndexWrite(segment, known.entries, places, times, sealed, index.following, index.cuts)
+        return IndexWrite(
+            segment, known.entries, places, times, sealed, index.following, index.cuts, index.encrypted
+        )
 
     def _sample_state(self, log: SegmentLog, states: Mapping[SegmentLog, bytes]) -> bytes:
         log.state_changed = False
@@ -268,13 +272,13 @@ class Checkpointer:
 
     async def _write_index(self, write: IndexWrite) -> None:
         stem = write.segment.path.removesuffix("log")
-        headers, footers = write_headers(write.segment.base), (b"", b"")
+        headers, footers = write_headers(write.segment.base, encrypted=write.encrypted), (b"", b"")
         if write.sealed is not None:
             assert write.following is not None
             footers = write_footers(write.sealed, write.following)
         try:
             for suffix, size, data, header, footer in (
-                ("index", INDEX_ENTRY_BYTES, write.places, headers[0], footers[0]),
+                ("index", index_entry_bytes(encrypted=write.encrypted), write.places, headers[0], footers[0]),
                 ("timeindex", TIME_ENTRY_BYTES, write.times, headers[1], footers[1]),
             ):
                 await self._extend(stem + suffix, HEADER_BYTES + write.first * size, data, header, footer)
@@ -359,4 +363,5 @@ def row_of(log: SegmentLog) -> Row:
         open_crc=segment.index.open_crc,
         snapshot=log.snapshot,
         damaged=log.damaged,
+        encrypted=segment.index.encrypted,
     )

@@ -26,13 +26,13 @@ from tailrace.model import LogDamaged, LogTruncated, Offset, OffsetOutOfRange, S
 from tailrace.records import Batch, BatchError, iter_batches, read_batch
 from tailrace.runtime import SyncError
 from tailrace.storage.api import NO_LIMIT
+from tailrace.storage.retention import SegmentFacts
 from tailrace.storage.segment.aborted_file import save_aborted
 from tailrace.storage.segment.compaction import Fates, Newest, Remnants, Sieve, Sifted, plan_compaction
 from tailrace.storage.segment.directory import Directory
 from tailrace.storage.segment.index import NO_TIMESTAMP
 from tailrace.storage.segment.log import SegmentLog
 from tailrace.storage.segment.pace import Pace, wait_whole
-from tailrace.storage.segment.retention import SegmentFacts
 from tailrace.storage.segment.segment import FileExtent, ReadPlan, Segment
 from tailrace.storage.segment.shape import OFFSET_MAX
 from tailrace.storage.segment.successor import Successor
@@ -260,15 +260,15 @@ class Compaction:
         return None
 
     def _extents(self, segment: Segment) -> Iterator[tuple[int, FileExtent]]:
-        """An open segment in pieces, with the position of each; by the file and the index that it has now."""
+        """An open segment in pieces, with their places for readers; by the file and index that it has now."""
         index, file, bytes_max = segment.index, segment.file, self._directory.config.slow_read_bytes
         assert index is not None
         assert file is not None
         first = 0
         while first < len(index):
-            begin = index.positions[first]
-            last = max(bisect_right(index.positions, begin + bytes_max) - 1, first + 1)
-            plan = ReadPlan(file, index, segment, first, last, 0, index.positions[last] - begin, 0)
+            begin = index.plain[first]
+            last = max(bisect_right(index.plain, begin + bytes_max) - 1, first + 1)
+            plan = ReadPlan(file, index, segment, first, last, 0, index.plain[last] - begin, 0)
             yield begin, FileExtent(plan, self._directory.pool)
             first = last
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from tailrace.records import CONTROL_BIT, TRANSACTIONAL_BIT
 from tailrace.runtime import SyncError
 from tailrace.storage.counters import CommitQueue
+from tailrace.storage.encryption.keys_file import KEYS
 from tailrace.storage.segment.apply import Applier
 from tailrace.storage.segment.config import DirectoryConfig
 from tailrace.storage.segment.directory import Directory
@@ -47,6 +48,7 @@ _GATHER_S_MAX = 0.000_25
 _GATHER_QUIET_S = 0.000_06
 _ROUNDS_AVERAGED = 8
 _GATHER_TURNS_MAX = 64
+_RETRY_S = 0.1
 
 
 @dataclass(slots=True)
@@ -239,6 +241,8 @@ class Committer:
         plan = plan_commit(entries, directory.logs, directory.config)
         for log in plan.owing:
             await self._settle(log)
+        if directory.keyring is not None and directory.keyring.encrypts:
+            await self._encrypt(entries)
         await self._write_references(plan)
         parts: list[bytes | memoryview] = []
         for entry in entries:
@@ -261,6 +265,24 @@ class Committer:
         directory.queued_bytes -= size
         self._acknowledge(lsn, entries, size)
 
+    async def _encrypt(self, entries: list[Entry]) -> None:
+        """Give the batches their stored form. A key is durable before anything is written that needs it."""
+        directory = self._directory
+        keyring = directory.keyring
+        assert keyring is not None
+        for entry in entries:
+            if isinstance(entry, Append):
+                entry.stored = keyring.writer(entry.life, entry.segment).encrypt(entry.batch)
+        while keyring.unsaved:
+            try:
+                await keyring.save()
+            except SyncError:
+                raise
+            except OSError as error:
+                directory.wait_out(error, KEYS)
+                await asyncio.sleep(_RETRY_S)
+                directory.check_space()
+
     async def _settle(self, log: SegmentLog) -> None:
         """Sync what a log wrote by reference while it was loose: what is synced must not follow a hole."""
         for segment in list(log.segments.values()):
@@ -278,12 +300,12 @@ class Committer:
         """Put the batches where they belong. Without room they stay inline, and the applier tries later."""
         log = self._directory.logs[reference.life]
         first, last = reference.appends[0], reference.appends[-1]
-        end = last.position + last.batch.size
+        end = last.position + last.stored.size
         try:
             segment = await prepare_segment(self._directory, log, reference.segment, end)
             assert segment.file is not None
             segment.unsynced_bytes += end - first.position
-            buffers = [append.batch.data for append in reference.appends]
+            buffers = [append.stored.data for append in reference.appends]
             await segment.file.write(first.position, buffers)
         except SyncError:
             raise

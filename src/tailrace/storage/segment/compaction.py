@@ -39,8 +39,8 @@ from tailrace.records import CONTROL_BIT, TRANSACTIONAL_BIT, Batch, BatchError, 
 from tailrace.storage.aborted import AbortedEntry
 from tailrace.storage.api import NO_LIMIT
 from tailrace.storage.producers import ProducerStates
+from tailrace.storage.retention import SegmentFacts
 from tailrace.storage.segment.pace import Steps
-from tailrace.storage.segment.retention import SegmentFacts
 
 _DIGEST_BYTES = 16
 _RECORDS_PER_STEP = 64

@@ -2,6 +2,7 @@
 
     <data directory>/cut-<number>/
         CLOCK                           linked
+        KEYS                            the data keys of that moment, if there are any
         CHECKPOINT                      lists no journal file: everything it speaks of is in the segments
         journal/                        empty
         <topic id>-<partition>-<life>/  links to segments, their indexes and lists of aborted
@@ -34,7 +35,7 @@ from tailrace.storage.segment.apply import Applier
 from tailrace.storage.segment.checkpoint import NONE, Checkpoint, Row, write_checkpoint
 from tailrace.storage.segment.checkpointing import Checkpointer, Sample
 from tailrace.storage.segment.directory import Directory
-from tailrace.storage.segment.index import HEADER_BYTES, INDEX_ENTRY_BYTES, TIME_ENTRY_BYTES
+from tailrace.storage.segment.index import HEADER_BYTES, TIME_ENTRY_BYTES, index_entry_bytes
 from tailrace.storage.segment.log import SegmentLog
 from tailrace.storage.segment.names import (
     CHECKPOINT,
@@ -99,6 +100,8 @@ class Cutter:
             await for_each(pairs, lambda pair: self._link(cut, *pair), at_once=_AT_ONCE)
         # The last known time goes along: a start that finds its clock months ahead expires nothing by it.
         await self._directory.disk.link([(CLOCK, f"{cut.name}/{CLOCK}")])
+        if self._directory.keyring is not None:
+            await self._directory.keyring.write_into(cut.name)  # not linked: new keys are appended to KEYS
         file = await self._directory.disk.create(f"{cut.name}/{CHECKPOINT}")
         await file.write(0, [write_checkpoint(replace(sample.checkpoint, journal_files=()))])
         file.close()
@@ -146,7 +149,7 @@ def lengths(checkpoint: Checkpoint) -> dict[str, int]:
     for row in checkpoint.rows:
         stem = f"{partition_directory(row.partition_id, row.life)}/{numbered(row.segment, '')}"
         found[stem + "log"] = row.length
-        found[stem + "index"] = HEADER_BYTES + row.index_entries * INDEX_ENTRY_BYTES
+        found[stem + "index"] = HEADER_BYTES + row.index_entries * index_entry_bytes(encrypted=row.encrypted)
         found[stem + "timeindex"] = HEADER_BYTES + row.index_entries * TIME_ENTRY_BYTES
     return found
 

@@ -27,6 +27,7 @@ from tailrace.storage.segment.guard import GuardedDisk
 from tailrace.storage.segment.snapshot import Snapshots
 
 if TYPE_CHECKING:
+    from tailrace.storage.encryption.keyring import Keyring
     from tailrace.storage.segment.entry import Control, Done, Entry
     from tailrace.storage.segment.log import SegmentLog
 
@@ -45,6 +46,7 @@ class Directory:
         self, disk: Disk, path: str, *, config: DirectoryConfig, clock: Clock, rng: random.Random
     ) -> None:
         self.disk: Disk = GuardedDisk(disk, self.fence)
+        self.keyring: Keyring | None = None  # None: nothing here is encrypted
         self.path = path
         self.config = config
         self.clock = clock

@@ -30,13 +30,14 @@ from uuid import UUID
 
 from tailrace.model import Offset, PartitionId
 from tailrace.records import CONTROL_BIT, HEADER_BYTES, Batch, read_batch
+from tailrace.storage.encryption.layout import OVERHEAD_BYTES
 from tailrace.storage.producers import ProducerStates
 
 APPEND, CREATE, TRUNCATE, TRIM, DELETE = 1, 2, 3, 4, 5
 REFERENCED, LOOSE = 1, 2
 
 ENTRY_BYTES = 28
-ENTRY_BYTES_MAX = ENTRY_BYTES + 20  # of an entry but for the batch in it
+ENTRY_BYTES_MAX = ENTRY_BYTES + 20 + OVERHEAD_BYTES  # of an entry but for the batch in it
 _ENTRY = struct.Struct("<BBHIQqI")
 _CREATE = struct.Struct("<16sI")
 _OFFSET = struct.Struct("<q")
@@ -51,14 +52,18 @@ class EntryError(ValueError):
 
 
 class Append:
-    """One batch with its fixed place. Made once per produced batch, so a plain slotted class."""
+    """One batch with its fixed place. Made once per produced batch, so a plain slotted class.
 
-    __slots__ = ("batch", "flags", "life", "position", "segment")
+    `batch` is what readers get, `stored` what lies in the files: the same, or its encrypted form from the
+    round that commits it until it is applied. What recovery reads is stored in both.
+    """
+
+    __slots__ = ("batch", "flags", "life", "position", "segment", "stored")
     kind = APPEND
 
     def __init__(self, life: int, batch: Batch, segment: int, position: int, flags: int = 0) -> None:
         self.life = life
-        self.batch = batch
+        self.batch = self.stored = batch
         self.segment = segment
         self.position = position
         self.flags = flags
@@ -118,7 +123,7 @@ Entry = Append | Control
 def write_entry(entry: Entry, parts: list[bytes | memoryview]) -> None:
     """Add the entry's bytes to `parts`; the batch itself is not copied."""
     if isinstance(entry, Append):
-        data = entry.batch.data
+        data = entry.stored.data
         if entry.flags & REFERENCED and not entry.batch.attributes & CONTROL_BIT:
             data = data[:HEADER_BYTES]
         parts.append(

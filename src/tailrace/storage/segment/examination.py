@@ -199,7 +199,7 @@ def _check_open_span(opened: list[Append], row: Row) -> None:
     """The bytes behind the last index entry are those that the checkpoint saw."""
     crc = 0
     for append in opened:
-        crc = crc32c(append.batch.data, crc)
+        crc = crc32c(append.stored.data, crc)
     if crc != row.open_crc:
         raise LogDamaged(
             f"the last {sum(a.batch.size for a in opened)} bytes are not what the checkpoint saw"

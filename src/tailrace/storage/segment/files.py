@@ -37,7 +37,7 @@ async def create_segment(directory: Directory, log: SegmentLog, base: int) -> Se
             file = await directory.disk.create(path)
             await directory.disk.sync_directory(log.path)
             index = SpanIndex(base, log.config.index_interval_bytes)
-            segment = Segment(base, path, file, index, directory.clock.steady_ms())
+            segment = Segment(base, path, file, index, directory.clock.steady_ms(), log.cipher)
             log.add_segment(segment)
         return segment
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from tailrace.runtime import wait_at_most
 from tailrace.storage.producers import NODE_PRODUCERS_MAX, fair_limit
+from tailrace.storage.retention import plan_retention
 from tailrace.storage.segment.cleaning import compact, needs_checkpoint
 from tailrace.storage.segment.commit import Committer
 from tailrace.storage.segment.directory import Directory
@@ -15,7 +16,7 @@ from tailrace.storage.segment.journal import Journal
 from tailrace.storage.segment.last_seen import LastSeen
 from tailrace.storage.segment.log import SegmentLog
 from tailrace.storage.segment.pace import Pace
-from tailrace.storage.segment.retention import plan_retention, segment_facts
+from tailrace.storage.segment.retention import segment_facts
 
 logger = logging.getLogger(__name__)
 

@@ -18,6 +18,10 @@ On disk, little-endian, `.index` and `.timeindex` beside the segment:
            at the end, once the segment is sealed:
            8s "TRSEALED", u32 entries, i64 base offset of the following segment, u32 CRC32C of the
            entries and that offset
+
+Where batches are stored encrypted, checksums and positions are of the stored bytes, and readers get less than
+lies between two positions. The index then also knows where each span ends for them (`plain`), which is what
+reads are planned by. Its file is "TRINDEX2", each entry of which has another u32: that place.
 """
 
 from __future__ import annotations
@@ -28,7 +32,8 @@ from array import array
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
-from tailrace.records import UNCHECKED_BYTES, Batch, check_spans, crc32c
+from tailrace.records import ENCRYPTED_BIT, UNCHECKED_BYTES, Batch, check_spans, crc32c
+from tailrace.storage.encryption.layout import OVERHEAD_BYTES
 
 LARGE_BATCH_BYTES = 4096
 POSITION_MAX = (1 << 31) - 1
@@ -39,8 +44,9 @@ _HEADER = struct.Struct("<8sq")
 _FOOTER = struct.Struct("<8sIqI")
 _FOLLOWING = struct.Struct("<q")
 FOOTER_BYTES = _FOOTER.size
-_INDEX, _TIMES, _SEALED = b"TRINDEX1", b"TRTIMES1", b"TRSEALED"
+_INDEX, _ENCRYPTED_INDEX, _TIMES, _SEALED = b"TRINDEX1", b"TRINDEX2", b"TRTIMES1", b"TRSEALED"
 INDEX_ENTRY_BYTES, TIME_ENTRY_BYTES = 12, 8
+ENCRYPTED_INDEX_ENTRY_BYTES = 16
 HEADER_BYTES = _HEADER.size
 
 
@@ -54,12 +60,15 @@ class SpanIndex:
         "base",
         "checksums",
         "cuts",
+        "encrypted",
         "end",
         "following",
         "interval_bytes",
         "max_timestamp",
         "offsets",
         "open_crc",
+        "overhead",
+        "plain",
         "positions",
         "singles",
         "times",
@@ -73,6 +82,9 @@ class SpanIndex:
         self.checksums = array("I", [0])
         self.times = array("q", [NO_TIMESTAMP])
         self.singles = bytearray(1)
+        self.plain = self.positions  # where the spans end for readers; another array once it is encrypted
+        self.encrypted = False  # it holds a batch that is stored encrypted
+        self.overhead = 0  # bytes up to `end` that readers do not get
         self.end = 0  # position behind the last batch added
         self.open_crc = 0  # checksum of the bytes from the last entry to `end`
         self.max_timestamp = NO_TIMESTAMP
@@ -98,12 +110,16 @@ class SpanIndex:
             self.close_open(batch.base_offset)
             self._note_time(batch)
             self.end += size
+            if batch.attributes & ENCRYPTED_BIT:
+                self._note_overhead()
             self.open_crc = crc32c(batch.data[:UNCHECKED_BYTES])
             self._close(batch.next_offset, single=1)
             return
         if batch.max_timestamp > self.max_timestamp:
             self.max_timestamp = batch.max_timestamp
         self.end += size
+        if batch.attributes & ENCRYPTED_BIT:
+            self._note_overhead()
         self.open_crc = crc32c(batch.data, self.open_crc)
         if self.end - self.positions[-1] >= self.interval_bytes:
             self._close(batch.next_offset, single=0)
@@ -118,6 +134,12 @@ class SpanIndex:
         if self.end > self.positions[-1]:
             self._close(next_offset, single=0)
 
+    def _note_overhead(self) -> None:
+        if not self.encrypted:
+            self.encrypted = True
+            self.plain = self.positions[:]
+        self.overhead += OVERHEAD_BYTES
+
     def _note_time(self, batch: Batch) -> None:
         if batch.max_timestamp > self.max_timestamp:
             self.max_timestamp = batch.max_timestamp
@@ -125,6 +147,8 @@ class SpanIndex:
     def _close(self, next_offset: int, single: int) -> None:
         self.offsets.append(next_offset - self.base)
         self.positions.append(self.end)
+        if self.encrypted:
+            self.plain.append(self.end - self.overhead)
         self.checksums.append(self.open_crc)
         self.times.append(self.max_timestamp)
         self.singles.append(single)
@@ -151,7 +175,10 @@ class SpanIndex:
         keep = min(bisect_right(self.positions, position), bisect_right(self.offsets, offset - self.base))
         twin = SpanIndex(self.base, self.interval_bytes)
         twin.offsets = self.offsets[:keep]
-        twin.positions = self.positions[:keep]
+        twin.plain = twin.positions = self.positions[:keep]
+        if self.encrypted and keep > 1:
+            twin.plain, twin.encrypted = self.plain[:keep], True
+            twin.overhead = twin.positions[-1] - twin.plain[-1]
         twin.checksums = self.checksums[:keep]
         twin.times = self.times[:keep]
         twin.singles = self.singles[:keep]
@@ -178,18 +205,26 @@ class SpanIndex:
     @property
     def memory_bytes(self) -> int:
         """About what it takes in memory."""
-        return len(self.offsets) * (INDEX_ENTRY_BYTES + TIME_ENTRY_BYTES + 1)
+        return len(self.offsets) * (self.entry_bytes + TIME_ENTRY_BYTES + 1)
+
+    @property
+    def entry_bytes(self) -> int:
+        """What an entry takes in its file."""
+        return index_entry_bytes(encrypted=self.encrypted)
 
     # ---- as files
 
     def write_entries(self, first: int) -> tuple[bytes, bytes]:
         """The bytes of the entries from number `first` (counted from 0) on, for either file."""
         start = first + 1
-        places = array("I", bytes(INDEX_ENTRY_BYTES * (len(self.offsets) - start)))
-        places[0::3] = self.offsets[start:]
+        places = array("I", bytes(self.entry_bytes * (len(self.offsets) - start)))
+        step = self.entry_bytes // 4
+        places[0::step] = self.offsets[start:]
         pairs = zip(self.positions[start:], self.singles[start:], strict=True)
-        places[1::3] = array("I", [position | (single << 31) for position, single in pairs])
-        places[2::3] = self.checksums[start:]
+        places[1::step] = array("I", [position | (single << 31) for position, single in pairs])
+        places[2::step] = self.checksums[start:]
+        if self.encrypted:
+            places[3::step] = self.plain[start:]
         return _little(places), _little(self.times[start:])
 
 
@@ -209,8 +244,18 @@ class IndexState:
         return IndexState(len(index), crc32c(places), crc32c(times))
 
 
-def write_headers(base: int) -> tuple[bytes, bytes]:
-    return _HEADER.pack(_INDEX, base), _HEADER.pack(_TIMES, base)
+def index_entry_bytes(*, encrypted: bool) -> int:
+    """What an entry of `.index` takes."""
+    return ENCRYPTED_INDEX_ENTRY_BYTES if encrypted else INDEX_ENTRY_BYTES
+
+
+def write_headers(base: int, *, encrypted: bool = False) -> tuple[bytes, bytes]:
+    return _HEADER.pack(_ENCRYPTED_INDEX if encrypted else _INDEX, base), _HEADER.pack(_TIMES, base)
+
+
+def is_of_encrypted(index: bytes) -> bool:
+    """Whether the bytes of an `.index` say that its segment is stored encrypted."""
+    return index[: len(_ENCRYPTED_INDEX)] == _ENCRYPTED_INDEX
 
 
 def write_footers(state: IndexState, following: int) -> tuple[bytes, bytes]:
@@ -242,17 +287,25 @@ def read_index(
         following = read_following(index)
         if following is None or (state := _sealed_state(index, times, following)) is None:
             return None
-    places = _read_entries(index, _INDEX, base, state.entries * INDEX_ENTRY_BYTES, state.index_crc)
+    encrypted = is_of_encrypted(index)
+    magic, size = _ENCRYPTED_INDEX if encrypted else _INDEX, index_entry_bytes(encrypted=encrypted)
+    places = _read_entries(index, magic, base, state.entries * size, state.index_crc)
     moments = _read_entries(times, _TIMES, base, state.entries * TIME_ENTRY_BYTES, state.time_crc)
     if places is None or moments is None:
         return None
     found = SpanIndex(base, interval_bytes)
     numbers = _native("I", places)
-    found.offsets.extend(numbers[0::3])
-    flagged = numbers[1::3]
+    step = size // 4
+    found.offsets.extend(numbers[0::step])
+    flagged = numbers[1::step]
     found.positions.extend(place & POSITION_MAX for place in flagged)
     found.singles.extend(place >> 31 for place in flagged)
-    found.checksums.extend(numbers[2::3])
+    found.checksums.extend(numbers[2::step])
+    if encrypted:
+        found.encrypted = True
+        found.plain = array("I", [0])
+        found.plain.extend(numbers[3::step])
+        found.overhead = found.positions[-1] - found.plain[-1]
     found.times.extend(_native("q", moments))
     found.end = found.positions[-1]
     found.max_timestamp = found.times[-1]
@@ -262,7 +315,8 @@ def read_index(
 
 def _sealed_state(index: bytes, times: bytes, following: int) -> IndexState | None:
     """The state that both footers seal, or None if they do not agree with what lies before them."""
-    entries, rest = divmod(len(index) - HEADER_BYTES - FOOTER_BYTES, INDEX_ENTRY_BYTES)
+    size = index_entry_bytes(encrypted=is_of_encrypted(index))
+    entries, rest = divmod(len(index) - HEADER_BYTES - FOOTER_BYTES, size)
     if rest or len(times) != HEADER_BYTES + entries * TIME_ENTRY_BYTES + FOOTER_BYTES:
         return None
     state = IndexState(

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from itertools import count
+from typing import TYPE_CHECKING
 
 from tailrace.model import (
     BrokerError,
@@ -31,6 +32,7 @@ from tailrace.model import (
 from tailrace.records import CONTROL_BIT, Batch, iter_batches
 from tailrace.storage.aborted import AbortedList, AbortedTransaction
 from tailrace.storage.api import NO_LIMIT, Fsync, LogConfig, Slice, TimestampedOffset, Waiter, ignore_change
+from tailrace.storage.encryption.layout import OVERHEAD_BYTES, is_encrypted
 from tailrace.storage.epochs import LeaderEpochs
 from tailrace.storage.producers import ProducerStates
 from tailrace.storage.segment.checkpoint import NONE
@@ -41,7 +43,10 @@ from tailrace.storage.segment.names import numbered, partition_directory
 from tailrace.storage.segment.reading import LogReader
 from tailrace.storage.segment.segment import Segment
 from tailrace.storage.segment.shape import OFFSET_MAX, ZERO
-from tailrace.storage.segment.tail import BATCH_OBJECTS_BYTES, Tail
+from tailrace.storage.tail import BATCH_OBJECTS_BYTES, Tail
+
+if TYPE_CHECKING:
+    from tailrace.storage.encryption.keyring import LogCipher
 
 _SCAN_BYTES = 1 << 20
 _PURGE_AT_MIN = 64
@@ -65,10 +70,13 @@ class SegmentLog:
         self.partition_id = partition_id
         self.configure(config)
         self.path = partition_directory(partition_id, life)
+        keyring = directory.keyring
+        self.cipher: LogCipher | None = keyring.cipher(life) if keyring is not None else None
+        self._overhead = OVERHEAD_BYTES if keyring is not None and keyring.encrypts else 0
         self.epochs = LeaderEpochs()
         self.producers = ProducerStates()
         self.aborted_list = AbortedList()
-        self.tail = Tail()
+        self.tail: Tail[Append] = Tail()
         self._directory = directory
         self._reader = LogReader(self, directory)
         self._start = start
@@ -179,13 +187,14 @@ class SegmentLog:
             raise _misplaced(batch, self._end)
         next_offset = batch.next_offset
         segment, position = self._segment, self._position
+        stored_size = size + self._overhead
         if next_offset - segment > POSITION_MAX or (
-            position and (position + size > self._roll_bytes or self._roll_is_due)
+            position and (position + stored_size > self._roll_bytes or self._roll_is_due)
         ):
             segment, position = batch.base_offset, 0
             self._begin_segment(segment)
         entry = Append(self.life, batch, segment, position)
-        self._position = position + size
+        self._position = position + stored_size
         self._end = next_offset
         self.tail.add(entry)
         directory.tail_bytes += size + BATCH_OBJECTS_BYTES
@@ -348,6 +357,9 @@ class SegmentLog:
         self._start = min(self._start, entry.offset)  # it may have begun inside the batch that goes
         self._durable = min(self._durable, entry.offset)
         self._segment, self._position = entry.segment, entry.position
+        self._roll_is_due = (
+            self._roll_is_due or self.cipher is not None
+        )  # that segment may be of the other kind
         before = self.tail.bytes
         self.tail.truncate(entry.offset)
         self._directory.tail_bytes += self.tail.bytes - before
@@ -408,9 +420,22 @@ class SegmentLog:
 
     # ---- for the applier and recovery
 
-    def resume(self, *, segment: int, position: int) -> None:
-        """Go on where the files end."""
+    def resume(self, *, segment: int, position: int, encrypted: bool) -> None:
+        """Go on where the files end. A segment is encrypted as a whole or not at all."""
         self._segment, self._position = segment, position
+        self._roll_is_due = encrypted != bool(self._overhead)
+
+    def decrypt_entry(self, append: Append) -> None:
+        """Have the batch that readers get, of an entry that was read from the files; LogDamaged if it is not.
+
+        Of one that was written by reference recovery has the header alone, which is readable.
+        """
+        batch = append.batch
+        if not is_encrypted(batch) or len(batch.data) < batch.size:
+            return
+        if self.cipher is None:
+            raise LogDamaged(f"{self.path} is encrypted, and there is no key")
+        append.batch = self.cipher.decrypt(batch, append.segment)
 
     def evict_tail(self, bytes_wanted: int) -> int:
         """Give memory back: of what was applied and lies in a closed span."""
@@ -441,7 +466,8 @@ class SegmentLog:
         latest = self.applied_epochs.latest
         for append in appends:
             batch = append.batch
-            index.add(batch)
+            index.add(append.stored)
+            append.stored = batch
             if batch.leader_epoch != latest:
                 self.applied_epochs.apply(batch.leader_epoch, batch.base_offset)
                 latest = self.applied_epochs.latest

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from tailrace.model import LogDamaged, LogTruncated, Offset, OffsetOutOfRange
 from tailrace.records import iter_batches
 from tailrace.storage.api import Slice, TimestampedOffset
+from tailrace.storage.encryption.layout import OVERHEAD_BYTES
 from tailrace.storage.opening import find_record_at
 from tailrace.storage.segment.directory import SHORTAGES, Directory
 from tailrace.storage.segment.segment import (
@@ -161,7 +162,7 @@ class LogReader:
     def _walk(
         self, plan: ReadPlan, offset: int, bytes_max: int, limit: int
     ) -> Generator[Step, memoryview | None, ReadPlan | None]:
-        whole = plan.index.positions[plan.first + 1] - plan.index.positions[plan.first]
+        whole = plan.index.plain[plan.first + 1] - plan.index.plain[plan.first]
         span = ReadPlan(plan.file, plan.index, plan.segment, plan.first, plan.first + 1, 0, whole, 0)
         extent = FileExtent(span, self._directory.pool)
         data = yield extent
@@ -265,7 +266,7 @@ class LogReader:
         assert index is not None and file is not None
         limit = self._files_limit(self._log.end_offset)
         for span in range(index.span_of(offset), len(index)):
-            position, size = index.positions[span], index.positions[span + 1] - index.positions[span]
+            position, size = index.positions[span], index.plain[span + 1] - index.plain[span]
             extent = FileExtent(
                 ReadPlan(file, index, segment, span, span + 1, 0, size, 0), self._directory.pool
             )
@@ -274,5 +275,5 @@ class LogReader:
                     return None
                 if batch.next_offset > offset:
                     return segment.base, position, min(offset, batch.base_offset)
-                position += batch.size
+                position += batch.size + (OVERHEAD_BYTES if index.encrypted else 0)
         return None

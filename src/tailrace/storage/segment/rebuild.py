@@ -16,12 +16,16 @@ from pathlib import Path
 
 from tailrace.model import StorageError
 from tailrace.runtime import Clock, DirectoryLock, Disk, RealDisk, SystemClock
+from tailrace.storage.encryption.config import Encryption
+from tailrace.storage.encryption.keys_disk import RESTORE_KEYS
+from tailrace.storage.encryption.keys_file import KEYS
 from tailrace.storage.segment.apply import Applier
 from tailrace.storage.segment.checkpoint import NONE
 from tailrace.storage.segment.checkpoint_file import load_checkpoint
 from tailrace.storage.segment.checkpointing import Checkpointer
 from tailrace.storage.segment.config import DirectoryConfig
 from tailrace.storage.segment.directory import Directory
+from tailrace.storage.segment.encrypting import open_keyring
 from tailrace.storage.segment.journal import Journal
 from tailrace.storage.segment.names import (
     CHECKPOINT,
@@ -65,14 +69,19 @@ class RebuildReport:
 
 
 async def rebuild_directory(
-    path: str | os.PathLike[str], *, dry_run: bool, advance: Advance, config: DirectoryConfig | None = None
+    path: str | os.PathLike[str],
+    *,
+    dry_run: bool,
+    advance: Advance,
+    config: DirectoryConfig | None = None,
+    encryption: Encryption | None = None,
 ) -> RebuildReport:
     """Rebuild the checkpoint of a directory that no broker serves; StorageError if that cannot be done."""
     root = str(Path(path))
     lock = DirectoryLock(root)
     disk = RealDisk(root, owns_loop=True)
     try:
-        rebuild = Rebuild(disk, root, config=config, advance=advance)
+        rebuild = Rebuild(disk, root, config=config, advance=advance, encryption=encryption)
         return await (rebuild.plan() if dry_run else rebuild.run())
     finally:
         disk.close()
@@ -103,8 +112,10 @@ class Rebuild:
         config: DirectoryConfig | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
+        encryption: Encryption | None = None,
     ) -> None:
         self._disk = disk
+        self._encryption = encryption
         self._path = path
         self._config = config or DirectoryConfig()
         self._clock = clock or SystemClock()
@@ -140,12 +151,30 @@ class Rebuild:
             for suffix in ("index", "timeindex"):
                 with suppress(FileNotFoundError):
                     await self._disk.remove(stem + suffix)
-        directory = Directory(self._disk, self._path, config=self._config, clock=self._clock, rng=self._rng)
+        directory = self._directory()
+        await open_keyring(directory, self._encryption)
         journal = Journal(directory.disk, file_bytes=self._config.journal_file_bytes, rng=self._rng)
         await Recovery(directory, journal).resume(survey)
+        self._check_keys(directory)
+        if directory.keyring is not None:
+            await directory.keyring.rewrite()
         await Checkpointer(directory, journal, Applier(directory)).recovered()
 
+    def _check_keys(self, directory: Directory) -> None:
+        """Nothing vouches for a directory whose keys are lost: no checkpoint is left that would tell."""
+        if directory.keyring is not None and not directory.keyring.fresh:
+            return
+        for log in directory.logs.values():
+            if any(each.index is not None and each.index.encrypted for each in log.segments.values()):
+                raise StorageError(
+                    "rebuild", KEYS, f"{log.path} is encrypted, and there are no keys", hint=RESTORE_KEYS
+                )
+
+    def _directory(self) -> Directory:
+        return Directory(self._disk, self._path, config=self._config, clock=self._clock, rng=self._rng)
+
     async def _survey(self) -> Survey:
+        await open_keyring(self._directory(), self._encryption)  # a wrong key shows before anything is done
         survey = await Surveyor(self._disk, self._advance).survey()
         try:
             loaded = await load_checkpoint(self._disk)

@@ -17,6 +17,8 @@ from __future__ import annotations
 import logging
 
 from tailrace.runtime import Disk, File
+from tailrace.storage.encryption.keys_disk import RESTORE_KEYS
+from tailrace.storage.encryption.keys_file import KEYS
 from tailrace.storage.segment.adoption import Adoption
 from tailrace.storage.segment.apply import remove_partition
 from tailrace.storage.segment.cache import read_file
@@ -64,6 +66,7 @@ class Recovery:
             await self._format()
             return
         checkpoint = loaded.checkpoint
+        self._check_keys(checkpoint)
         content = read_journal(await self._open_journal(checkpoint), checkpoint)
         loaded.check_rounds(content.rounds)
         await self._remove_unlisted(checkpoint)
@@ -71,6 +74,13 @@ class Recovery:
         plans, deleted, greatest_life = plan_recovery(checkpoint.rows, content.rounds)
         self._take_over(checkpoint, content, greatest_life)
         await self._carry_out(plans, deleted, outdated=(SURVEY,))
+
+    def _check_keys(self, checkpoint: Checkpoint) -> None:
+        keyring = self._directory.keyring
+        if checkpoint.format > 1 and (keyring is None or keyring.fresh):
+            raise damage(
+                KEYS, "the directory is encrypted, and the file of its keys is missing", hint=RESTORE_KEYS
+            )
 
     async def resume(self, survey: Survey) -> None:
         """The same for a directory without a checkpoint, whose plans were made from its files."""
@@ -209,7 +219,7 @@ class Recovery:
 
 async def write_run(file: File, run: list[Append]) -> None:
     """Write what survives, whether or not it seems to be there: only the plan knows."""
-    await file.write(run[0].position, [append.batch.data for append in run])
+    await file.write(run[0].position, [append.stored.data for append in run])
 
 
 def _unplanned(found: Findings) -> list[str]:

@@ -13,12 +13,16 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tailrace.model import LogDamaged, LogTruncated, Offset
 from tailrace.records import iter_batches
 from tailrace.runtime import BufferPool, File, SyncError
 from tailrace.storage.api import Slice
 from tailrace.storage.segment.index import IndexState, SpanIndex
+
+if TYPE_CHECKING:
+    from tailrace.storage.encryption.keyring import LogCipher
 
 _BULK_BYTES = 1 << 20
 
@@ -30,6 +34,7 @@ class Segment:
         "_sync_error",
         "_syncing",
         "base",
+        "cipher",
         "cuts",
         "file",
         "gone",
@@ -45,10 +50,17 @@ class Segment:
     )
 
     def __init__(
-        self, base: int, path: str, file: File | None, index: SpanIndex | None, written_ms: int
+        self,
+        base: int,
+        path: str,
+        file: File | None,
+        index: SpanIndex | None,
+        written_ms: int,
+        cipher: LogCipher | None = None,
     ) -> None:
         self.base = base
         self.path = path
+        self.cipher = cipher  # None: the directory has no keys
         self.file = file  # None: closed for now
         self.index = index  # None: not in memory for now
         self.length = index.end if index is not None else 0
@@ -98,7 +110,10 @@ class Segment:
 
 @dataclass(slots=True)
 class ReadPlan:
-    """Spans `first` to `last` - 1 of a segment, without `skip` bytes in front and up to `size` after them."""
+    """Spans `first` to `last` - 1 of a segment, without `skip` bytes in front and up to `size` after them.
+
+    Both count the bytes that readers get.
+    """
 
     file: File
     index: SpanIndex
@@ -164,10 +179,24 @@ class FileExtent:
             if plan.segment.gone or plan.segment.cuts != plan.index.cuts:
                 raise LogTruncated(f"{plan.segment.path} was truncated while it was read")
             raise damaged_span(plan.segment, plan.index, bad)
-        self._buffer = buffer
+        if plan.index.encrypted:
+            whole = self._decrypted(buffer, whole)
+        else:
+            self._buffer = buffer
         if plan.size == len(whole):
             return whole
         return whole[plan.skip : plan.skip + plan.size]
+
+    def _decrypted(self, buffer: memoryview, whole: memoryview) -> memoryview:
+        plan = self._plan
+        index, cipher = plan.index, plan.segment.cipher
+        try:
+            if cipher is None:
+                raise LogDamaged(f"{plan.segment.path} is encrypted, and there is no key")
+            first, end = index.offsets[plan.first] + index.base, index.offsets[plan.last] + index.base
+            return cipher.decrypt_run(whole, index.base, first=first, end=end)
+        finally:
+            self._pool.give(buffer)
 
 
 def damaged_span(segment: Segment, index: SpanIndex, span: int) -> LogDamaged:
@@ -208,12 +237,12 @@ def plan_read(segment: Segment, offset: int, *, bytes_max: int, limit: int) -> R
     first = index.span_of(offset)
     if first >= len(index) or index.offsets[first] >= limit - segment.base:
         return None
-    begin = index.positions[first]
-    last = bisect_right(index.positions, begin + bytes_max, first) - 1
+    begin = index.plain[first]
+    last = bisect_right(index.plain, begin + bytes_max, first) - 1
     if index.offsets[last] > limit - segment.base:
         last = bisect_right(index.offsets, limit - segment.base, first, last) - 1
     last = max(last, first + 1)
-    size = index.positions[last] - begin
+    size = index.plain[last] - begin
     return ReadPlan(file, index, segment, first, last, 0, size, index.offsets[last] + segment.base)
 
 
@@ -259,11 +288,9 @@ def slice_of(plan: ReadPlan, pool: BufferPool, *, piece_bytes_max: int) -> Slice
     extents: list[FileExtent] = []
     index, first, skip, left = plan.index, plan.first, plan.skip, plan.size
     while first < plan.last:
-        begin = index.positions[first]
-        last = max(
-            bisect_right(index.positions, begin + piece_bytes_max, first, plan.last + 1) - 1, first + 1
-        )
-        size = min(index.positions[last] - begin - skip, left)
+        begin = index.plain[first]
+        last = max(bisect_right(index.plain, begin + piece_bytes_max, first, plan.last + 1) - 1, first + 1)
+        size = min(index.plain[last] - begin - skip, left)
         piece = ReadPlan(plan.file, index, plan.segment, first, last, skip, size, plan.next_offset)
         extents.append(FileExtent(piece, pool))
         first, skip, left = last, 0, left - size

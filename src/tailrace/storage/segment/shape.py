@@ -41,7 +41,7 @@ class Shape:
     def apply(self, entry: Entry) -> None:
         """Move along; create and delete have no shape of their own."""
         if isinstance(entry, Append):
-            self.segments[entry.segment] = entry.position + entry.batch.size
+            self.segments[entry.segment] = entry.position + entry.stored.size
             self.end = entry.batch.next_offset
         elif isinstance(entry, Truncate):
             self.segments = {base: size for base, size in self.segments.items() if base < entry.segment}

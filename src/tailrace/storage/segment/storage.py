@@ -15,12 +15,14 @@ from tailrace.model import PartitionExists, PartitionId, StorageError, UnknownPa
 from tailrace.runtime import Clock, DirectoryLock, Disk, RealDisk, Supervisor, SystemClock
 from tailrace.storage.api import Cut, LogConfig
 from tailrace.storage.counters import StorageCounters
+from tailrace.storage.encryption.config import Encryption
 from tailrace.storage.segment.apply import Applier
 from tailrace.storage.segment.checkpointing import Checkpointer
 from tailrace.storage.segment.commit import Committer
 from tailrace.storage.segment.config import DirectoryConfig
 from tailrace.storage.segment.cut import Cutter
 from tailrace.storage.segment.directory import Directory
+from tailrace.storage.segment.encrypting import forget_unused_keys, open_keyring
 from tailrace.storage.segment.entry import Create, Delete
 from tailrace.storage.segment.housekeeping import Housekeeper
 from tailrace.storage.segment.journal import Journal
@@ -46,8 +48,10 @@ class SegmentStorage:
         config: DirectoryConfig | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
+        encryption: Encryption | None = None,
     ) -> None:
         self._disk = disk
+        self._encryption = encryption
         config = config or DirectoryConfig()
         rng = rng or random.SystemRandom()
         self.directory = Directory(disk, path, config=config, clock=clock or SystemClock(), rng=rng)
@@ -84,8 +88,9 @@ class SegmentStorage:
         config: DirectoryConfig | None = None,
         clock: Clock | None = None,
         owns_loop: bool = False,
+        encryption: Encryption | None = None,
     ) -> SegmentStorage:
-        """Recover a data directory, or begin a new one, and serve it.
+        """Recover a data directory, or begin a new one, and serve it; encrypted if there is a key.
 
         `owns_loop` says that the running event loop is ours alone, so that short syncs may run in it.
         """
@@ -93,7 +98,7 @@ class SegmentStorage:
         os.makedirs(root, exist_ok=True)
         lock = _lock(root)
         disk = RealDisk(root, owns_loop=owns_loop)
-        storage = cls(disk, root, config=config, clock=clock)
+        storage = cls(disk, root, config=config, clock=clock, encryption=encryption)
         storage._lock = lock
         try:
             await storage.start()
@@ -106,8 +111,13 @@ class SegmentStorage:
         """Recover, then serve."""
         directory = self.directory
         try:
+            await open_keyring(directory, self._encryption)
             await Recovery(directory, self._journal).run()
+            if directory.keyring is not None:
+                await directory.keyring.rewrite()
             await self._checkpointer.recovered()
+            if directory.keyring is not None:
+                await forget_unused_keys(directory, directory.keyring)
             await self._last_seen.begin()
         except OSError as error:
             raise StorageError("recover", directory.path, str(error), hint="Nothing is served") from error

@@ -47,7 +47,10 @@ class Successor:
         self._pending: list[memoryview] = []
         self._written = 0
         # The index files grow along, so that nothing long is left for the end.
-        self._index_files = tuple(bytearray(header) for header in write_headers(old.base))
+        cipher = log.cipher
+        self._key = cipher.new_key(old.base) if cipher is not None and cipher.encrypts else None
+        headers = write_headers(old.base, encrypted=self._key is not None)
+        self._index_files = tuple(bytearray(header) for header in headers)
         self._state = IndexState()
 
     @property
@@ -57,10 +60,14 @@ class Successor:
     # ---- content
 
     async def create(self) -> None:
+        if self._key is not None and self._log.cipher is not None:
+            await self._log.cipher.save()  # before anything is written that it encrypts
         self._file = await self._disk.create(self._stem + "log" + TEMPORARY)
 
     def add(self, batch: Batch) -> None:
-        """Take a batch; its bytes must stay until the next `flush`."""
+        """Take a batch, as readers get it; its bytes must stay until the next `flush`."""
+        if self._key is not None:
+            batch = self._key.encrypt(batch)
         self._index.add(batch)
         self._pending.append(batch.data)
 
@@ -132,7 +139,7 @@ class Successor:
     def _adopt(self) -> Segment:
         """Show the new segment to readers."""
         old = self._old
-        new = Segment(old.base, old.path, self._file, self._index, old.written_ms)
+        new = Segment(old.base, old.path, self._file, self._index, old.written_ms, old.cipher)
         new.sealed = True
         self._log.replace_segment(new)
         return new

@@ -7,6 +7,7 @@ wanted, and one seed again.
 
 `oracle`   what was acknowledged, and whether what is there agrees with it
 `history`  the lives, the work and the faults
+`ciphertexts`  what an encrypted directory must not show
 `forgery`  records that pretend to be rounds of the journal
 """
 

@@ -22,11 +22,14 @@ from tailrace.broker.ports import PartitionRecord
 from tailrace.model import BrokerError, BrokerId, Epoch, LogDamaged, Offset, PartitionId, StorageError
 from tailrace.records import build_batch, iter_batches, read_batch
 from tailrace.storage import COMMIT, OS, Fsync, LogConfig
+from tailrace.storage.encryption.config import Encryption
+from tailrace.storage.encryption.keys_file import KEYS, KEYS_COPY, read_keys
 from tailrace.storage.segment import DirectoryConfig, SegmentLog, SegmentStorage
 from tailrace.storage.segment.checkpoint import read_checkpoint
 from tailrace.storage.segment.entry import Append, Entry
 from tailrace.storage.segment.names import CHECKPOINT, CHECKPOINT_COPY
 from tailrace.storage.segment.rebuild import Rebuild
+from tailrace.testing.crashes.ciphertexts import Ciphertexts
 from tailrace.testing.crashes.forgery import forge_value, journal_ids
 from tailrace.testing.crashes.oracle import Content, Oracle, Wrong, derived_state
 from tailrace.testing.crashes.transactions import Transactions
@@ -59,6 +62,7 @@ class Options:
     loose: bool = True  # some partitions do not wait for syncs
     flip: bool = False  # one bit, at the very end
     transactions: bool = False  # some batches belong to transactions
+    encrypted: bool = False  # everything that is stored
     rebuild: bool = False  # both checkpoints are lost between some lives, and rebuilt
     storage: type[SegmentStorage] = SegmentStorage
 
@@ -70,6 +74,12 @@ class Failed:
     seed: int
     error: str
     trace: list[str]
+
+
+def _encryption() -> Encryption:
+    from tailrace.security.keys import KEY_BYTES, KeyEncryptionKey
+
+    return Encryption(keys=(KeyEncryptionKey(bytes(range(KEY_BYTES))),))
 
 
 class History:
@@ -86,6 +96,8 @@ class History:
             is_loose=lambda partition_id: self._fsync(partition_id) is not None,
             is_compacted=self._is_compacted,
         )
+        self._encryption = _encryption() if options.encrypted else None
+        self.ciphertexts = Ciphertexts(rb"\d{8}\|%d\." % seed)
         self.transactions = Transactions(rng, self.oracle)
         self.counts: collections.Counter[str] = collections.Counter()
         self.loop: SimulatedLoop | None = None
@@ -134,6 +146,7 @@ class History:
             disk.crash_at = disk.calls + self._next_crash(number) if crashes else 0
             self._live(self._serve())
             self._crash_in = ""
+            self._check_ciphertexts()
             self._die()
             if self.options.rebuild and rng.random() < _REBUILD_CHANCE:
                 self._lose_checkpoint()
@@ -143,6 +156,7 @@ class History:
             self._flip_bit()
         for _ in range(2):
             self._live(self._look())
+            self._check_ciphertexts()
             disk.kill()
             self._unsynced_may_be_lost = False
             if not self.options.flip:
@@ -150,6 +164,12 @@ class History:
         self.counts["histories"] += 1
         self.counts["calls"] += disk.calls
         self.counts["faults"] += disk.faults
+
+    def _check_ciphertexts(self) -> None:
+        """What lies on the disk now tells nothing. A power cut takes away what was read before."""
+        if self._encryption is not None and not self.options.flip:
+            self.ciphertexts.check(self.disk)
+            self.counts["ciphertexts"] = len(self.ciphertexts)
 
     def _next_crash(self, number: int) -> int:
         if number == 0 and self.options.crash_at is not None:
@@ -187,6 +207,8 @@ class History:
             self._damage_indexes()
         if self.rng.random() < _LOST_CHECKPOINT_CHANCE:
             self._damage_checkpoint()
+        if self._encryption is not None and self.rng.random() < _LOST_CHECKPOINT_CHANCE:
+            self._damage_keys()
 
     def _damage_indexes(self) -> None:
         """Between two lives some indexes come to harm. They are rebuildable: nothing must show of it.
@@ -209,6 +231,19 @@ class History:
         if len(readable) == 2:
             self._flip_anywhere(self.rng.choice(readable))
             self.counts["damaged checkpoints"] += 1
+
+    def _damage_keys(self) -> None:
+        """One of the two files of keys comes to harm. The other one is enough."""
+        wholes = [
+            path
+            for path in (KEYS, KEYS_COPY)
+            if path in self.disk.paths()
+            and (found := read_keys(self.disk.content(path))) is not None
+            and not found.unreadable
+        ]
+        if len(wholes) == 2:
+            self._flip_anywhere(self.rng.choice(wholes))
+            self.counts["damaged keys"] += 1
 
     def _lose_checkpoint(self) -> None:
         """Both become unreadable, and are rebuilt, however often that is interrupted."""
@@ -242,7 +277,12 @@ class History:
         """Says how it ended: rebuilt, by this run or by one that was interrupted at its end; or refused."""
         assert self.loop is not None
         rebuild = Rebuild(
-            self.disk, "sim", config=self._config, clock=SimulatedClock(self.loop), rng=self.rng
+            self.disk,
+            "sim",
+            config=self._config,
+            clock=SimulatedClock(self.loop),
+            rng=self.rng,
+            encryption=self._encryption,
         )
         try:
             await rebuild.run()
@@ -263,7 +303,12 @@ class History:
         assert self.loop is not None
         self._known_ids = journal_ids(self.disk)
         storage = self.options.storage(
-            self.disk, "sim", config=self._config, clock=SimulatedClock(self.loop), rng=self.rng
+            self.disk,
+            "sim",
+            config=self._config,
+            clock=SimulatedClock(self.loop),
+            rng=self.rng,
+            encryption=self._encryption,
         )
         await storage.start()
         self._partitions = {log: self._open_partition(log) for log in storage.logs()}
@@ -654,6 +699,7 @@ def sweep(seed: int, *, until: float, options: Options | None = None) -> tuple[i
             faults=given.faults,
             loose=given.loose,
             transactions=given.transactions,
+            encrypted=given.encrypted,
             storage=given.storage,
         )
         _, failed = play(seed, swept)

@@ -30,12 +30,14 @@ import msgspec
 from tailrace.model import ProtocolError
 from tailrace.wire.kafka.cursor import Cursor, cursor_errors, write_count, write_string
 from tailrace.wire.kafka.schema import read_uuid
-from tailrace.wire.kafka.tag import skip_tags
+from tailrace.wire.kafka.tag import read_tag_count, read_tag_extent, skip_tags
 from tailrace.wire.kafka.varint import read_uvarint, read_uvarint_tail
 
 FLEXIBLE_FROM = 12
 TOPIC_IDS_FROM = 13
 _WITHOUT_REPLICA_FROM = 15
+_REPLICA_TAG = 1
+_REPLICA_ID_BYTES = 4
 
 TopicRef: TypeAlias = str | UUID
 """How a request and its answer name a topic: by its name, from version 13 on by its id."""
@@ -246,6 +248,8 @@ def _read_flexible(d: memoryview, version: int) -> FetchRequest:
     forgotten: list[tuple[TopicRef, list[int]]] = []
     p = _read_compact_forgotten(d, p, n, forgotten, by_id=by_id)
     rack_id, p = _read_compact_string(d, p, n)
+    if version >= _WITHOUT_REPLICA_FROM and d[p]:
+        replica_id = _read_replica_tag(d, p)
     if skip_tags(d, p) != n:
         _refuse_rest()
     return FetchRequest(
@@ -261,6 +265,18 @@ def _read_flexible(d: memoryview, version: int) -> FetchRequest:
         rack_id,
         by_id,
     )
+
+
+def _read_replica_tag(d: memoryview, p: int) -> int:
+    """The number of the replica that asks (KIP-903); -1 for a consumer."""
+    count, p = read_tag_count(d, p)
+    for _ in range(count):
+        tag, start, p = read_tag_extent(d, p)
+        if tag == _REPLICA_TAG:
+            if p - start < _REPLICA_ID_BYTES:
+                _refuse_length()
+            return int(_int32_at(d, start)[0])
+    return -1
 
 
 def _read_compact_partitions(d: memoryview, p: int, n: int) -> tuple[list[FetchPartition], int]:

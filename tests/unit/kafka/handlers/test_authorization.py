@@ -29,12 +29,14 @@ from tailrace.wire.kafka.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
 )
+from tailrace.wire.kafka.messages.create_acls import AclCreation, CreateAclsRequest
 from tailrace.wire.kafka.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from tailrace.wire.kafka.messages.create_topics import (
     CreatableTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from tailrace.wire.kafka.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from tailrace.wire.kafka.messages.delete_groups import DeleteGroupsRequest
 from tailrace.wire.kafka.messages.delete_records import (
     DeleteRecordsPartition,
@@ -42,6 +44,7 @@ from tailrace.wire.kafka.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from tailrace.wire.kafka.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tailrace.wire.kafka.messages.describe_acls import DescribeAclsRequest
 from tailrace.wire.kafka.messages.describe_client_quotas import DescribeClientQuotasRequest
 from tailrace.wire.kafka.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from tailrace.wire.kafka.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -78,6 +81,7 @@ from tailrace.wire.kafka.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from tailrace.wire.kafka.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from tailrace.wire.kafka.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from tailrace.wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tailrace.wire.kafka.messages.offset_commit import (
@@ -249,7 +253,10 @@ RULES: list[tuple[Message, Operation, ResourceKind]] = [
     (MARK, Op.CLUSTER_ACTION, CLUSTER),
     (PRODUCERS, Op.READ, TOPIC),
     (DescribeTransactionsRequest(transactional_ids=["x"]), Op.DESCRIBE, TRANSACTION),
-    (DescribeClusterRequest(), Op.DESCRIBE, CLUSTER),
+    (ListPartitionReassignmentsRequest(), Op.DESCRIBE, CLUSTER),
+    (DescribeAclsRequest(resource_type_filter=1, operation=1, permission_type=1), Op.DESCRIBE, CLUSTER),
+    (CreateAclsRequest(creations=[AclCreation()]), Op.ALTER, CLUSTER),
+    (DeleteAclsRequest(filters=[DeleteAclsFilter()]), Op.ALTER, CLUSTER),
     (ELECT, Op.ALTER, CLUSTER),
     (AlterPartitionReassignmentsRequest(), Op.ALTER, CLUSTER),
     (DescribeTopicPartitionsRequest(topics=[TopicRequest(name="orders")]), Op.DESCRIBE, TOPIC),
@@ -280,7 +287,7 @@ ELSEWHERE = {
     "RenewDelegationToken",  # likewise
     "ExpireDelegationToken",  # likewise
     "DescribeDelegationToken",  # likewise
-    "ListPartitionReassignments",  # says nothing about any topic
+    "DescribeCluster",  # the nodes are told to every client, as in Metadata
 }
 
 
@@ -373,8 +380,10 @@ def test_lists_leave_out_what_the_client_may_not_see() -> None:
         assert [
             each.group_id for each in (await stage.ask(ListGroupsRequest(), ListGroupsResponse)).groups
         ] == ["g"]
-        refuse(stage, (Op.DESCRIBE, GROUP))
+        refuse(stage, (Op.DESCRIBE, GROUP), (Op.DESCRIBE, CLUSTER))
         assert (await stage.ask(ListGroupsRequest(), ListGroupsResponse)).groups == []
+        refuse(stage, (Op.DESCRIBE, GROUP))
+        assert len((await stage.ask(ListGroupsRequest(), ListGroupsResponse)).groups) == 1
         assert await code_of(stage, BEGIN) == 0
         listed = await stage.ask(ListTransactionsRequest(), ListTransactionsResponse)
         assert [each.transactional_id for each in listed.transaction_states] == ["x"]
@@ -449,7 +458,8 @@ def test_metadata_tells_of_topics_that_the_client_may_see_and_of_every_node() ->
             MetadataRequestTopic(name=None, topic_id=topic.id),
         ]
         found = ask_metadata(stage, MetadataRequest(topics=named, allow_auto_topic_creation=True)).topics
-        assert [each.error_code for each in found] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 3
+        refused = [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2
+        assert [each.error_code for each in found] == [*refused, ErrorCode.UNKNOWN_TOPIC_ID]
         assert stage.broker.topics.get("nothing") is None
 
     play(scenario)

@@ -47,7 +47,7 @@ def test_operations_on_a_group_are_told_if_asked_for(version: int) -> None:
         cast(stage, {"a": GroupDescription(group_id="a", state="Empty"), "b": LOADING})
         request = DescribeGroupsRequest(groups=["a", "b"], include_authorized_operations=True)
         response = await stage.ask(request, DescribeGroupsResponse, version=version)
-        assert [group.authorized_operations for group in response.groups] == [0b1_0100_1000, -(2**31)]
+        assert [group.authorized_operations for group in response.groups] == [0b1101_0100_1000, -(2**31)]
 
     play(scenario)
 

@@ -12,6 +12,7 @@ from tailrace.records import Batch, BatchFields, build_batch, read_batch, rebuil
 from tailrace.storage.aborted import AbortedEntry
 from tailrace.storage.api import NO_LIMIT
 from tailrace.storage.producers import ProducerStates
+from tailrace.storage.retention import SegmentFacts
 from tailrace.storage.segment.compaction import (
     CompactionPlan,
     Fates,
@@ -21,7 +22,6 @@ from tailrace.storage.segment.compaction import (
     Sifted,
     plan_compaction,
 )
-from tailrace.storage.segment.retention import SegmentFacts
 
 T = TypeVar("T")
 NOW_MS = 1_000_000

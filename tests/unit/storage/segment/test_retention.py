@@ -14,9 +14,9 @@ from tailrace.model import Epoch, Offset, OffsetOutOfRange, PartitionId
 from tailrace.records import build_batch, iter_batches, read_batch
 from tailrace.storage import LogConfig
 from tailrace.storage.api import NO_LIMIT
+from tailrace.storage.retention import SegmentFacts, plan_retention
 from tailrace.storage.segment import DirectoryConfig, SegmentLog, SegmentStorage
 from tailrace.storage.segment.index import NO_TIMESTAMP
-from tailrace.storage.segment.retention import SegmentFacts, plan_retention
 from tailrace.testing import FakeClock
 from tailrace.testing.simulation import SimulatedDisk, SimulatedLoop
 

@@ -32,7 +32,7 @@ from tailrace.storage.segment.housekeeping import Housekeeper
 from tailrace.storage.segment.journal import read_header
 from tailrace.storage.segment.names import read_journal_file
 from tailrace.storage.segment.plan import read_journal
-from tailrace.storage.segment.tail import BATCH_OBJECTS_BYTES
+from tailrace.storage.tail import BATCH_OBJECTS_BYTES
 from tailrace.testing.simulation import SimulatedClock, SimulatedDisk, SimulatedFile, SimulatedLoop
 
 JOURNAL_FILE = 64 * 1024

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tailrace.records import Batch, build_batch, iter_batches, read_batch
 from tailrace.storage.segment.entry import Append
-from tailrace.storage.segment.tail import BATCH_OBJECTS_BYTES, Tail
+from tailrace.storage.tail import BATCH_OBJECTS_BYTES, Tail
 
 # Counts, gaps before, bytes of values.
 drafts = st.lists(
@@ -31,8 +31,8 @@ def entries_of(made: list[tuple[int, int, int]], *, base: int = 0) -> list[Appen
     return found
 
 
-def tail_of(entries: list[Append]) -> Tail:
-    tail = Tail()
+def tail_of(entries: list[Append]) -> Tail[Append]:
+    tail: Tail[Append] = Tail()
     for entry in entries:
         tail.add(entry)
     return tail
@@ -129,7 +129,7 @@ def test_entries_are_listed_from_the_one_that_holds_an_offset(
 
 
 def test_an_empty_tail() -> None:
-    tail = Tail()
+    tail: Tail[Append] = Tail()
     assert (len(tail), tail.bytes, tail.first_offset) == (0, 0, None)
     assert tail.evict(100, 100) == 0
     tail.truncate(0)
@@ -148,7 +148,7 @@ def size_of(entries: list[Append]) -> int:
     return sum(entry.batch.size + BATCH_OBJECTS_BYTES for entry in entries)
 
 
-def check(tail: Tail, entries: list[Append]) -> None:
+def check(tail: Tail[Append], entries: list[Append]) -> None:
     assert tail.entries_from(0) == entries
     assert len(tail) == len(entries)
     assert tail.bytes == size_of(entries)

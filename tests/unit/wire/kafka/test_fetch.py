@@ -180,12 +180,23 @@ def test_a_known_but_unused_tag_and_unknown_ones_are_skipped() -> None:
     assert read_fetch_request(memoryview(tagged), 12) == read_fetch_request(memoryview(one), 12)
 
 
-def test_a_replica_and_its_directory_are_skipped() -> None:
+def test_a_replica_is_read_from_its_tag_and_its_directory_is_skipped() -> None:
     theirs = kafka_python_type("FetchRequest")
     state = theirs.ReplicaState(version=17, replica_id=4, replica_epoch=9)
     tagged = their_request(17, cluster_id="cluster", replica_state=state)
     assert len(tagged) > len(our_request(17))
-    assert read_fetch_request(memoryview(tagged), 17) == read_fetch_request(memoryview(our_request(17)), 17)
+    plain = read_fetch_request(memoryview(our_request(17)), 17)
+    read = read_fetch_request(memoryview(tagged), 17)
+    assert (plain.replica_id, read.replica_id) == (-1, 4)
+    read.replica_id = -1
+    assert read == plain
+
+
+def test_a_replica_tag_that_is_too_short_is_refused() -> None:
+    plain = bytes(our_request(17))
+    assert plain.endswith(b"\0")
+    with pytest.raises(ProtocolError):
+        read_fetch_request(memoryview(plain[:-1] + b"\x01\x01\x03\0\0\x04"), 17)
 
 
 @pytest.mark.parametrize("version", [13, 15, 17])

@@ -15,6 +15,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from tailrace.storage.encryption.keys_file import KEYS, KEYS_COPY
 from tailrace.storage.segment.names import (
     CHECKPOINT,
     CHECKPOINT_COPY,
@@ -33,7 +34,7 @@ from tailrace.storage.segment.names import (
 from tailrace.storage.segment.plan import Plan
 from tailrace.storage.segment.shape import wholly_below
 
-_OWN = {CHECKPOINT, CHECKPOINT_COPY, CLOCK, JOURNAL_DIRECTORY + "/", "LOCK"}
+_OWN = {CHECKPOINT, CHECKPOINT_COPY, CLOCK, JOURNAL_DIRECTORY + "/", "LOCK", KEYS, KEYS_COPY}
 
 LeftoverKind = Literal["stray", "deleted", "unfinished", "foreign"]
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from tailrace.records import BatchError, iter_batches
 from tailrace.storage.segment.index import (
     HEADER_BYTES,
-    INDEX_ENTRY_BYTES,
     TIME_ENTRY_BYTES,
     SpanIndex,
 )
@@ -152,7 +151,7 @@ class SegmentCheck:
         stem, offset = self._claim.path.removesuffix("log"), index.base + index.offsets[entry]
         past = self._claim.limit is not None and offset > self._claim.limit
         if offset < self.track.next_offset or past or (index.singles[entry] and count != 1):
-            self._report_entry(stem + "index", entry, INDEX_ENTRY_BYTES)
+            self._report_entry(stem + "index", entry, index.entry_bytes)
         if self._claim.times_known and index.times[entry] != self.track.max_timestamp:
             self._report_entry(stem + "timeindex", entry, TIME_ENTRY_BYTES)
         self.track.close_at(offset)

@@ -17,10 +17,11 @@ from tailrace.records import crc32c
 from tailrace.storage.segment.index import (
     FOOTER_BYTES,
     HEADER_BYTES,
-    INDEX_ENTRY_BYTES,
     TIME_ENTRY_BYTES,
     IndexState,
     SpanIndex,
+    index_entry_bytes,
+    is_of_encrypted,
     read_following,
     read_index,
     write_footers,
@@ -52,6 +53,10 @@ class _File:
     data: bytes | None
     which: Literal[0, 1]
     entry_bytes: int
+    encrypted: bool = False  # of a segment that is stored encrypted
+
+    def header(self, base: int) -> bytes:
+        return write_headers(base, encrypted=self.encrypted)[self.which]
 
     def is_sealed(self, base: int) -> bool:
         """Whether it is exactly a header, entries, and the footer that belongs to them."""
@@ -66,15 +71,14 @@ class _File:
         if following is None:
             return False
         footer = write_footers(IndexState(count, crc, crc), following)[self.which]
-        return self.data == write_headers(base)[self.which] + entries + footer
+        return self.data == self.header(base) + entries + footer
 
     def begins_with(self, base: int, state: IndexState) -> bool:
         """Whether it begins with a header and the entries that the checkpoint saw."""
         if self.data is None or len(self.data) < HEADER_BYTES + state.entries * self.entry_bytes:
             return False
         crc = (state.index_crc, state.time_crc)[self.which]
-        header = write_headers(base)[self.which]
-        return self.data[:HEADER_BYTES] == header and crc32c(self.entries(state.entries)) == crc
+        return self.data[:HEADER_BYTES] == self.header(base) and crc32c(self.entries(state.entries)) == crc
 
     def entries(self, count: int) -> bytes:
         assert self.data is not None
@@ -125,10 +129,19 @@ def _read_files(
             findings.problem(stem + suffix, f"cannot be read: {error.strerror}", REBUILT)
             return b""
 
+    encrypted = _is_encrypted(source, stem + "index")
+    size = index_entry_bytes(encrypted=encrypted)
     return (
-        _File(stem + "index", read("index", INDEX_ENTRY_BYTES), 0, INDEX_ENTRY_BYTES),
+        _File(stem + "index", read("index", size), 0, size, encrypted),
         _File(stem + "timeindex", read("timeindex", TIME_ENTRY_BYTES), 1, TIME_ENTRY_BYTES),
     )
+
+
+def _is_encrypted(source: Source, path: str) -> bool:
+    try:
+        return is_of_encrypted(source.read_start(path, HEADER_BYTES) or b"")
+    except OSError:
+        return False  # reading it whole says so
 
 
 def _read_sealed(files: tuple[_File, _File], base: int, findings: Findings) -> StoredIndex:
@@ -142,7 +155,7 @@ def _read_sealed(files: tuple[_File, _File], base: int, findings: Findings) -> S
             _report_wrong(file, "its checksum does not hold", findings)
     if places.data is None or not places.is_sealed(base):
         return StoredIndex(None, False, "missing" if places.data is None else "wrong")
-    count = (len(places.data) - HEADER_BYTES - FOOTER_BYTES) // INDEX_ENTRY_BYTES
+    count = (len(places.data) - HEADER_BYTES - FOOTER_BYTES) // places.entry_bytes
     state = IndexState(count, crc32c(places.entries(count)), 0)
     following, whole = read_following(places.data), times.is_sealed(base)
     if times.data is not None and whole:

@@ -1,8 +1,9 @@
 """The tail: the newest batches of a log in memory, from which most reads are answered.
 
-It always holds what the segment files do not hold yet, and the open span of the newest segment, whose
-checksum is not fixed yet; beyond that it keeps batches for as long as the directory's bound allows. Its
-batches are contiguous and end at the log's end.
+It always holds what the engine cannot read back yet: the segment engine what its files do not hold, and the
+open span of the newest segment, whose checksum is not fixed; the tiered engine what is not committed. Beyond
+that it keeps batches for as long as the engine's bound allows. Its batches are contiguous and end at the
+log's end. An entry is what the engine queued for a batch.
 
 Its bytes count the objects that a batch takes besides its records: small batches are mostly that.
 """
@@ -10,15 +11,26 @@ Its bytes count the objects that a batch takes besides its records: small batche
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import Generic, Protocol, TypeVar
 
 from tailrace.model import Offset
+from tailrace.records import Batch
 from tailrace.storage.api import Slice
-from tailrace.storage.segment.entry import Append
 
 _JOINED_BYTES_MAX = 64 * 1024
 
 BATCH_OBJECTS_BYTES = 768
 """An entry, its batch, their numbers, a view and a buffer: measured with tracemalloc on CPython 3.11."""
+
+
+class Entry(Protocol):
+    """What a tail keeps."""
+
+    batch: Batch
+
+
+E = TypeVar("E", bound=Entry)
 
 
 class MemoryExtent:
@@ -42,13 +54,13 @@ class MemoryExtent:
         """Nothing to give back: the collector does that."""
 
 
-class Tail:
+class Tail(Generic[E]):
     """Appends in order of offset, each with its place in the files."""
 
     __slots__ = ("_entries", "_offsets", "bytes")
 
     def __init__(self) -> None:
-        self._entries: list[Append] = []
+        self._entries: list[E] = []
         self._offsets: list[int] = []
         self.bytes = 0
 
@@ -60,19 +72,19 @@ class Tail:
         """Base offset of the oldest batch in memory."""
         return self._offsets[0] if self._offsets else None
 
-    def add(self, entry: Append) -> None:
+    def add(self, entry: E) -> None:
         batch = entry.batch
         self._entries.append(entry)
         self._offsets.append(batch.base_offset)
         self.bytes += batch.size + BATCH_OBJECTS_BYTES
 
-    def put_back(self, entries: list[Append]) -> None:
+    def put_back(self, entries: list[E]) -> None:
         """Batches that come before the first one: an open span that was read back."""
         self._entries[:0] = entries
         self._offsets[:0] = [entry.batch.base_offset for entry in entries]
         self.bytes += _memory_bytes(entries)
 
-    def entries_from(self, offset: int) -> list[Append]:
+    def entries_from(self, offset: int) -> list[E]:
         """From the one that holds `offset`, or the first one after it, on."""
         return self._entries[self._place(offset) :]
 
@@ -126,5 +138,5 @@ class Tail:
         return place
 
 
-def _memory_bytes(entries: list[Append]) -> int:
+def _memory_bytes(entries: Sequence[Entry]) -> int:
     return sum(entry.batch.size for entry in entries) + len(entries) * BATCH_OBJECTS_BYTES
