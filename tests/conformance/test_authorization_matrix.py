@@ -288,7 +288,7 @@ def native_case(
         except native_rig.Refused as error:
             return Outcome(error.code in REFUSALS, (error.code, str(error)))
         if is_left_out is not None:
-            return Outcome(is_left_out(json.loads(answer.body)), None)
+            return Outcome(is_left_out(json.loads(bytes(answer.body))), None)
         return Outcome(False, None)
 
     return Case(f"{type_name(kind)}{label}", needed, send, names_topic)
@@ -311,7 +311,13 @@ async def commit_with_acknowledgement(here: World, topic: str) -> Outcome:
 
 
 READING = rights(on_subscription(Op.READ), on_topic(Op.READ))
-HELD = {"_subscription": SUBSCRIPTION, "_topic": TOPIC, "_partition": 0, "_epoch": 0, "_offsets": "0"}
+HELD: dict[str, Any] = {
+    "_subscription": SUBSCRIPTION,
+    "_topic": TOPIC,
+    "_partition": 0,
+    "_epoch": 0,
+    "_offsets": "0",
+}
 M = MessageType
 
 

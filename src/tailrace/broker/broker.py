@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from tailrace.broker.archive_reach import tell_archive_reach
+from tailrace.broker.audit_log import AUDIT_CONFIGS, AUDIT_TOPIC, AuditLog
 from tailrace.broker.cluster_view import ClusterView, Node
 from tailrace.broker.config import BrokerConfig, cleaner_backoff_ms
 from tailrace.broker.counters import Counters
@@ -38,6 +39,7 @@ from tailrace.model.session import Principal
 from tailrace.runtime import Clock, Supervisor
 from tailrace.security import DisabledStore, Standing, Tokens, TokenStore, Users, UserStore
 from tailrace.security.acl import Acls, AclStore
+from tailrace.security.audit import Audit
 from tailrace.storage.api import StorageEngine
 
 logger = logging.getLogger(__name__)
@@ -64,15 +66,18 @@ class Broker:
         quota_store: QuotaStore | None = None,
         acl_store: AclStore | None = None,
         super_users: Collection[Principal] | None = None,
+        audits: bool = False,
     ) -> None:
         """Without stores, users, principals, API tokens, access control and quotas go with the process.
 
-        With `super_users`, which may be none, access is controlled: all others need entries.
+        With `super_users`, which may be none, access is controlled: all others need entries. `audits` writes
+        the audit log.
         """
         self.config = config
         self.clock = clock
         self.storage = storage
         self.counters = Counters()
+        self.audit = Audit(clock.now_ms, is_on=audits)
         self.topics = Topics(
             node_id=node_id,
             nodes=list(nodes),
@@ -123,6 +128,11 @@ class Broker:
         self.quotas = Quotas(quota_store, monotonic=clock.monotonic, on_failure=self._fail)
         self.standing = Standing(self.users, self.tokens, now_ms=clock.now_ms)
         self.acls = Acls(acl_store, on_failure=self._fail)
+        self._audit_log = AuditLog(
+            self.audit,
+            InternalTopic(self.topics, name=AUDIT_TOPIC, partitions=1, configs=AUDIT_CONFIGS),
+            on_failure=self._fail,
+        )
         self.group_settings = GroupSettings(metadata, on_failure=self._fail)
         self.publisher = Publisher(clock=clock)
         self.delayed = Delayed(
@@ -163,6 +173,7 @@ class Broker:
         self.transaction_ids.start()
         self.subscriptions.start()
         self.delayed.start()
+        self._audit_log.start()
         self._tasks.start("storage", self._watch_storage())
         self._tasks.start("maintenance", self._maintain())
         self._tasks.start("compaction", self._compact())
@@ -182,6 +193,7 @@ class Broker:
         await self.transactions.close()
         await self.groups.close()
         await self.group_settings.close()
+        await self._audit_log.close()
         await self.topics.close()
         await self._tasks.stop()
         for topic in self.topics:

@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from starlette.requests import Request
@@ -30,6 +30,9 @@ from tailrace.http.service import HttpService
 from tailrace.http.session import session_of
 from tailrace.http.throttling import QuotaExceeded, check_debt, meter_of, serve_metered
 from tailrace.net import Holding, ListenerCounters, Tally
+
+if TYPE_CHECKING:
+    from tailrace.http.console_files import Console
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +54,10 @@ class HttpApp:
         routes: Iterable[BaseRoute] = (),
         *,
         missing_page: Callable[[Request], Response] | None = None,
+        console: Console | None = None,
     ) -> None:
-        """`missing_page` tells a person in a browser that there is no such page."""
+        """`missing_page` tells a person in a browser that there is no such page of the `console`."""
+        self.console = console
         self.service = service
         own = [_route(service, each) for each in operations]
         self._missing_page = missing_page

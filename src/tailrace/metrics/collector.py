@@ -23,7 +23,7 @@ from tailrace.metrics.loop_lag import LoopLag
 from tailrace.metrics.observed import Observed
 from tailrace.metrics.snapshot import Snapshot
 from tailrace.net import ListenerCounters
-from tailrace.security import BASIC, MECHANISMS, TOKEN
+from tailrace.security import BASIC, CONSOLE, MECHANISMS, TOKEN
 
 NO_ERROR = "none"
 
@@ -43,6 +43,7 @@ class NodeCollector(Collector):
         yield from self._connections()
         yield from self._logins()
         yield from self._quotas()
+        yield from self._audit()
         yield from self._tls()
         yield from self._topics()
         yield from self._storage()
@@ -137,7 +138,7 @@ class NodeCollector(Collector):
             (
                 ({"mechanism": mechanism, "result": result}, by_mechanism[mechanism])
                 for result, by_mechanism in (("succeeded", logins.succeeded), ("failed", logins.failed))
-                for mechanism in (*MECHANISMS, BASIC, TOKEN)
+                for mechanism in (*MECHANISMS, BASIC, CONSOLE, TOKEN)
             ),
         )
 
@@ -156,7 +157,16 @@ class NodeCollector(Collector):
         yield from counter(
             "tailrace_throttled_connections",
             "Connections that were refused because their address connects too often.",
-            [({}, counts.connections)],
+            one(counts.connections),
+        )
+
+    def _audit(self) -> Iterator[Metric]:
+        counts = self._observed.broker.audit.counts
+        yield from counter("tailrace_audit_entries", "Entries of the audit log.", one(counts.recorded))
+        yield from counter(
+            "tailrace_audit_dropped",
+            "Entries of the audit log that are in no topic, because too many waited to be written.",
+            one(counts.dropped),
         )
 
     def _tls(self) -> Iterator[Metric]:

@@ -51,6 +51,7 @@ class ServerConfig:
     telemetry_metrics: bool = True
     telemetry_interval_s: int = 15
     telemetry_sample_one_in: int = 100
+    audit: Literal["auto", "on", "off"] = "auto"
     listeners: tuple[ListenerConfig, ...] = ()  # none: one of each protocol, at the ports above
     broker: Mapping[str, str] = field(default_factory=dict)  # Kafka's names; only what was set
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
@@ -67,6 +68,11 @@ class ServerConfig:
             check_socket(self.listeners_of("native")[0], self.native_socket)
         else:
             check_exposure(self.host, allow_plaintext=self.allow_plaintext)
+
+    @property
+    def audits(self) -> bool:
+        """Whether there is an audit log: where clients have names, unless it was said otherwise."""
+        return self.audit == "on" or (self.audit == "auto" and any(each.sasl for each in self.listeners))
 
     def listeners_of(self, protocol: str) -> list[ListenerConfig]:
         """Those of a protocol: what was set, or the default one."""

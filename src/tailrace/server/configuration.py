@@ -70,6 +70,7 @@ class Configuration:
             telemetry_metrics=bool(self["telemetry.metrics"]),
             telemetry_interval_s=int(self["telemetry.interval_s"]),
             telemetry_sample_one_in=int(self["telemetry.sample_one_in"]),
+            audit=str(self["security.audit"]),  # type: ignore[arg-type]  # Choice has checked it
             listeners=tuple(self.listeners),
             broker=self._table("broker."),
             topic_defaults=self._table("topic_defaults."),

@@ -35,6 +35,7 @@ from tailrace.net.stranger import Neighbours
 from tailrace.net.tls import ServerTls
 from tailrace.runtime import SystemClock
 from tailrace.security import Authenticator, LoginCounts, UserStore
+from tailrace.security.audited_login import AuditedLogins
 from tailrace.server import descriptors
 from tailrace.server.assembly import (
     NODE_ID,
@@ -194,6 +195,7 @@ class Node:
                 super_users=super_users(self.config),
                 token_store=MetadataTokens(store),
                 quota_store=MetadataQuotas(store),
+                audits=self.config.audits,
             )
             self._opened.push_async_callback(self._broker.close)
             await self._broker.start()
@@ -373,6 +375,7 @@ class Node:
 
     async def _open_http(self, config: ListenerConfig) -> None:
         from tailrace.http import HttpListener
+        from tailrace.http.console_session import ConsoleSessions
 
         self._http = HttpListener(
             self.http_app(),
@@ -381,6 +384,8 @@ class Node:
             name=config.name,
             logins=self._logins(config),
             tls=self._listener_tls(config),
+            sessions=ConsoleSessions(self.broker.users, monotonic=self._clock.monotonic),
+            audit=self.broker.audit,
         )
         self._opened.push_async_callback(self._http.close)
         await self._http.start()
@@ -391,7 +396,11 @@ class Node:
             return None
         assert self._authenticator is not None
         return Logins(
-            authenticator=self._authenticator_of(listener, self._authenticator),
+            authenticator=AuditedLogins(
+                self._authenticator_of(listener, self._authenticator),
+                self.broker.audit,
+                listener=listener.name,
+            ),
             mechanisms=listener.sasl,
             pending=self._pending_logins,
             session_ms_max=session_ms_max,

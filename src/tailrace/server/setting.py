@@ -224,6 +224,13 @@ _OWN = (
         "addresses: broker.lan, or the name that a proxy passes on.",
     ),
     Setting(
+        key="security.audit",
+        kind=Choice(("auto", "on", "off")),
+        default="auto",
+        doc="Whether logins, denials and changes are written to the topic __tailrace_audit and to the log; "
+        "auto does where a listener asks for a login.",
+    ),
+    Setting(
         key="telemetry.otlp_endpoint",
         kind=Checked(
             "URL, or nothing",
