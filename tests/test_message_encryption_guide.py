@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,16 @@ def test_commands_refuse_what_they_cannot_read(
         assert main([*tail, f"k1={secret}"]) == 2
         assert secret not in capsys.readouterr().err
         assert main(["tail", "orders", "--encryption-active", "k1"]) == 2
+
+
+def test_the_example_runs(tmp_path: Path) -> None:
+    key = tmp_path / "k1.key"
+    key.write_bytes(bytes(range(32)))
+    key.chmod(0o600)
+    script = ROOT / "examples" / "encryption" / "sealed_orders.py"
+    with tailrace.Broker() as broker:
+        command = [sys.executable, str(script), str(key), broker.bootstrap_servers, str(broker.native_port)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    first, second = done.stdout.splitlines()
+    assert first == "b'customer-7' b'three boxes of tea'"
+    assert second.startswith("without the key: ") and b"tea".hex() not in second

@@ -79,7 +79,8 @@ class NativeNode:
 
     async def _connected(self, work: Work[T], tls: ClientTls | None, *, come_back: bool) -> T:
         from tailrace.client.async_client import AsyncClient
-        from tailrace.client.credentials import from_environment
+        from tailrace.client.bearer import BearerCredentials
+        from tailrace.client.credentials import Credentials, from_environment
         from tailrace.client.native.reconnect import Reconnect
 
         configured = _configured()
@@ -94,8 +95,9 @@ class NativeNode:
             publish_timeout_s=timeout_s,
             heartbeat_interval_s=configured.heartbeat_interval_s,
             on_status=_Status(),
-            username=None if login is None else login.username,
-            password=None if login is None else login.password,
+            username=login.username if isinstance(login, Credentials) else None,
+            password=login.password if isinstance(login, Credentials) else None,
+            token=login.source if isinstance(login, BearerCredentials) else None,
             tls=tls,
             encryption=self.encryption,
         )

@@ -83,7 +83,7 @@ class MemoryEngine:
 
         directory = snapshot_directory(config)
         if directory is not None:
-            interval_ms = int(config.engine_settings.get(INTERVAL, INTERVAL_MS))
+            interval_ms = int(str(config.engine_settings.get(INTERVAL, INTERVAL_MS)))
             return await _open(directory, interval_ms=interval_ms, clock=clock)
         return Opened(storage=MemoryStorage(clock=clock), store=MemoryStore())
 

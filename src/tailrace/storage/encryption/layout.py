@@ -7,7 +7,8 @@
     ..  16 bytes  the tag of AES-256-GCM
 
 The AAD is "TRBATCH1", directory id (16 bytes), life (u64), base offset of the segment (i64), the header but
-for its CRC, key id and counter. So a stored batch is of use in one place of one directory, all of it.
+for its CRC, key id and counter. So a stored batch is of use in one place of one directory, and all of
+it is covered.
 """
 
 from __future__ import annotations
