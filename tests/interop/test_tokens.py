@@ -36,7 +36,7 @@ with warnings.catch_warnings():
     from aiokafka import AIOKafkaProducer
     from aiokafka.abc import AbstractTokenProvider
     from kafka import KafkaProducer
-    from kafka.sasl.oauth import AbstractTokenProvider as PythonTokenProvider
+    from kafka.net.sasl.oauth import AbstractTokenProvider as PythonTokenProvider
 
 RUN_S = 60
 WORD = "open sesame, 42"
@@ -111,14 +111,13 @@ def test_confluent_kafka_comes_with_a_token_of_its_callback(site: Site) -> None:
     def give(_: str) -> tuple[str, float]:
         return site.issuer.token(), time.time() + 3600
 
-    admin = AdminClient(
-        {
-            **SASL,
-            "bootstrap.servers": site.server.bootstrap,
-            "sasl.mechanism": "OAUTHBEARER",
-            "oauth_cb": give,
-        }
-    )
+    settings: dict[str, Any] = {
+        **SASL,
+        "bootstrap.servers": site.server.bootstrap,
+        "sasl.mechanism": "OAUTHBEARER",
+        "oauth_cb": give,
+    }
+    admin = AdminClient(settings)
     admin.poll(0.1)
     assert admin.list_topics(timeout=RUN_S).brokers
 
@@ -156,7 +155,7 @@ def test_kafka_python_comes_with_a_token(site: Site) -> None:
 
 
 def test_aiokafka_comes_with_a_token(site: Site) -> None:
-    class Provider(AbstractTokenProvider):
+    class Provider(AbstractTokenProvider):  # type: ignore[misc]
         async def token(self) -> str:
             return site.issuer.token()
 
@@ -290,7 +289,7 @@ def plain(connection: Any, token: str) -> int:
 
 def closed(connection: Any) -> bool:
     try:
-        return connection.recv(1) == b""
+        return bool(connection.recv(1) == b"")
     except ConnectionError:
         return True
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
-from urllib.parse import quote, urlencode
+from urllib.parse import quote_plus, urlencode
 
 from tailrace.model import ConfigError
 from tailrace.security import OAUTHBEARER, AuthenticationFailed, Secret
@@ -134,7 +134,7 @@ class ClientCredentials:
         from tailrace.security.oauth.fetch import CannotFetch, fetch
 
         form = {"grant_type": "client_credentials", **({"scope": self._scope} if self._scope else {})}
-        pair = f"{quote(self._client_id, safe='')}:{quote(self._client_secret.reveal(), safe='')}"
+        pair = f"{quote_plus(self._client_id)}:{quote_plus(self._client_secret.reveal())}"
         headers = {
             "authorization": f"Basic {base64.b64encode(pair.encode()).decode()}",
             "content-type": "application/x-www-form-urlencoded",
