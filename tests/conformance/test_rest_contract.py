@@ -177,6 +177,8 @@ def test_what_succeeds_is_as_described_too(base_url: str) -> None:
         ask("changeUser", {"enabled": False}, user="dora")
         made = ask("createToken", {"scope": ["read:topic:orders"], "owner": "dora"})
         ask("listTokens")
+        ask("changeQuota", {"entity": {"user": "dora"}, "values": {"producer_byte_rate": 1e6}})
+        ask("listQuotas")
         ask("rotateTokenKey", {})
         ask("revokeToken", token=made["id"])
         entry = {"principal": "User:dora", "operation": "read", "permission": "allow", "resource": "topic"}

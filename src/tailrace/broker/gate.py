@@ -33,6 +33,7 @@ from tailrace.broker.owned_tokens import OwnedTokens
 from tailrace.broker.partition import Partition
 from tailrace.broker.placement import Assignment
 from tailrace.broker.publishing import NewMessage
+from tailrace.broker.quotas import Quotas
 from tailrace.broker.sequence import NO_SEQUENCE, Sequenced
 from tailrace.broker.subscriptions.definition import Start, SubscriptionConfig
 from tailrace.broker.subscriptions.subscription import Subscription
@@ -184,6 +185,7 @@ class Access:
         "_group_settings",
         "_groups",
         "_next_producer_id",
+        "_quotas",
         "_read_subscriptions",
         "_readable",
         "_subscriptions",
@@ -216,6 +218,7 @@ class Access:
         self._cluster = broker.cluster
         self._cuts = broker.cuts
         self._users = broker.users
+        self._quotas = broker.quotas
         self._acls = broker.acls
         self._tokens = broker.tokens
         self._delete_topic = broker.delete_topic
@@ -746,6 +749,11 @@ class Access:
     def tokens(self) -> OwnedTokens:
         """API tokens: each user has its own."""
         return OwnedTokens(self._tokens, self)
+
+    def quotas(self, operation: Operation) -> Quotas:
+        """The quotas of clients: DESCRIBE_CONFIGS to see them, ALTER_CONFIGS to change them (KIP-546)."""
+        self._check(operation, CLUSTER)
+        return self._quotas
 
     @property
     def cluster_id(self) -> str:

@@ -32,7 +32,7 @@ _DAY_S = 24 * 3600
 @config_option
 @output_option
 def command(config_file: Path | None, output: Output) -> None:
-    """Remove from PostgreSQL what no topic needs any more (storage.engine = tiered).
+    """Remove from PostgreSQL what no topic needs any more.
 
     Tables of days that are past the retention of every topic, deleted topics, and what lies below the start
     of a topic that has no such tables. A broker does the same every few minutes, and moves the starts of its

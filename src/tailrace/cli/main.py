@@ -41,6 +41,7 @@ NOUNS: Mapping[str, str] = {
     "acl": "Say who may do what, by access control entries.",
     "context": "Save where brokers are and how to log in there.",
     "token": "Create, list and revoke API tokens.",
+    "quota": "Set, list and remove quotas.",
     "audit": "Show who logged in, what was refused and what was changed.",
     "bench": "Measure a running broker, or the disk of this machine.",
     "config": "Show settings, what they mean, and where they come from.",

@@ -28,6 +28,7 @@ from tailrace.http.mismatch import explain
 from tailrace.http.operation import JSON, Call, NoBody, Operation
 from tailrace.http.service import HttpService
 from tailrace.http.session import session_of
+from tailrace.http.throttling import QuotaExceeded, check_debt, meter_of, serve_metered
 from tailrace.net import Holding, ListenerCounters, Tally
 
 if TYPE_CHECKING:
@@ -76,9 +77,15 @@ class HttpApp:
             await self._serve(inner, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        metering = self.service.metering
+        meter = None if metering is None else meter_of(metering, scope)
         try:
-            await self._router(scope, receive, send)
-        except Unserved as unserved:
+            if meter is None:
+                await self._router(scope, receive, send)
+            else:
+                check_debt(meter)
+                await serve_metered(self._router, meter, scope, receive, send)
+        except (Unserved, QuotaExceeded) as unserved:
             count_refused(self.service.counters, unserved)
             await refuse(unserved, scope, receive, send)
 

@@ -80,6 +80,11 @@ class HttpListener:
         """Those that are open."""
         return frozenset() if self._acceptor is None else self._acceptor.connections
 
+    def limit_connections(self, admits: Callable[[str], bool] | None) -> None:
+        """Accept connections of the addresses that `admits` says; None: of all."""
+        if self._acceptor is not None:
+            self._acceptor.admits = admits
+
     async def start(self) -> None:
         """Bind and accept; ConfigError if the address cannot be had."""
         config: HttpConfig = self.service.config

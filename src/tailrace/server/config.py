@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tailrace.model import ConfigError
 from tailrace.model.address import Address
+from tailrace.security.secret import Secret
 from tailrace.server.listener import ListenerConfig, check_listeners, is_loopback
 from tailrace.storage.api import COMMIT, Fsync
 
@@ -38,6 +39,9 @@ class ServerConfig:
     authorizer: Literal["off", "acl"] = "off"
     super_users: tuple[str, ...] = ()  # principals such as User:admin
     engine: str = "segment"  # a name in `server.engines`
+    users: Literal["metadata", "postgres"] = "metadata"
+    postgres_dsn: Secret | None = None  # of `users`
+    postgres_grace_s: int = 900
     engine_settings: Mapping[str, Value | Secret] = field(default_factory=dict)  # its own table
     data_dir: Path = Path("tailrace-data")
     encryption: EncryptionConfig | None = None  # None: nothing is encrypted
@@ -55,6 +59,12 @@ class ServerConfig:
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.users == "postgres" and self.postgres_dsn is None:
+            raise ConfigError(
+                "security.users = postgres needs security.postgres_dsn, such as "
+                "postgresql://tailrace@db.lan/tailrace. With a password in it, keep it in a file that "
+                "TAILRACE_SECURITY__POSTGRES_DSN_FILE names"
+            )
         if self.listeners:
             check_listeners(self.listeners, allow_plaintext=self.allow_plaintext)
             check_socket(self.listeners_of("native")[0], self.native_socket)

@@ -28,6 +28,7 @@ from tailrace.http.rest import (
     message,
     metric,
     pipeline,
+    quota,
     record,
     setting,
     subscription,
@@ -55,6 +56,7 @@ OPERATIONS = (
     *user.OPERATIONS,
     *acl.OPERATIONS,
     *token.OPERATIONS,
+    *quota.OPERATIONS,
     *audit.OPERATIONS,
     *whoami.OPERATIONS,
 )
