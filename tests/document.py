@@ -36,6 +36,7 @@ VOLATILE = frozenset(
         "ack_id",
         "at",
         "at_ms",
+        "time_ms",
         "bytes_in_per_s",
         "bytes_in_total",
         "bytes_out_per_s",

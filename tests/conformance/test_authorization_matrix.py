@@ -288,7 +288,7 @@ def native_case(
         except native_rig.Refused as error:
             return Outcome(error.code in REFUSALS, (error.code, str(error)))
         if is_left_out is not None:
-            return Outcome(is_left_out(json.loads(answer.body)), None)
+            return Outcome(is_left_out(json.loads(bytes(answer.body))), None)
         return Outcome(False, None)
 
     return Case(f"{type_name(kind)}{label}", needed, send, names_topic)
@@ -311,7 +311,13 @@ async def commit_with_acknowledgement(here: World, topic: str) -> Outcome:
 
 
 READING = rights(on_subscription(Op.READ), on_topic(Op.READ))
-HELD = {"_subscription": SUBSCRIPTION, "_topic": TOPIC, "_partition": 0, "_epoch": 0, "_offsets": "0"}
+HELD: dict[str, Any] = {
+    "_subscription": SUBSCRIPTION,
+    "_topic": TOPIC,
+    "_partition": 0,
+    "_epoch": 0,
+    "_offsets": "0",
+}
 M = MessageType
 
 
@@ -523,6 +529,7 @@ REST: list[Case] = [
     rest_case("listConfigs", rights(on_cluster(Op.DESCRIBE_CONFIGS))),
     rest_case("listSettings", rights(on_cluster(Op.DESCRIBE_CONFIGS))),
     *[rest_case(name, rights(on_cluster(Op.ALTER))) for name in ("createCut", "renewCut", "deleteCut")],
+    rest_case("listAuditEntries", rights(on_topic(Op.READ, "__tailrace_audit"))),
     rest_case("listUsers", rights(on_cluster(Op.DESCRIBE))),
     *[rest_case(name, rights(on_cluster(Op.ALTER))) for name in ("createUser", "changeUser", "deleteUser")],
     rest_case("listAcls", rights(on_cluster(Op.DESCRIBE))),
@@ -563,6 +570,7 @@ REST: list[Case] = [
 REST_OPEN = {
     "getHealth": "a probe",
     "getReadiness": "a probe",
+    "whoAmI": "what the caller is and may do; tests/unit/http/test_authorization.py has it",
     "listTokens": "a user has its own tokens; tests/unit/http/test_token.py judges those of others",
     "createToken": "likewise",
     "revokeToken": "likewise",

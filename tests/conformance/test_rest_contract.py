@@ -26,6 +26,7 @@ import tailrace
 from tailrace.http import HttpConfig
 from tailrace.http.openapi import write_openapi
 from tailrace.http.table import OPERATIONS
+from tailrace.server.config import ServerConfig
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 ENDLESS = {"tailTopic"}
@@ -42,6 +43,7 @@ def base_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A node with a little of everything, files among it; nobody waits long on it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tailrace.server.node.http_config", lambda _: HttpConfig(wait_ms_max=20))
+        patch.setattr(ServerConfig, "audits", True)
         broker = tailrace.Broker(
             data_dir=tmp_path_factory.mktemp("data"), http_port=0, configs={"num.partitions": 2}
         )
@@ -121,6 +123,8 @@ def test_what_succeeds_is_as_described_too(base_url: str) -> None:
             "listConfigs",
             "listSettings",
             "getMetrics",
+            "listAuditEntries",
+            "whoAmI",
         ):
             ask(name)
         cut = ask("createCut")["cut"]
@@ -173,8 +177,14 @@ def test_what_succeeds_is_as_described_too(base_url: str) -> None:
         ask("changeUser", {"enabled": False}, user="dora")
         made = ask("createToken", {"scope": ["read:topic:orders"], "owner": "dora"})
         ask("listTokens")
+        ask("changeQuota", {"entity": {"user": "dora"}, "values": {"producer_byte_rate": 1e6}})
+        ask("listQuotas")
         ask("rotateTokenKey", {})
         ask("revokeToken", token=made["id"])
+        entry = {"principal": "User:dora", "operation": "read", "permission": "allow", "resource": "topic"}
+        (stored,) = ask("createAcls", {"acls": [{**entry, "name": "orders"}]})["acls"]
+        ask("listAcls", query="?principal=User:dora")
+        ask("deleteAcl", acl=stored["id"])
         ask("deleteUser", user="dora")
         ask("deleteGroup", group="planners")
         ask("deleteSubscription", subscription="riders")

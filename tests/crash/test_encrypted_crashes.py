@@ -14,8 +14,7 @@ import pytest
 from tailrace.records import Batch
 from tailrace.storage.encryption.keyring import Keyring
 from tailrace.storage.encryption.stored_batch import DataKey
-from tailrace.storage.segment import commit
-from tailrace.storage.segment.entry import Append, Entry
+from tailrace.storage.segment.entry import Append, Entry, write_entry
 from tailrace.testing.crashes import Options, play, play_flipped
 
 pytestmark = pytest.mark.usefixtures("untraced")
@@ -108,17 +107,15 @@ def only_one_file_of_keys_is_written(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_journal_holds_plain_batches(patch: pytest.MonkeyPatch) -> None:
-    real = commit.write_entry
-
-    def write_entry(entry: Entry, parts: list[Any]) -> None:
+    def write_plain(entry: Entry, parts: list[Any]) -> None:
         if isinstance(entry, Append):
             stored, entry.stored = entry.stored, entry.batch
-            real(entry, parts)
+            write_entry(entry, parts)
             entry.stored = stored
         else:
-            real(entry, parts)
+            write_entry(entry, parts)
 
-    patch.setattr(commit, "write_entry", write_entry)
+    patch.setattr("tailrace.storage.segment.commit.write_entry", write_plain)
 
 
 BROKEN: list[Break] = [

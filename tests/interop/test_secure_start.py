@@ -95,7 +95,8 @@ class Secured:
             stderr=subprocess.STDOUT,
             text=True,
         )
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
         assert self._ready.wait(RUN_S) and self.process.poll() is None, "".join(self.lines)
         self.ports = json.loads((self.directory / "secure/data/tailrace.ports.json").read_text())
         self.bootstrap = f"127.0.0.1:{self.ports['kafka']}"
@@ -104,15 +105,17 @@ class Secured:
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line)
-            if line == "ready\n":
-                self._ready.set()
+        with self.process.stdout as lines:
+            for line in lines:
+                self.lines.append(line)
+                if line == "ready\n":
+                    self._ready.set()
         self._ready.set()
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(RUN_S) == 0, "".join(self.lines)
+        self._reader.join(RUN_S)
 
     def librdkafka(self, **more: str) -> dict[str, Any]:
         return {

@@ -62,6 +62,18 @@ def test_an_embedded_broker_without_http_does_not_load_what_only_http_needs() ->
     assert WEB & found == set()
 
 
+def test_an_embedded_broker_in_memory_loads_no_other_engine() -> None:
+    found = modules_after("import tailrace; tailrace.Broker().start()")
+    others = (
+        "tailrace.storage.segment",
+        "tailrace.storage.tiered",
+        "tailrace.postgres",
+        "asyncpg",
+        "hiredis",
+    )
+    assert [name for name in found if name.startswith(others)] == []
+
+
 def test_an_app_that_is_only_made_loads_nothing_yet() -> None:
     found = modules_after("import tailrace; tailrace.Broker().asgi(); tailrace.AsyncBroker().asgi()")
     assert "tailrace.server.mounted" in found

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Coroutine, Mapping
+from typing import Any
 from uuid import UUID
 
 from tailrace.broker.archive_reach import tell_archive_reach
+from tailrace.broker.audit_log import AUDIT_CONFIGS, AUDIT_TOPIC, AuditLog
 from tailrace.broker.cluster_view import ClusterView, Node
 from tailrace.broker.config import BrokerConfig, cleaner_backoff_ms
 from tailrace.broker.counters import Counters
@@ -25,6 +27,7 @@ from tailrace.broker.internal.topic import InternalTopic
 from tailrace.broker.ports import MetadataStore
 from tailrace.broker.producer_ids import ProducerIds
 from tailrace.broker.publishing import Publisher
+from tailrace.broker.quotas import Quotas, QuotaStore
 from tailrace.broker.subscriptions import CURSORS_TOPIC, Subscriptions
 from tailrace.broker.topic import Topic
 from tailrace.broker.topics import Topics
@@ -36,6 +39,7 @@ from tailrace.model.session import Principal
 from tailrace.runtime import Clock, Supervisor
 from tailrace.security import DisabledStore, Standing, Tokens, TokenStore, Users, UserStore
 from tailrace.security.acl import Acls, AclStore
+from tailrace.security.audit import Audit
 from tailrace.storage.api import StorageEngine
 
 logger = logging.getLogger(__name__)
@@ -59,17 +63,21 @@ class Broker:
         user_store: UserStore | None = None,
         disabled_store: DisabledStore | None = None,
         token_store: TokenStore | None = None,
+        quota_store: QuotaStore | None = None,
         acl_store: AclStore | None = None,
         super_users: Collection[Principal] | None = None,
+        audits: bool = False,
     ) -> None:
-        """Without stores, users, disabled principals, API tokens and access control go with the process.
+        """Without stores, users, principals, API tokens, access control and quotas go with the process.
 
-        With `super_users`, which may be none, access is controlled: all others need entries.
+        With `super_users`, which may be none, access is controlled: all others need entries. `audits` writes
+        the audit log.
         """
         self.config = config
         self.clock = clock
         self.storage = storage
         self.counters = Counters()
+        self.audit = Audit(clock.now_ms, is_on=audits)
         self.topics = Topics(
             node_id=node_id,
             nodes=list(nodes),
@@ -117,8 +125,14 @@ class Broker:
         self.subscriptions.bury_with(self.atomic)
         self.users = Users(user_store, disabled=disabled_store, on_failure=self._fail)
         self.tokens = Tokens(self.users, token_store, now_ms=clock.now_ms, on_failure=self._fail)
+        self.quotas = Quotas(quota_store, monotonic=clock.monotonic, on_failure=self._fail)
         self.standing = Standing(self.users, self.tokens, now_ms=clock.now_ms)
         self.acls = Acls(acl_store, on_failure=self._fail)
+        self._audit_log = AuditLog(
+            self.audit,
+            InternalTopic(self.topics, name=AUDIT_TOPIC, partitions=1, configs=AUDIT_CONFIGS),
+            on_failure=self._fail,
+        )
         self.group_settings = GroupSettings(metadata, on_failure=self._fail)
         self.publisher = Publisher(clock=clock)
         self.delayed = Delayed(
@@ -151,6 +165,7 @@ class Broker:
         await self.users.load()
         await self.acls.load()
         await self.tokens.load()
+        await self.quotas.load()
         await self.topics.load(image)
         self.group_settings.load(image.settings)
         await self.groups.start(topics={topic.name for topic in self.topics})
@@ -158,6 +173,7 @@ class Broker:
         self.transaction_ids.start()
         self.subscriptions.start()
         self.delayed.start()
+        self._audit_log.start()
         self._tasks.start("storage", self._watch_storage())
         self._tasks.start("maintenance", self._maintain())
         self._tasks.start("compaction", self._compact())
@@ -166,6 +182,7 @@ class Broker:
         """Stop what runs by itself; what is stored stays."""
         await self.cuts.close()
         await self.tokens.close()
+        await self.quotas.close()
         await self.users.close()
         await self.acls.close()
         if self._deletions:
@@ -176,6 +193,7 @@ class Broker:
         await self.transactions.close()
         await self.groups.close()
         await self.group_settings.close()
+        await self._audit_log.close()
         await self.topics.close()
         await self._tasks.stop()
         for topic in self.topics:
@@ -185,6 +203,10 @@ class Broker:
     async def wait_failed(self) -> Exception:
         """Return what ended this broker, once something did."""
         return await asyncio.shield(self._failure)
+
+    def run_beside(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Run work of the node's until the broker closes; a failure of it ends the broker."""
+        self._tasks.start(name, work)
 
     async def delete_topic(self, name: str, *, topic_id: UUID | None = None) -> None:
         """Remove a topic, the offsets that groups committed for it, and its subscriptions.

@@ -16,9 +16,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from tailrace.broker.audit_log import AUDIT_TOPIC, check_kept
+from tailrace.broker.audited_acls import AuditedAcls
 from tailrace.broker.cluster_view import ClusterView, Node
 from tailrace.broker.configs import ConfigSource, NodeSettings
 from tailrace.broker.cuts import Cuts
@@ -30,6 +33,7 @@ from tailrace.broker.owned_tokens import OwnedTokens
 from tailrace.broker.partition import Partition
 from tailrace.broker.placement import Assignment
 from tailrace.broker.publishing import NewMessage
+from tailrace.broker.quotas import Quotas
 from tailrace.broker.sequence import NO_SEQUENCE, Sequenced
 from tailrace.broker.subscriptions.definition import Start, SubscriptionConfig
 from tailrace.broker.subscriptions.subscription import Subscription
@@ -38,6 +42,7 @@ from tailrace.broker.topic import (
     Topic,
     check_client_writable,
     check_name,
+    check_records_deletable,
     unknown_partition,
     unknown_topic,
     unknown_topic_id,
@@ -53,6 +58,7 @@ from tailrace.broker.waiters import Callback
 from tailrace.model import NO_PRODUCER, BrokerError, BrokerId, ErrorCode, TopicPartition
 from tailrace.model.operation import CLUSTER, Operation, Resource, ResourceKind
 from tailrace.model.session import EMBEDDED, INTERNAL, Principal, Session
+from tailrace.security.audit import Change
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
@@ -149,12 +155,28 @@ class Gate:
         self._broker.topics.rights_changed()
 
 
+Plan = Callable[[Mapping[str, str]], Mapping[str, str]]
+"""The settings that something gets, out of those that it has."""
+
+
+def _plan_audit_topic(plan: Plan) -> Plan:
+    """The plan of a client for the settings of the audit topic, within what may be changed of it."""
+
+    def checked(before: Mapping[str, str]) -> Mapping[str, str]:
+        after = plan(before)
+        check_kept(before, after)
+        return after
+
+    return checked
+
+
 class Access:
     """The broker's objects, as one session may use them."""
 
     __slots__ = (
         "_acls",
         "_atomic",
+        "_audit",
         "_authorize",
         "_cluster",
         "_cuts",
@@ -163,6 +185,7 @@ class Access:
         "_group_settings",
         "_groups",
         "_next_producer_id",
+        "_quotas",
         "_read_subscriptions",
         "_readable",
         "_subscriptions",
@@ -183,6 +206,7 @@ class Access:
         self.number = next(broker.access_numbers)
         """Greater than that of every access which was given out before."""
         self._authorize = authorize
+        self._audit = broker.audit
         self._topics = broker.topics
         self._groups = broker.groups
         self._transactions = broker.transactions
@@ -194,6 +218,7 @@ class Access:
         self._cluster = broker.cluster
         self._cuts = broker.cuts
         self._users = broker.users
+        self._quotas = broker.quotas
         self._acls = broker.acls
         self._tokens = broker.tokens
         self._delete_topic = broker.delete_topic
@@ -221,6 +246,13 @@ class Access:
     def allows(self, operation: Operation, resource: Resource) -> bool:
         """Whether this session may do this to a resource, which need not exist."""
         return self._authorize(self.session, operation, resource)
+
+    def changing(self, what: str, resource: str) -> Change:
+        """`with access.changing("user.create", "user 'alice'"): ...` puts a change into the audit log.
+
+        For changes that a caller makes on what it was given here, such as users; the gate's own are in it.
+        """
+        return self._audit.changing(self.session, what, resource)
 
     # ---- partitions
 
@@ -259,6 +291,13 @@ class Access:
         """
         self._check(operation, Resource(ResourceKind.TOPIC, tp.topic))
         return self._existing(tp)
+
+    async def delete_records(self, tp: TopicPartition, before: int) -> int:
+        """Have a partition forget what lies below an offset; returns its first offset then."""
+        check_records_deletable(self.topic(tp.topic, Operation.DELETE))
+        found = self.partition(tp, Operation.DELETE)
+        with self.changing("records.delete", f"partition {tp} before {before}"):
+            return await found.delete_records(before)
 
     # ---- topics
 
@@ -330,7 +369,11 @@ class Access:
     async def auto_create_topic(self, new: NewTopic) -> Topic:
         """The topic of this name, created as `new` if it does not exist and the node does that."""
         self._check_creation(new.name)
-        return await self._topics.auto_create(new)
+        is_new = self._topics.get(new.name) is None
+        made = await self._topics.auto_create(new)
+        if is_new:
+            self.changing("topic.create", str(Resource(ResourceKind.TOPIC, new.name))).done()
+        return made
 
     async def ensure_topic(self, new: NewTopic) -> Topic:
         """The topic of this name, created as `new` if it does not exist.
@@ -343,17 +386,22 @@ class Access:
         if found is not None:
             self._check(Operation.DESCRIBE, Resource(ResourceKind.TOPIC, new.name))
             return found
-        return await self._topics.ensure(new)
+        with self._changing_topic("topic.create", new.name):
+            return await self._topics.ensure(new)
 
     async def create_topic(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
         """Create a topic; with `validate_only` the one that would be created."""
         self._check_creation(new.name)
-        return await self._topics.create(new, validate_only=validate_only)
+        if validate_only:
+            return await self._topics.create(new, validate_only=True)
+        with self._changing_topic("topic.create", new.name):
+            return await self._topics.create(new)
 
     async def delete_topic(self, name: str, *, topic_id: UUID | None = None) -> None:
         """Remove a topic, only the one of this id if one is given."""
         self._check(Operation.DELETE, Resource(ResourceKind.TOPIC, name))
-        await self._delete_topic(name, topic_id=topic_id)
+        with self._changing_topic("topic.delete", name):
+            await self._delete_topic(name, topic_id=topic_id)
 
     async def add_partitions(
         self, name: str, total: int, *, assignments: Assignment | None = None, validate_only: bool = False
@@ -363,7 +411,12 @@ class Access:
             raise BrokerError(
                 f"{name} is internal and stays as it is", code=ErrorCode.INVALID_TOPIC_EXCEPTION
             )
-        await self._topics.add_partitions(name, total, assignments=assignments, validate_only=validate_only)
+        grow = partial(self._topics.add_partitions, name, total, assignments=assignments)
+        if validate_only:
+            await grow(validate_only=True)
+            return
+        with self._changing_topic("topic.partitions", name):
+            await grow()
 
     async def alter_topic(
         self,
@@ -374,7 +427,12 @@ class Access:
     ) -> None:
         """Give a topic the settings that `plan` makes of its present ones."""
         self.topic(name, Operation.ALTER_CONFIGS)
-        await self._topics.alter_configs(name, plan, validate_only=validate_only)
+        plan = _plan_audit_topic(plan) if name == AUDIT_TOPIC else plan
+        if validate_only:
+            await self._topics.alter_configs(name, plan, validate_only=True)
+            return
+        with self._changing_topic("topic.configs", name):
+            await self._topics.alter_configs(name, plan)
 
     async def alter_node(
         self,
@@ -385,7 +443,11 @@ class Access:
     ) -> None:
         """Give this node, or all nodes, the settings that `plan` makes of those that clients gave before."""
         self._check(Operation.ALTER_CONFIGS, CLUSTER)
-        await self._topics.alter_node(source, plan, validate_only=validate_only)
+        if validate_only:
+            await self._topics.alter_node(source, plan, validate_only=True)
+            return
+        with self.changing("node.configs", str(CLUSTER)):
+            await self._topics.alter_node(source, plan)
 
     @property
     def topic_defaults(self) -> NodeSettings:
@@ -430,7 +492,7 @@ class Access:
     def group(self, group_id: str, operation: Operation) -> GroupHandle:
         """The group, whether or not it exists yet."""
         self._check(operation, Resource(ResourceKind.GROUP, group_id))
-        return GroupHandle(self._groups, group_id)
+        return GroupHandle(self._groups, group_id, changing=self.changing)
 
     def groups(self, operation: Operation, *, states: Sequence[str] = ()) -> list[GroupListing]:
         """The groups of this node that this session may do this to; with `states`, those in one of them.
@@ -467,7 +529,11 @@ class Access:
         """Give a group the settings that `plan` makes of its present ones."""
         self._check(Operation.ALTER_CONFIGS, Resource(ResourceKind.GROUP, group_id))
         check_named(group_id)
-        await self._group_settings.alter(group_id, plan, validate_only=validate_only)
+        if validate_only:
+            await self._group_settings.alter(group_id, plan, validate_only=True)
+            return
+        with self.changing("group.configs", str(Resource(ResourceKind.GROUP, group_id))):
+            await self._group_settings.alter(group_id, plan)
 
     async def group_coordinator(self, group_id: str) -> Node:
         """The node that coordinates a group; COORDINATOR_NOT_AVAILABLE while no node does."""
@@ -616,12 +682,16 @@ class Access:
             self._check(Operation.WRITE, Resource(ResourceKind.TOPIC, letters))
             if self._topics.get(letters) is None:
                 self._check_creation(letters)
-        return await self._subscriptions.create(config, start)
+        if self._subscriptions.get(config.name) is not None:
+            return await self._subscriptions.create(config, start)
+        with self._changing_subscription("subscription.create", config.name):
+            return await self._subscriptions.create(config, start)
 
     async def delete_subscription(self, name: str) -> None:
         """End a subscription and forget its cursors; its dead letters stay."""
         self._check(Operation.DELETE, Resource(ResourceKind.SUBSCRIPTION, name))
-        await self._subscriptions.delete(name)
+        with self._changing_subscription("subscription.delete", name):
+            await self._subscriptions.delete(name)
 
     async def dead_letters(self, name: str, count: int) -> list[dict[str, Any]]:
         """The oldest dead letters of a subscription that were not redriven yet."""
@@ -640,6 +710,20 @@ class Access:
         self._check(Operation.WRITE, letters)
         return await found.redrive(count)
 
+    # ---- the audit log
+
+    def audit_log(self) -> Topic:
+        """The topic of the audit log, for reading it; UNKNOWN_TOPIC_OR_PARTITION where there is none."""
+        self._check(Operation.READ, Resource(ResourceKind.TOPIC, AUDIT_TOPIC))
+        found = self._topics.get(AUDIT_TOPIC)
+        if found is None:
+            raise BrokerError(
+                "there is no audit log here. It is written where a listener asks for a login, or with "
+                'audit = "on" in [security]',
+                code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            )
+        return found
+
     # ---- the cluster
 
     def cluster(self, operation: Operation) -> ClusterView:
@@ -657,14 +741,19 @@ class Access:
         self._check(operation, CLUSTER)
         return self._users
 
-    def acls(self, operation: Operation) -> Acls:
+    def acls(self, operation: Operation) -> AuditedAcls:
         """The access control entries: DESCRIBE to see them, ALTER to change them."""
         self._check(operation, CLUSTER)
-        return self._acls
+        return AuditedAcls(self._acls, self.changing)
 
     def tokens(self) -> OwnedTokens:
         """API tokens: each user has its own."""
         return OwnedTokens(self._tokens, self)
+
+    def quotas(self, operation: Operation) -> Quotas:
+        """The quotas of clients: DESCRIBE_CONFIGS to see them, ALTER_CONFIGS to change them (KIP-546)."""
+        self._check(operation, CLUSTER)
+        return self._quotas
 
     @property
     def cluster_id(self) -> str:
@@ -727,6 +816,12 @@ class Access:
         self._writable_topics.clear()
         self._read_subscriptions.clear()
 
+    def _changing_topic(self, what: str, name: str) -> Change:
+        return self.changing(what, str(Resource(ResourceKind.TOPIC, name)))
+
+    def _changing_subscription(self, what: str, name: str) -> Change:
+        return self.changing(what, str(Resource(ResourceKind.SUBSCRIPTION, name)))
+
     def _check_creation(self, name: str) -> None:
         """CREATE on the cluster or on the topic; without both the topic is refused, as in Kafka."""
         if not self.allows(Operation.CREATE, CLUSTER):
@@ -735,6 +830,7 @@ class Access:
     def _check(self, operation: Operation, resource: Resource) -> None:
         """Authorization: the one place where a session is refused."""
         if not self._authorize(self.session, operation, resource):
+            self._audit.denied(self.session, operation, resource)
             raise self._refusal(operation, resource)
 
     def _refusal(self, operation: Operation, resource: Resource) -> BrokerError:

@@ -46,7 +46,8 @@ class OwnedTokens:
     ) -> tuple[ApiToken, Secret]:
         """A token of `owner`, by default of the session's own user; its text is not known again."""
         owner = self.check_owner(owner)
-        return await self._tokens.create(owner, scope=scope, lifetime_ms=lifetime_ms, label=label)
+        with self._access.changing("token.create", f"tokens of user {owner!r}"):
+            return await self._tokens.create(owner, scope=scope, lifetime_ms=lifetime_ms, label=label)
 
     def check_owner(self, owner: str) -> str:
         """The user that a new token is for; the error if the session may not create one for it."""
@@ -75,12 +76,15 @@ class OwnedTokens:
         needs_right = not is_own or bool(self._access.session.token_id)
         if needs_right and not self._access.allows(Operation.ALTER, CLUSTER):
             raise UnknownToken
-        await self._tokens.revoke(token_id)
+        resource = f"token {token_id!r}" + (f" of user {found.owner!r}" if found is not None else "")
+        with self._access.changing("token.revoke", resource):
+            await self._tokens.revoke(token_id)
 
     async def rotate_key(self, *, drop: bool) -> int:
         """A new server key; returns how many tokens are under the earlier one."""
         self._access.cluster(Operation.ALTER)
-        return await self._tokens.rotate_key(drop=drop)
+        with self._access.changing("token.rotate_key", str(CLUSTER)):
+            return await self._tokens.rotate_key(drop=drop)
 
 
 def _is_user(session: Session) -> bool:

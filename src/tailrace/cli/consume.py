@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import rich_click as click
 
 from tailrace.cli.delivery import Shown
+from tailrace.cli.encryption import encryption_option
 from tailrace.cli.membership import Membership, count_option, ensure_subscription, show_pulled, watch
 from tailrace.cli.native import NativeNode, node_option
 from tailrace.cli.output import Output, examples, output_option
 
 if TYPE_CHECKING:
     from tailrace.client.async_client import AsyncClient
+    from tailrace.security.messages import Encryption
 
 
 @click.command(
@@ -26,10 +29,16 @@ if TYPE_CHECKING:
 @click.argument("topic", required=False)
 @click.option("--destination", metavar="NAME", help="Another way to name the topic.")
 @count_option
+@encryption_option
 @node_option
 @output_option
 def command(
-    topic: str | None, destination: str | None, count: int | None, node: NativeNode, output: Output
+    topic: str | None,
+    destination: str | None,
+    count: int | None,
+    node: NativeNode,
+    output: Output,
+    encryption: Encryption | None,
 ) -> int:
     """Pull and acknowledge a topic's messages.
 
@@ -46,4 +55,4 @@ def command(
         await ensure_subscription(client, name, chosen, "earliest")
         await show_pulled(client, name, shown, count=count)
 
-    return watch(node, output, work)
+    return watch(replace(node, encryption=encryption), output, work)

@@ -14,7 +14,7 @@ import sys
 
 import rich_click as click
 
-from tailrace.client.error import DataMissing
+from tailrace.client.error import DataMissing, LoginNeeded
 from tailrace.model import ConfigError, OffsetOutOfRange, TailraceError, escape
 
 
@@ -60,7 +60,9 @@ def exit_code_of(error: Failure) -> ExitCode:
             return ExitCode.USAGE
         case FileNotFoundError() | OffsetOutOfRange():
             return ExitCode.NOT_FOUND
-        case PermissionError():
+        case PermissionError() | LoginNeeded():
+            return ExitCode.AUTH
+        case TailraceError() if isinstance(error.__cause__, LoginNeeded):  # and it was tried again in vain
             return ExitCode.AUTH
         case TimeoutError():
             return ExitCode.TIMEOUT

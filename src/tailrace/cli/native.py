@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # the client is imported when a command runs, not when it sho
     from tailrace.client.async_client import AsyncClient
     from tailrace.client.tls import ClientTls
     from tailrace.model.address import Address
+    from tailrace.security.messages import Encryption
 
     _AddressType = click.ParamType[Address]
     _TextType = click.ParamType[str]
@@ -56,6 +57,7 @@ class NativeNode:
 
     address: Address
     timeout_s: float | None = None  # None: as the configuration says
+    encryption: Encryption | None = None
 
     def run(self, work: Work[T]) -> T:
         """Connect, do the work in an event loop of its own, disconnect."""
@@ -77,7 +79,8 @@ class NativeNode:
 
     async def _connected(self, work: Work[T], tls: ClientTls | None, *, come_back: bool) -> T:
         from tailrace.client.async_client import AsyncClient
-        from tailrace.client.credentials import from_environment
+        from tailrace.client.bearer import BearerCredentials
+        from tailrace.client.credentials import Credentials, from_environment
         from tailrace.client.native.reconnect import Reconnect
 
         configured = _configured()
@@ -92,9 +95,11 @@ class NativeNode:
             publish_timeout_s=timeout_s,
             heartbeat_interval_s=configured.heartbeat_interval_s,
             on_status=_Status(),
-            username=None if login is None else login.username,
-            password=None if login is None else login.password,
+            username=login.username if isinstance(login, Credentials) else None,
+            password=login.password if isinstance(login, Credentials) else None,
+            token=login.source if isinstance(login, BearerCredentials) else None,
             tls=tls,
+            encryption=self.encryption,
         )
         async with client:
             return await work(client)

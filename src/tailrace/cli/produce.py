@@ -22,6 +22,7 @@ import rich_click as click
 from click.core import ParameterSource
 
 from tailrace.cli.connection import Cluster, connection_option
+from tailrace.cli.encryption import encryption_option
 from tailrace.cli.exit import CommandFailed
 from tailrace.cli.native import DEFAULT_NODE, NODE_VARIABLE, NativeNode, NodeType
 from tailrace.cli.output import Output, examples, output_option
@@ -32,13 +33,28 @@ if TYPE_CHECKING:
     from tailrace.client.accumulator import RecordMetadata
     from tailrace.client.kafka import KafkaClient
     from tailrace.model.address import Address
+    from tailrace.security.messages import Encryption
     from tailrace.wire.json.record_json import ParsedRecord
 
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _READ_BYTES = 64 * 1024
 _CHUNKS_AHEAD = 16
 _LINE_BYTES_MAX = 128 * 1024 * 1024
-_NATIVE = frozenset({"destination", "messages", "node", "key", "headers", "partition", "timeout", "output"})
+_NATIVE = frozenset(
+    {
+        "destination",
+        "encryption_active",
+        "encryption_keys",
+        "encryption_policy",
+        "headers",
+        "key",
+        "messages",
+        "node",
+        "output",
+        "partition",
+        "timeout",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +134,7 @@ class _Tally:
     show_default=f"${NODE_VARIABLE}, else {DEFAULT_NODE}",
     help="With --destination: the native listener.",
 )
+@encryption_option
 @connection_option
 @output_option
 def command(
@@ -137,6 +154,7 @@ def command(
     node: Address | None,
     cluster: Cluster,
     output: Output,
+    encryption: Encryption | None,
 ) -> None:
     """Send records to a topic.
 
@@ -147,7 +165,7 @@ def command(
     if given & {"destination", "messages", "node"}:
         _check_native(given)
         assert destination is not None
-        native = _native_node(node, cluster.timeout_s if "timeout" in given else None)
+        native = _native_node(node, cluster.timeout_s if "timeout" in given else None, encryption)
         _publish(native, destination, messages, headers, key=key, partition=partition, output=output)
         return
     if topic is None:
@@ -167,7 +185,15 @@ def command(
 
     async def work(client: KafkaClient) -> _Tally:
         with _source(path, values, tombstone=tombstone) as records:
-            return await _send_all(client, topic, records(shape), output, compression=compression, acks=acks)
+            return await _send_all(
+                client,
+                topic,
+                records(shape),
+                output,
+                compression=compression,
+                acks=acks,
+                encryption=encryption,
+            )
 
     tally = cluster.run(work)
     if output.format == "table":
@@ -198,9 +224,9 @@ def _check_native(given: set[str]) -> None:
         )
 
 
-def _native_node(node: Address | None, timeout_s: float | None) -> NativeNode:
+def _native_node(node: Address | None, timeout_s: float | None, encryption: Encryption | None) -> NativeNode:
     address = node or NodeType().convert(os.environ.get(NODE_VARIABLE) or DEFAULT_NODE, None, None)
-    return NativeNode(address, timeout_s)
+    return NativeNode(address, timeout_s, encryption)
 
 
 def _publish(
@@ -338,6 +364,7 @@ async def _send_all(
     *,
     compression: str,
     acks: str,
+    encryption: Encryption | None,
 ) -> _Tally:
     from tailrace.client.producer import Producer, ProducerConfig
     from tailrace.records import Compression
@@ -358,7 +385,7 @@ async def _send_all(
         elif output.format == "json":
             rows.append(done._asdict())
 
-    async with Producer(client, config) as producer:
+    async with Producer(client, config, encryption=encryption) as producer:
         async for record in records:
             future = await producer.send(
                 topic,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import rich_click as click
 
+from tailrace.cli.encryption import encryption_option
 from tailrace.cli.native import NativeNode, node_option
 from tailrace.cli.output import Output, examples, output_option
 from tailrace.model import escape
@@ -16,6 +17,7 @@ from tailrace.model import escape
 if TYPE_CHECKING:
     from tailrace.client.async_client import AsyncClient
     from tailrace.client.native.published import Published
+    from tailrace.security.messages import Encryption
 
 _PRIORITY_MAX = 9
 
@@ -56,6 +58,7 @@ class Outgoing:
     metavar="0-9",
     help="For subscriptions that heed it; 9 is first.",
 )
+@encryption_option
 @node_option
 @output_option
 def command(
@@ -68,6 +71,7 @@ def command(
     priority: int | None,
     node: NativeNode,
     output: Output,
+    encryption: Encryption | None,
 ) -> None:
     """Publish a message to a topic.
 
@@ -80,7 +84,7 @@ def command(
         ttl_ms=ttl_ms,
         priority=priority,
     )
-    publish_all(node, topic, [text], outgoing, output)
+    publish_all(replace(node, encryption=encryption), topic, [text], outgoing, output)
 
 
 def publish_all(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import http.client
 import json
@@ -9,11 +10,13 @@ import ssl
 from typing import Any
 
 from tailrace.cli.exit import CommandFailed, ExitCode
+from tailrace.client.bearer import BearerCredentials
 from tailrace.client.credentials import from_environment
 from tailrace.client.tls import ClientTls, handshake_failure
 from tailrace.client.tls import from_environment as from_environment_tls
 from tailrace.model import ConfigError
 from tailrace.model.address import Address
+from tailrace.security import Secret
 
 
 def call(
@@ -89,9 +92,16 @@ def message_of(answer: Any, status: int) -> str:
         return f"HTTP status {status}"
 
 
+async def _token(given: BearerCredentials) -> Secret:
+    return await given.source()
+
+
 def _authorization() -> dict[str, str]:
     given = from_environment()
     if given is None:
         return {}
+    if isinstance(given, BearerCredentials):
+        token = asyncio.run(_token(given))
+        return {"authorization": f"Bearer {token.reveal()}"}
     pair = f"{given.username}:{given.password.reveal()}".encode()
     return {"authorization": f"Basic {base64.b64encode(pair).decode()}"}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import rich_click as click
 
 from tailrace.cli.connection import Cluster, connection_option
+from tailrace.cli.encryption import encryption_option
 from tailrace.cli.exit import CommandFailed, ExitCode
 from tailrace.cli.output import Output, examples, output_option
 from tailrace.model import escape
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tailrace.client.kafka import KafkaClient
     from tailrace.model import TopicPartition
     from tailrace.records import Record
+    from tailrace.security.messages import Encryption
 
 Show: TypeAlias = Callable[["TopicPartition", "Record"], None]
 
@@ -87,6 +89,7 @@ class _Range:
     help=r"%t topic, %p partition, %o offset, %k key, %s value, %T timestamp in ms, %h headers,"
     r" %K and %S sizes, %% percent, \n \t",
 )
+@encryption_option
 @connection_option
 @output_option
 def command(
@@ -101,6 +104,7 @@ def command(
     template: str | None,
     cluster: Cluster,
     output: Output,
+    encryption: Encryption | None,
 ) -> int:
     """Show a topic's records, and follow it.
 
@@ -122,7 +126,7 @@ def command(
         raise click.UsageError("-o json prints one list at the end: add --no-follow, or use -o jsonl.")
     shown = _Shown(output, template)
     try:
-        cluster.run(lambda client: _tail(client, topic, partitions, wanted, shown.add))
+        cluster.run(lambda client: _tail(client, topic, partitions, wanted, shown.add, encryption))
     except KeyboardInterrupt:
         click.echo(f"\n{_records(shown.count)}", err=True)
         return ExitCode.OK
@@ -133,14 +137,21 @@ def command(
 # ---- reading
 
 
-async def _tail(client: KafkaClient, topic: str, only: Sequence[int], wanted: _Range, show: Show) -> None:
+async def _tail(
+    client: KafkaClient,
+    topic: str,
+    only: Sequence[int],
+    wanted: _Range,
+    show: Show,
+    encryption: Encryption | None,
+) -> None:
     from tailrace.client.consumer import Consumer, ConsumerConfig
     from tailrace.client.fetcher import FetchConfig
 
     targets = await _targets(client, topic, only)
     topic_id = (await client.topic(topic)).topic_id
     config = ConsumerConfig(reset="earliest", fetch=FetchConfig(read_committed=True))
-    async with Consumer(client, config) as consumer:
+    async with Consumer(client, config, encryption=encryption) as consumer:
         consumer.assign(targets)
         if wanted.last is not None:
             ends = await _show_last(client, consumer, targets, topic_id, wanted, show)

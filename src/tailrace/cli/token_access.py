@@ -57,19 +57,17 @@ class TokenAccess:
 
     def _change(self, on_broker: Callable[[str], T], here: Callable[[Tokens], Coroutine[Any, Any, T]]) -> T:
         async def work(store: Store) -> T:
-            from tailrace.cluster import MetadataTokens, MetadataUsers
+            from tailrace.cluster import MetadataTokens
             from tailrace.runtime import SystemClock
-            from tailrace.security import Tokens, Users
+            from tailrace.security import Tokens
 
-            users = Users(MetadataUsers(store))
-            tokens = Tokens(users, MetadataTokens(store), now_ms=SystemClock().now_ms)
-            try:
-                await users.load()
-                await tokens.load()
-                return await here(tokens)
-            finally:
-                await tokens.close()
-                await users.close()
+            async with self.place.users_in(store) as users:
+                tokens = Tokens(users, MetadataTokens(store), now_ms=SystemClock().now_ms)
+                try:
+                    await tokens.load()
+                    return await here(tokens)
+                finally:
+                    await tokens.close()
 
         return self.place.change(on_broker, work)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
-from tailrace.cli.data_directory import Place, ask
+from tailrace.cli.data_directory import Place, ask, run
 
 if TYPE_CHECKING:
     from tailrace.cluster import Store
@@ -47,26 +47,32 @@ class UserAccess:
         )
 
     def set_enabled(self, name: str, *, enabled: bool) -> None:
+        from tailrace.security import parse_principal
+
         self._change(
             lambda address: ask(address, "PATCH", _path(name), {"enabled": enabled}),
             lambda users: users.set_enabled(name, enabled=enabled),
+            in_directory=parse_principal(name) is not None,
         )
 
     def delete(self, name: str) -> None:
         self._change(lambda address: ask(address, "DELETE", _path(name)), lambda users: users.delete(name))
 
-    def _change(self, on_broker: Callable[[str], T], here: Callable[[Users], Coroutine[Any, Any, T]]) -> T:
-        async def work(store: Store) -> T:
-            from tailrace.cluster import MetadataDisabled, MetadataUsers
-            from tailrace.security import Users
+    def _change(
+        self,
+        on_broker: Callable[[str], T],
+        here: Callable[[Users], Coroutine[Any, Any, T]],
+        *,
+        in_directory: bool = False,
+    ) -> T:
+        """With `in_directory` it is about what the broker's directory has, wherever users are."""
 
-            users = Users(MetadataUsers(store), disabled=MetadataDisabled(store))
-            try:
-                await users.load()
+        async def work(store: Store | None = None) -> T:
+            async with self.place.users_in(store) as users:
                 return await here(users)
-            finally:
-                await users.close()
 
+        if self.place.users_dsn is not None and not in_directory:  # where brokers that run see every change
+            return run(work())
         return self.place.change(on_broker, work)
 
 

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tailrace.client import admin
+from tailrace.client.bearer import GiveToken
 from tailrace.client.credentials import credentials_of
 from tailrace.client.error import ClientClosed
 from tailrace.client.kafka import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, KafkaClient
@@ -76,6 +77,7 @@ class AdminClient:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         username: str | None = None,
         password: str | Secret | None = None,
+        token: str | Secret | GiveToken | None = None,
         tls: ClientTls | str | os.PathLike[str] | bool | None = None,
     ) -> None:
         """Connect; CannotConnect if no broker can be reached. `tls` is that of `KafkaClient`."""
@@ -89,7 +91,7 @@ class AdminClient:
                 client_id=client_id,
                 request_timeout_s=request_timeout_s,
                 connect_timeout_s=connect_timeout_s,
-                credentials=credentials_of(username, password),
+                credentials=credentials_of(username, password, token),
                 tls=tls,
             )
             return await client.__aenter__()

@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from tailrace.client.address import address_of
+from tailrace.client.bearer import GiveToken
 from tailrace.client.credentials import credentials_of
 from tailrace.client.error import ClientClosed
 from tailrace.client.native.error import number_of
@@ -71,7 +72,8 @@ class AsyncClient:
     `host` is a name or an address; `unix:/path` is a Unix socket on this machine, and has no port.
     `reconnect` says how it comes back; None turns every loss into an error at once. The first connection is
     tried once, or again and again until `connect_timeout_s`. `request_timeout_s` bounds every request but
-    publishing, which is bounded by `publish_timeout_s`. `username` and `password` log in by SCRAM-SHA-256.
+    publishing, which is bounded by `publish_timeout_s`. `username` and `password` log in by SCRAM-SHA-256,
+    `token` with an API token or a JWT, or with what a function gives for each connection.
     `tls` is the file of a CA, True for the CAs of this machine, or a `ClientTls`.
     With `encryption` bodies are encrypted here and decrypted here: the broker does not see them.
     At most `in_flight_max` messages and `in_flight_bytes_max` bytes are unanswered at a time; beyond that
@@ -95,6 +97,7 @@ class AsyncClient:
         on_notice: Callable[[Notice], None] | None = None,
         username: str | None = None,
         password: str | Secret | None = None,
+        token: str | Secret | GiveToken | None = None,
         tls: ClientTls | str | os.PathLike[str] | bool | None = None,
         encryption: Encryption | None = None,
     ) -> None:
@@ -111,7 +114,7 @@ class AsyncClient:
             in_flight_bytes_max=in_flight_bytes_max,
             on_status=on_status,
             on_notice=on_notice,
-            credentials=credentials_of(username, password),
+            credentials=credentials_of(username, password, token),
             tls=tls_of(tls),
             encryption=encryption,
         )

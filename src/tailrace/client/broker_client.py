@@ -35,6 +35,7 @@ from tailrace.client.async_client import (
     PULL_WAIT_MS,
     AsyncClient,
 )
+from tailrace.client.bearer import GiveToken
 from tailrace.client.error import ClientClosed
 from tailrace.client.loop_thread import LoopThread
 from tailrace.client.native.blocking import Handler, Message, Subscription
@@ -85,6 +86,7 @@ class BrokerClient:
         on_notice: Callable[[Notice], None] | None = None,
         username: str | None = None,
         password: str | Secret | None = None,
+        token: str | Secret | GiveToken | None = None,
         tls: ClientTls | str | os.PathLike[str] | bool | None = None,
         encryption: Encryption | None = None,
     ) -> None:
@@ -103,6 +105,7 @@ class BrokerClient:
             on_notice=on_notice,
             username=username,
             password=password,
+            token=token,
             tls=tls,
             encryption=encryption,
         )

@@ -22,12 +22,13 @@ from typing import Any, cast
 
 from tailrace import __version__
 from tailrace.client.address import connect, unanswered_by, unreached
-from tailrace.client.credentials import Credentials
+from tailrace.client.credentials import AnyCredentials
 from tailrace.client.error import (
     CannotConnect,
     ClientError,
     ConnectionLost,
     ConnectTimedOut,
+    LoginNeeded,
     TimedOut,
     UnsupportedApi,
 )
@@ -254,13 +255,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         cause = f" ({exc})" if exc is not None else ""
+        kind: type[ConnectionLost] = ConnectionLost
         if self._answered == 1 and not self._is_logged_in:  # it told its versions, and nothing else
+            kind = LoginNeeded
             cause += ". It may ask for a login: give a user and a password (--user, --password-file)"
         if said := refusal(exc):
             self.refusal, cause = said, f": {said}"
         elif not self._answered and not self._is_encrypted:
             cause += ". It may speak TLS: give its CA (--tls-ca)"
-        self.fail(ConnectionLost(f"{self.address} closed the connection{cause}"))
+        self.fail(kind(f"{self.address} closed the connection{cause}"))
         self._closed.set()
 
     def pause_writing(self) -> None:
@@ -383,7 +386,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # ---- login
 
-    async def log_in(self, credentials: Credentials, *, timeout_s: float) -> None:
+    async def log_in(self, credentials: AnyCredentials, *, timeout_s: float) -> None:
         """Log in (KIP-43, KIP-152); AuthenticationFailed says why not. Done again before the login ends."""
         request = SaslHandshakeRequest(mechanism=credentials.mechanism)
         reply = await self.request(_SASL_HANDSHAKE, request, timeout_s=timeout_s)
@@ -413,12 +416,12 @@ class Connection(asyncio.BufferedProtocol):
                 lifetime_ms / 1000 * _LOGIN_AGAIN, self._begin_login_again, credentials, timeout_s
             )
 
-    def _begin_login_again(self, credentials: Credentials, timeout_s: float) -> None:
+    def _begin_login_again(self, credentials: AnyCredentials, timeout_s: float) -> None:
         self._login_again = self._loop.create_task(
             self._log_in_again(credentials, timeout_s), name="kafka-login"
         )
 
-    async def _log_in_again(self, credentials: Credentials, timeout_s: float) -> None:
+    async def _log_in_again(self, credentials: AnyCredentials, timeout_s: float) -> None:
         try:
             await self.log_in(credentials, timeout_s=timeout_s)
         except (BrokerError, ClientError, ProtocolError) as error:
@@ -429,7 +432,7 @@ async def open_connection(
     address: Address,
     *,
     client_id: str,
-    credentials: Credentials | None = None,
+    credentials: AnyCredentials | None = None,
     tls: ClientTls | None = None,
     request_timeout_s: float,
     connect_timeout_s: float,

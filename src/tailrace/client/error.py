@@ -77,6 +77,10 @@ class ConnectionLost(ClientError):
     """The connection ended before the answer came. Whether the request was carried out is not known."""
 
 
+class LoginNeeded(ConnectionLost):
+    """The broker ended a connection without a login as soon as it asked for more than versions."""
+
+
 class TimedOut(ClientError, TimeoutError):
     """No answer, or no good one, within the deadline."""
 

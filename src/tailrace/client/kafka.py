@@ -24,7 +24,7 @@ from typing import Any, Self, TypeVar
 from tailrace.client import offsets
 from tailrace.client.address import asks_for_tls, parse_bootstrap
 from tailrace.client.connection import Connection
-from tailrace.client.credentials import Credentials
+from tailrace.client.credentials import AnyCredentials
 from tailrace.client.error import (
     STALE_COORDINATOR,
     STALE_METADATA,
@@ -71,7 +71,7 @@ class KafkaClient:
         client_id: str = "tailrace",
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
-        credentials: Credentials | None = None,
+        credentials: AnyCredentials | None = None,
         tls: ClientTls | str | os.PathLike[str] | bool | None = None,
     ) -> None:
         """`tls` is the file of a CA, True for the CAs of this machine, or a ClientTls."""

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tailrace.client.connection import Connection, open_connection
-from tailrace.client.credentials import Credentials
+from tailrace.client.credentials import AnyCredentials
 from tailrace.client.error import CannotConnect, ClientClosed
 from tailrace.client.tls import ClientTls
 from tailrace.model.address import Address
@@ -61,7 +61,7 @@ class Pool:
         client_id: str,
         request_timeout_s: float,
         connect_timeout_s: float,
-        credentials: Credentials | None = None,
+        credentials: AnyCredentials | None = None,
         tls: ClientTls | None = None,
     ) -> None:
         self._client_id = client_id

@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from tailrace.client.consumer import ConsumerConfig, Reset
+from tailrace.client.credentials import AnyCredentials
 from tailrace.client.fetcher import FetchConfig
 from tailrace.client.kafka import KafkaClient
 from tailrace.client.membership import GroupConfig
 from tailrace.client.producer import ProducerConfig
-from tailrace.client.sasl_properties import PROTOCOL, SASL_PROPERTIES, read_sasl
+from tailrace.client.sasl_properties import PROTOCOL, SASL_PROPERTIES, TOKEN, read_sasl
 from tailrace.client.ssl_properties import SSL_PROPERTIES, read_tls
 from tailrace.model import ConfigError
 from tailrace.records import Compression
@@ -150,9 +151,17 @@ def client_from(properties: Properties) -> KafkaClient:
         client_id=properties.text("client.id") or "tailrace",
         request_timeout_s=properties.seconds("request.timeout.ms", _DEFAULT_REQUEST_MS, least_ms=1),
         connect_timeout_s=properties.seconds("socket.connection.setup.timeout.ms", 10_000, least_ms=1),
-        credentials=read_sasl({name: properties.text(name) for name in SASL_PROPERTIES | {PROTOCOL}}),
+        credentials=_credentials(properties),
         tls=read_tls({name: properties.text(name) for name in SSL_PROPERTIES | {PROTOCOL}}),
     )
+
+
+def _credentials(properties: Properties) -> AnyCredentials | None:
+    """Who logs in; the token may be a function that gives one."""
+    give_token = properties.get(TOKEN) if callable(properties.get(TOKEN)) else None
+    names = SASL_PROPERTIES | {PROTOCOL}
+    given = {name: properties.text(name) for name in names if give_token is None or name != TOKEN}
+    return read_sasl(given, give_token=give_token)
 
 
 def producer_config(properties: Properties) -> ProducerConfig:

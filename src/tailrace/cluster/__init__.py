@@ -6,6 +6,9 @@
                 `replacement` puts a new file in the place of an old one
 `record`        topics, partitions and ids as keys and values
 `metadata`      the broker's metadata port over any store
+`users`         the port for users over the same store; `tokens` that for their API tokens
+`quotas`        the port for quotas over the same store
+`postgres_users`  the port for users over PostgreSQL; `user_following` takes over what others change there
 `users`         the port for users over the same store; `tokens` that for their API tokens, `acls` that for
                 access control entries, `disabled` that for principals that may not come
 `mirror`        a store whose content is in cluster.json too (`image_file`)
@@ -19,6 +22,7 @@ from tailrace.cluster.disabled import MetadataDisabled
 from tailrace.cluster.memory import MemoryStore
 from tailrace.cluster.metadata import StoredMetadata
 from tailrace.cluster.mirror import MirroredStore
+from tailrace.cluster.quotas import MetadataQuotas
 from tailrace.cluster.sqlite import SqliteStore
 from tailrace.cluster.store import ABSENT, METADATA, Entry, Rows, Store
 from tailrace.cluster.tokens import MetadataTokens
@@ -31,6 +35,7 @@ __all__ = [
     "MemoryStore",
     "MetadataAcls",
     "MetadataDisabled",
+    "MetadataQuotas",
     "MetadataTokens",
     "MetadataUsers",
     "MirroredStore",

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import UUID
 
+from tailrace.broker.audit_log import AUDIT_CONFIGS, AUDIT_TOPIC
 from tailrace.broker.configs import check_topic_configs
 from tailrace.broker.delayed.log import DELAYED_CONFIGS, DELAYED_TOPIC
 from tailrace.broker.groups import OFFSETS_TOPIC
@@ -52,6 +53,7 @@ _INTERNAL_CONFIGS: Mapping[str, Mapping[str, str]] = {
     TRANSACTIONS_TOPIC: internal_configs() | TRANSACTIONS_CONFIGS,
     CURSORS_TOPIC: internal_configs(),
     DELAYED_TOPIC: DELAYED_CONFIGS,
+    AUDIT_TOPIC: internal_configs() | dict(AUDIT_CONFIGS),
     **{name: {"cleanup.policy": "compact"} for name in CLIENT_WRITTEN},
 }
 

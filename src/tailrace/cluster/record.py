@@ -22,6 +22,7 @@ SETTINGS = "settings/"
 USERS = "users/"
 ACLS = "acls/"
 TOKENS = "tokens/"
+QUOTAS = "quotas/"
 _FORMAT = 1
 
 

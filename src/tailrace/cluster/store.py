@@ -14,6 +14,7 @@ Everything that the nodes of a cluster agree on is kept under such keys; `metada
     disabled/<principal>     {}: a principal of a certificate or a JWT that may not come (`disabled`)
     acls/<id>                {"principal": ..., "operation": ..., ...}: who may do what (`acls`)
     tokens/<id>              {"digest": ..., "owner": ..., "scope": [...], ...}: API tokens (`tokens`)
+    quotas/<entity>          {<name>: <number>}: how much users, client ids and addresses may ask (`quotas`)
     security/fake_salts      {"key": ...}: makes the salts of users that do not exist
     security/token_keys      {"keys": [...]}: what the digests of API tokens are made under
 

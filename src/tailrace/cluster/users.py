@@ -74,6 +74,9 @@ class MetadataUsers:
         owned = tokens_of(name, (await self._store.read(record.TOKENS)).entries)
         await self._store.commit(checks={}, puts={}, deletes=[USERS + name, *owned])
 
+    async def changes(self) -> Mapping[str, User | None]:
+        return {}  # the directory has one broker
+
 
 def write_user(user: User) -> str:
     return _text(

@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from starlette.requests import Request
@@ -28,7 +28,11 @@ from tailrace.http.mismatch import explain
 from tailrace.http.operation import JSON, Call, NoBody, Operation
 from tailrace.http.service import HttpService
 from tailrace.http.session import session_of
+from tailrace.http.throttling import QuotaExceeded, check_debt, meter_of, serve_metered
 from tailrace.net import Holding, ListenerCounters, Tally
+
+if TYPE_CHECKING:
+    from tailrace.http.console_files import Console
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +54,10 @@ class HttpApp:
         routes: Iterable[BaseRoute] = (),
         *,
         missing_page: Callable[[Request], Response] | None = None,
+        console: Console | None = None,
     ) -> None:
-        """`missing_page` tells a person in a browser that there is no such page."""
+        """`missing_page` tells a person in a browser that there is no such page of the `console`."""
+        self.console = console
         self.service = service
         own = [_route(service, each) for each in operations]
         self._missing_page = missing_page
@@ -71,9 +77,15 @@ class HttpApp:
             await self._serve(inner, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        metering = self.service.metering
+        meter = None if metering is None else meter_of(metering, scope)
         try:
-            await self._router(scope, receive, send)
-        except Unserved as unserved:
+            if meter is None:
+                await self._router(scope, receive, send)
+            else:
+                check_debt(meter)
+                await serve_metered(self._router, meter, scope, receive, send)
+        except (Unserved, QuotaExceeded) as unserved:
             count_refused(self.service.counters, unserved)
             await refuse(unserved, scope, receive, send)
 

@@ -31,6 +31,7 @@ from tailrace.http.error import Code, HttpError
 
 _DIRECTORY: Final = Path(__file__).parent / "console"
 _PAGE: Final = "index.html"
+_LOGIN_PAGE: Final = "login.html"
 _BUILD_DIGITS: Final = 16
 _FOR_EVER: Final = "public, max-age=31536000, immutable"
 _ASK_AGAIN: Final = "no-cache"
@@ -44,10 +45,24 @@ _MEDIA_TYPES: Final[Mapping[str, str]] = {
 }
 
 # The console's pages. `/metrics` is Prometheus's, so the page with the charts has another name.
-PAGES: Final = ("topics", "groups", "subscriptions", "transactions", "pipelines", "charts", "cluster")
+PAGES: Final = (
+    "topics",
+    "groups",
+    "subscriptions",
+    "transactions",
+    "pipelines",
+    "charts",
+    "cluster",
+)
 
 LATER: Final = frozenset({"pipelines.js", "transactions.js"})
 """Modules of pages that a browser loads when they are opened, and not with the first page."""
+
+
+LOGIN_ALONE: Final = frozenset({"login.css", "login.js"})
+"""What the login page loads and no other page does."""
+OF_LOGIN: Final = LOGIN_ALONE | {"console.css", "icon.svg", "theme.js"}
+"""All that the login page loads: served to browsers that have not logged in, and nothing else is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +91,7 @@ class Console:
         found = dict(_read_files(directory))
         self.build = _digest(found)
         self._template = found.pop(_PAGE).decode()
+        self._login_template = found.pop(_LOGIN_PAGE).decode()
         self.assets = {
             name: ConsoleFile.of(data, _MEDIA_TYPES[Path(name).suffix]) for name, data in found.items()
         }
@@ -93,6 +109,22 @@ class Console:
         headers = {"cache-control": _ASK_AGAIN}
         file = self.page(request.scope.get("root_path", ""))
         return Response(file.plain, status_code=404, media_type=file.media_type, headers=headers)
+
+    def login_page(self, *, comes_from_elsewhere: bool) -> Response:
+        """The login page, for an address that a person wants to see.
+
+        One that `comes_from_elsewhere` followed a link of another site, with which a browser does not send
+        the cookie; the page then asks once more by itself.
+        """
+        values = {"assets": f"/assets/{self.build}", "retry": "yes" if comes_from_elsewhere else "no"}
+        headers = {"cache-control": "no-store"}
+        text = _filled(self._login_template, values)
+        return Response(text, status_code=401, media_type=_MEDIA_TYPES[".html"], headers=headers)
+
+    def is_of_login(self, path: str) -> bool:
+        """Whether a path is a file of the login page."""
+        prefix = f"/assets/{self.build}/"
+        return path.startswith(prefix) and path.removeprefix(prefix) in OF_LOGIN
 
     def routes(self) -> list[BaseRoute]:
         """The console as routes of the app; they come after those of the API."""
@@ -120,9 +152,7 @@ class Console:
         preloads = "\n  ".join(
             f'<link rel="modulepreload" href="{assets}/{name}">' for name in _modules(self.assets)
         )
-        text = self._template
-        for name, value in {"root": root, "assets": assets, "preloads": preloads}.items():
-            text = text.replace("{{" + name + "}}", value)
+        text = _filled(self._template, {"root": root, "assets": assets, "preloads": preloads})
         return ConsoleFile.of(text.encode(), _MEDIA_TYPES[".html"])
 
 
@@ -140,9 +170,15 @@ def _digest(files: Mapping[str, bytes]) -> str:
     return digest.hexdigest()[:_BUILD_DIGITS]
 
 
+def _filled(template: str, values: Mapping[str, str]) -> str:
+    for name, value in values.items():
+        template = template.replace("{{" + name + "}}", value)
+    return template
+
+
 def _modules(names: Iterable[str]) -> list[str]:
     """What app.js imports at once, in the end; the scripts that the page names itself are not among it."""
-    others = {"theme.js", "vendor/uplot.js", *LATER}
+    others = {"theme.js", "vendor/uplot.js", *LATER, *LOGIN_ALONE}
     return sorted(name for name in names if name.endswith(".js") and name not in others)
 
 

@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tailrace.http.app import count_refused, refuse
 from tailrace.http.error import Code, HttpError
+from tailrace.http.session import ENCRYPTED_KEY
 from tailrace.net import ListenerCounters
 
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -39,6 +40,7 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",  # an asset says otherwise itself
 }
+_ALWAYS_TLS = "max-age=31536000"
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]*)?", re.IGNORECASE)
 """RFC 9110 section 7.2, without what no browser sends: what it does not match is nobody's name."""
 
@@ -64,6 +66,8 @@ class Guard:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
+                if ENCRYPTED_KEY in scope and _may_be_pinned(host_name(Headers(scope=scope).get("host", ""))):
+                    headers.setdefault("strict-transport-security", _ALWAYS_TLS)
             await send(message)
 
         refusal = check(Headers(scope=scope), self._allowed)
@@ -96,6 +100,15 @@ def check(headers: Headers, allowed: Collection[str]) -> HttpError | None:
             f"pages of {origin[:100]!r} may not use this node: it answers its own only",
         )
     return None
+
+
+def _may_be_pinned(name: str) -> bool:
+    """Whether a browser may be told to use TLS alone for a name.
+
+    It would do so on every port, and on localhost other programs are served without it. It never does so for
+    an address.
+    """
+    return bool(name) and name not in _LOOPBACK_NAMES and not _is_address(name)
 
 
 def host_name(host: str) -> str:

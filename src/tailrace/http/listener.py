@@ -15,6 +15,8 @@ from starlette.types import ASGIApp
 from tailrace.http.app import HttpApp
 from tailrace.http.config import HttpConfig
 from tailrace.http.connection import HttpConnection, Shared
+from tailrace.http.console_login import ConsoleLogin
+from tailrace.http.console_session import ConsoleSessions
 from tailrace.http.guard import Guard
 from tailrace.http.login import Login
 from tailrace.http.service import HttpService
@@ -24,6 +26,7 @@ from tailrace.model.session import Principal
 from tailrace.net import Acceptor, AcceptorConfig
 from tailrace.net.logins import Logins
 from tailrace.net.tls import ServerTls
+from tailrace.security.audit import Audit
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +47,12 @@ class HttpListener:
         name: str = LISTENER,
         logins: Logins | None = None,
         tls: ServerTls | None = None,
+        sessions: ConsoleSessions | None = None,
+        audit: Audit | None = None,
     ) -> None:
-        """Without `logins` everybody is served as anonymous."""
+        """Without `logins` everybody is served as anonymous; without `sessions` the console has no login."""
+        self._sessions = sessions
+        self._audit = audit
         self._name = name
         self._logins = logins
         self._tls = tls
@@ -73,13 +80,18 @@ class HttpListener:
         """Those that are open."""
         return frozenset() if self._acceptor is None else self._acceptor.connections
 
+    def limit_connections(self, admits: Callable[[str], bool] | None) -> None:
+        """Accept connections of the addresses that `admits` says; None: of all."""
+        if self._acceptor is not None:
+            self._acceptor.admits = admits
+
     async def start(self) -> None:
         """Bind and accept; ConfigError if the address cannot be had."""
         config: HttpConfig = self.service.config
         counters = self.service.counters
         app: ASGIApp = self._app
         if self._logins is not None:
-            app = Login(app, self._logins, name=self._name, counters=counters)
+            app = self._behind_login(app, self._logins)
         guarded: ASGIApp = Guard(app, allowed_hosts=config.allowed_hosts, counters=counters)
         service = self.service
         shared = self._shared = Shared(
@@ -113,6 +125,23 @@ class HttpListener:
         )
         await self._acceptor.start()
         self.service.metrics.sampler.start()
+
+    def _behind_login(self, app: ASGIApp, logins: Logins) -> ASGIApp:
+        """The app for clients that have logged in: programs by a header, browsers by the console's login."""
+        counters, console = self.service.counters, self._app.console
+        programs = Login(app, logins, name=self._name, counters=counters)
+        if self._sessions is None or self._audit is None or console is None:
+            return programs
+        return ConsoleLogin(
+            app,
+            programs,
+            console=console,
+            logins=logins,
+            sessions=self._sessions,
+            audit=self._audit,
+            name=self._name,
+            counters=counters,
+        )
 
     def end_sessions(self, principal: Principal) -> None:
         """Close the connections whose certificate is this principal's."""

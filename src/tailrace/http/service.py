@@ -17,6 +17,7 @@ from tailrace.http.session import LISTENER
 from tailrace.metrics.node_metrics import NodeMetrics
 from tailrace.model.session import Session
 from tailrace.net import ListenerCounters, NodeBudget, RequestBudget
+from tailrace.net.metering import Metering
 
 if TYPE_CHECKING:
     from tailrace.http.live.port import MessageSocket, NativeShell
@@ -69,6 +70,7 @@ class HttpService:
         self.metrics = metrics
         self.counters = metrics.listeners[LISTENER]
         self.started_ms = time.time_ns() // 1_000_000
+        self.metering: Metering | None = None  # None: no client has a quota
         self.trace: Trace | None = None  # puts a span around every request; mostly there is none
         self._stopping = asyncio.Event()
         self._tails: Tails | None = None

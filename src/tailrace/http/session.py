@@ -18,6 +18,9 @@ LISTENER: Final = "http"
 SESSION_KEY: Final = "tailrace.login"
 """Where the scope has who logged in; absent where nobody is asked."""
 
+CONSOLE_KEY: Final = "tailrace.console"
+"""Where the scope has the console session by which a request came; absent for other requests."""
+
 
 ENCRYPTED_KEY: Final = "tailrace.encrypted"
 """Where the scope of a listener with TLS says so. Its scheme may be the word of a proxy."""

@@ -33,7 +33,7 @@ def create_app(
     service = HttpService(gate, config or HttpConfig(), facts, metrics, budget)
     console = Console()
     routes = [*live.routes(service), _openapi_route(facts), *console.routes()]
-    return HttpApp(service, OPERATIONS, routes, missing_page=console.missing_page)
+    return HttpApp(service, OPERATIONS, routes, missing_page=console.missing_page, console=console)
 
 
 def _openapi_route(facts: NodeFacts) -> BaseRoute:

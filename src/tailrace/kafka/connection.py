@@ -17,6 +17,7 @@ from tailrace.kafka.authentication import Authentication
 from tailrace.kafka.dispatch import dispatch
 from tailrace.kafka.errors import ANSWERABLE
 from tailrace.kafka.replies import Outbox, VectoredTransport
+from tailrace.kafka.throttling import serve_metered
 from tailrace.model import ProtocolError
 from tailrace.model.session import Session
 from tailrace.net import FrameSplitter
@@ -64,6 +65,7 @@ class Connection(FramedConnection):
         "access",
         "active",
         "authentication",
+        "fetch_bytes_max",
         "idle_ticks",
         "produce_shape",
     )
@@ -106,6 +108,7 @@ class Connection(FramedConnection):
         self._orphans: list[Pending] = []
         self._woken = False
         self.authentication: Authentication | None = None  # None: the listener asks nobody who it is
+        self.fetch_bytes_max = config.fetch_bytes_max  # of one answer; a quota may say less
         self._farewell_s = 0.0  # between the last reply and the end
         self._farewell: asyncio.TimerHandle | None = None
         self._serve: Callable[..., Reply | None] = dispatch
@@ -299,7 +302,10 @@ class Connection(FramedConnection):
         try:
             while not self._holds and (frame := self._next_request()) is not None:
                 try:
-                    reply = self._serve(self, frame, owned=self._splitter.owned)
+                    if self.service.metering is None:
+                        reply = self._serve(self, frame, owned=self._splitter.owned)
+                    else:
+                        reply = serve_metered(self, frame, self._serve, owned=self._splitter.owned)
                 except BaseException:
                     self._give(len(frame))
                     raise

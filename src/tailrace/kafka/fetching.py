@@ -137,7 +137,7 @@ class Fetch(HeldReply):
         self._readable = access.readable if request.replica_id < 0 else access.readable_by_replica
         self._committed = request.isolation_level == _READ_COMMITTED
         self._min_bytes = request.min_bytes
-        self._bytes_max = min(request.max_bytes, connection.service.config.fetch_bytes_max)
+        self._bytes_max = min(request.max_bytes, connection.fetch_bytes_max)
         self._found_bytes = 0  # by the last pass over all partitions
         self._failed = False  # whether that pass met an error
         self._hurried = False  # nobody should be waited for any more

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from tailrace.broker.quotas.quota import OF_CLIENTS
 from tailrace.broker.subscriptions import Subscription
 from tailrace.metrics.family import Labels, counter, gauge, histogram, one
 from tailrace.metrics.kafka_names import kafka_families
@@ -22,7 +23,7 @@ from tailrace.metrics.loop_lag import LoopLag
 from tailrace.metrics.observed import Observed
 from tailrace.metrics.snapshot import Snapshot
 from tailrace.net import ListenerCounters
-from tailrace.security import BASIC, MECHANISMS, TOKEN
+from tailrace.security import BASIC, CONSOLE, MECHANISMS, TOKEN
 
 NO_ERROR = "none"
 
@@ -41,6 +42,8 @@ class NodeCollector(Collector):
         yield from self._requests()
         yield from self._connections()
         yield from self._logins()
+        yield from self._quotas()
+        yield from self._audit()
         yield from self._tls()
         yield from self._topics()
         yield from self._storage()
@@ -135,8 +138,35 @@ class NodeCollector(Collector):
             (
                 ({"mechanism": mechanism, "result": result}, by_mechanism[mechanism])
                 for result, by_mechanism in (("succeeded", logins.succeeded), ("failed", logins.failed))
-                for mechanism in (*MECHANISMS, BASIC, TOKEN)
+                for mechanism in (*MECHANISMS, BASIC, CONSOLE, TOKEN)
             ),
+        )
+
+    def _quotas(self) -> Iterator[Metric]:
+        counts = self._observed.broker.quotas.counts
+        yield from counter(
+            "tailrace_throttled_requests",
+            "Requests after which the client was not read for a time, by the quota that it had used up.",
+            (({"quota": quota}, counts.requests.get(quota, 0)) for quota in OF_CLIENTS),
+        )
+        yield from counter(
+            "tailrace_throttle_seconds",
+            "For how long clients were not read, by the quota that they had used up.",
+            (({"quota": quota}, counts.seconds.get(quota, 0.0)) for quota in OF_CLIENTS),
+        )
+        yield from counter(
+            "tailrace_throttled_connections",
+            "Connections that were refused because their address connects too often.",
+            one(counts.connections),
+        )
+
+    def _audit(self) -> Iterator[Metric]:
+        counts = self._observed.broker.audit.counts
+        yield from counter("tailrace_audit_entries", "Entries of the audit log.", one(counts.recorded))
+        yield from counter(
+            "tailrace_audit_dropped",
+            "Entries of the audit log that are in no topic, because too many waited to be written.",
+            one(counts.dropped),
         )
 
     def _tls(self) -> Iterator[Metric]:

@@ -16,13 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from tailrace.model.operation import Operation, Resource, ResourceKind
+from tailrace.model.operation import IMPLIED_BY, RESERVED_PREFIX, Operation, Resource, ResourceKind
 
 PERMISSIONS_MAX: Final = 100
 _NAME_LENGTH_MAX: Final = 255
 _ALL: Final = "all"
-_RESERVED: Final = "__"
-_DESCRIBING: Final = frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER})
 _OPERATIONS: Final = {each.name.lower(): each for each in Operation}
 _KINDS: Final = {each.name.lower(): each for each in ResourceKind}
 
@@ -59,17 +57,13 @@ class Permission(NamedTuple):
             return True
         if not self.is_prefix:
             return resource.name == self.name
-        if resource.name.startswith(_RESERVED) and not self.name.startswith(_RESERVED):
+        if resource.name.startswith(RESERVED_PREFIX) and not self.name.startswith(RESERVED_PREFIX):
             return False
         return resource.name.startswith(self.name)
 
     def _implies(self, operation: Operation) -> bool:
         own = self.operation
-        if own is None or own is operation:
-            return True
-        if operation is Operation.DESCRIBE:
-            return own in _DESCRIBING
-        return operation is Operation.DESCRIBE_CONFIGS and own is Operation.ALTER_CONFIGS
+        return own is None or own is operation or own in IMPLIED_BY.get(operation, ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ become frames, how a client shows that it lives, and how it is told of its end d
     StreamConnection       TCP, Unix socket, TLS: a stream of bytes                    stream.py
     WebSocketConnection    messages of whole frames, binary or as JSON                 websocket.py
 
+A client that has used up a quota is not read, and delivered nothing, for the time that the quota says.
+
 What is sent while frames are taken leaves in one write at the end, unless it is a lot. What the client does
 not read is with the transport: over `out_buffer_bytes_max` subscriptions deliver nothing more to it. From
 WATERMARK_BYTES on it counts as unread, of which the node has a bound (`net/unread.py`).
@@ -22,7 +24,8 @@ from typing import TYPE_CHECKING
 from tailrace.model import ErrorCode, ProtocolError
 from tailrace.native.config import INTERVALS_TO_DEATH
 from tailrace.native.protocol import NativeProtocol
-from tailrace.net.framed import BUSY, CLOSING, UNANSWERED, WRITE, FramedConnection
+from tailrace.native.publishing import PUBLISH, PUBLISH_BATCH
+from tailrace.net.framed import BUSY, CLOSING, THROTTLE, UNANSWERED, WRITE, FramedConnection
 from tailrace.net.stranger import SpeaksHttp, SpeaksTls, http_refusal, kafka_refusal
 from tailrace.net.unread import WATERMARK_BYTES
 from tailrace.wire.native import read_frame, write_error
@@ -34,10 +37,14 @@ if TYPE_CHECKING:
     from tailrace.native.service import NativeService
     from tailrace.net import Transport
     from tailrace.net.framed import FrameSource
+    from tailrace.net.metering import Meter
+    from tailrace.wire.native import Frame
 
 logger = logging.getLogger(__name__)
 
 _PIECE_BYTES = 64 * 1024
+_DELIVERS_NOTHING = CLOSING | THROTTLE
+_PUBLISHING = frozenset({PUBLISH, PUBLISH_BATCH})
 
 
 class Connection(FramedConnection):
@@ -173,6 +180,8 @@ class Connection(FramedConnection):
         return str(self.facts)
 
     def send(self, data: bytes) -> None:
+        if self.service.metering is not None:
+            self._charge_sent(len(data))
         if not self._consuming:
             self._write(data)
             return
@@ -182,7 +191,7 @@ class Connection(FramedConnection):
             self._send_all()  # and a client that does not read is noticed before it has asked for more
 
     def is_open(self) -> bool:
-        return not self._is_paused and not self._holds & CLOSING
+        return not self._is_paused and not self._holds & _DELIVERS_NOTHING
 
     def hold(self) -> None:
         self._holds |= BUSY
@@ -286,7 +295,41 @@ class Connection(FramedConnection):
         except ProtocolError as error:
             self.give(size)
             raise kafka_refusal(view, self.service.neighbours) or error from None
+        if self.service.metering is None:
+            self.protocol.take(frame, size)
+        else:
+            self._take_metered(frame, size)
+
+    def _take_metered(self, frame: Frame, size: int) -> None:
+        """Serve and charge one request: publishing by its size, each by the time that it took."""
+        kind, meter = frame.type, self._meter()
+        if meter is None:
+            self.protocol.take(frame, size)
+            return
+        monotonic = self.service.gate.clock.monotonic
+        started = monotonic()
         self.protocol.take(frame, size)
+        wait_s = meter.served(monotonic() - started)
+        if kind in _PUBLISHING:
+            wait_s = max(wait_s, meter.produced(size))
+        if wait_s:
+            self.throttle(wait_s)
+
+    def _charge_sent(self, size: int) -> None:
+        meter = self._meter()
+        if meter is not None and (wait_s := meter.fetched(size)):
+            self.throttle(wait_s)
+
+    def _meter(self) -> Meter | None:
+        """What this client is charged to; nothing before it has logged in."""
+        metering, protocol = self.service.metering, self.protocol
+        if metering is None or (protocol.login is not None and protocol.login.is_pending):
+            return None
+        return metering.meter(self.session.principal.name, protocol.client_id)
+
+    def _unthrottled(self) -> None:
+        self.protocol.resume()
+        self._settle()
 
     def _steer_reading(self) -> None:
         if self._is_over:

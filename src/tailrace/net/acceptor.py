@@ -107,6 +107,7 @@ class Acceptor(Generic[C]):
         self._config = config
         self._connect = connect
         self._counters = counters
+        self.admits: Callable[[str], bool] | None = None  # whether an address may connect; None: each may
         self.addresses = tuple(config.addresses)  # with the ports that were bound, once they were
         self._connections: set[C] = set()
         self._adopted: set[C] = set()
@@ -223,6 +224,9 @@ class Acceptor(Generic[C]):
             self._addresses[connection.facts.peer_host] += 1
         counters.accepted += 1
         counters.connections += 1
+        if self._listening and not self._is_admitted(connection):
+            counters.refused += 1
+            return False
         if self._listening and not self._is_full(connection):
             self._refusing = False
             return True
@@ -234,6 +238,15 @@ class Acceptor(Generic[C]):
                 len(self._connections) - 1,
                 self._connections_max,
             )
+        return False
+
+    def _is_admitted(self, connection: C) -> bool:
+        """Whether the rate of new connections of its address allows it (KIP-612)."""
+        if self.admits is None or not connection.facts.has_address:
+            return True
+        if self.admits(connection.facts.peer_host):
+            return True
+        logger.debug("connection refused: %s connects too often", connection.facts)
         return False
 
     def _is_full(self, connection: C) -> bool:

@@ -9,6 +9,7 @@ Frames are taken one after the other as long as nothing holds the connection. Wh
     UNANSWERED  too many requests or bytes of this connection are under way
     TURN        it has had its turn; the others get theirs
     CLOSING     nothing more is taken
+    THROTTLE    a quota of the client is used up; for the time that the quota says
 
 While it is held its socket is not read, so that TCP tells the client. The one exception is BUSY with nothing
 received: then reading goes on, to notice a client that leaves.
@@ -40,7 +41,8 @@ WRITE: Final = 4
 UNANSWERED: Final = 8
 TURN: Final = 16
 CLOSING: Final = 32
-FIRST_OWN_HOLD: Final = 64
+THROTTLE: Final = 64
+FIRST_OWN_HOLD: Final = 128
 """This bit, and those above it, are for what only one protocol waits for."""
 
 _NEVER = float("inf")
@@ -98,6 +100,8 @@ class FramedConnection(asyncio.BufferedProtocol):
         "_pace",
         "_reading",
         "_splitter",
+        "_throttle_ends",
+        "_throttled_at",
         "_transport",
         "_turn_bytes",
         "_turn_requests",
@@ -123,6 +127,8 @@ class FramedConnection(asyncio.BufferedProtocol):
         self._pace = Pace()  # of the frame that is arriving
         self._frame_due = _NEVER  # when it must be here
         self._waits_since = 0.0  # for bytes of the budget
+        self._throttle_ends: asyncio.TimerHandle | None = None
+        self._throttled_at = 0.0
 
     @property
     def facts(self) -> ConnectionFacts:
@@ -172,7 +178,42 @@ class FramedConnection(asyncio.BufferedProtocol):
         logger.error("request failed: %s: %s", self.client, error, exc_info=error)
         self.abort()
 
+    # ---- quotas
+
+    def throttle(self, seconds: float) -> None:
+        """Take and read nothing for so long, or for as long as it was told before."""
+        loop, ends = self.service.loop, self._throttle_ends
+        until = loop.time() + seconds
+        if ends is None:
+            self._throttled_at = loop.time()
+        elif ends.when() >= until:
+            return
+        else:
+            ends.cancel()
+        self._throttle_ends = loop.call_at(until, self.end_throttle)
+        self._holds |= THROTTLE
+        if not self._consuming:
+            self._steer_reading()
+
+    def end_throttle(self) -> None:
+        """Go on: the time is over, or the quotas have changed."""
+        if self._throttle_ends is None:
+            return
+        self._throttle_ends.cancel()
+        self._throttle_ends = None
+        self._holds &= ~THROTTLE
+        if self._holds & CLOSING:
+            return
+        waited = self.service.loop.time() - self._throttled_at  # which is not the client's time
+        self._pace.waited(waited)
+        self._frame_due += waited
+        self._guarded(self._unthrottled)
+
     # ---- for the protocol
+
+    def _unthrottled(self) -> None:
+        """The client may go on."""
+        self._settle()
 
     def _consume(self) -> None:
         """Take frames until something holds us or there are no more."""
@@ -204,7 +245,7 @@ class FramedConnection(asyncio.BufferedProtocol):
 
     def _is_frame_late(self, now: float) -> bool:
         """Whether the frame that is arriving has had time enough."""
-        return now >= self._frame_due and not self._holds & BUDGET
+        return now >= self._frame_due and not self._holds & (BUDGET | THROTTLE)
 
     def _end_turn(self) -> None:
         if not self._holds & TURN:
@@ -222,6 +263,9 @@ class FramedConnection(asyncio.BufferedProtocol):
 
     def _give_back_intake(self) -> None:
         """The socket is gone: what has arrived and was not taken counts no more."""
+        if self._throttle_ends is not None:
+            self._throttle_ends.cancel()
+            self._throttle_ends = None
         budget = self.service.budget
         if self._claim is not None:
             budget.withdraw(self._claim)

@@ -19,6 +19,7 @@ from tailrace.model.session import Principal, Session
 from tailrace.net.acceptor import Accepted, Acceptor, AcceptorConfig, ListenerCounters
 from tailrace.net.budget import RequestBudget
 from tailrace.net.folded_log import FoldedLog
+from tailrace.net.metering import Metering
 from tailrace.net.peer import ConnectionFacts
 from tailrace.net.stranger import Neighbours
 from tailrace.net.tls import ServerTls, first_session
@@ -46,6 +47,7 @@ class RequestService:
         self.tls = tls
         self.counters = ListenerCounters()
         self.neighbours = Neighbours()  # told once all listeners are open
+        self.metering: Metering | None = None  # None: no client has a quota
         self.loop = asyncio.get_running_loop()
         self.receive_buffer = memoryview(bytearray(_RECEIVE_BYTES))
         self._tasks: set[asyncio.Task[None]] = set()
@@ -105,6 +107,9 @@ class OfSession(Accepted, Protocol):
     def session(self) -> Session:
         """Whose they are now."""
 
+    def end_throttle(self) -> None:
+        """Read it again: what its client owes may be another quota's now."""
+
 
 C = TypeVar("C", bound=OfSession)
 
@@ -149,6 +154,13 @@ class RequestListener(Generic[S, C]):
     def connections(self) -> Collection[C]:
         """Those that are open."""
         return self._acceptor.connections
+
+    def apply_quotas(self, metering: Metering | None, admits: Callable[[str], bool] | None) -> None:
+        """These quotas hold from now on, also on open connections; `admits` says who may connect."""
+        self.service.metering = metering
+        self._acceptor.admits = admits
+        for connection in self._acceptor.all_connections():
+            connection.end_throttle()
 
     async def start(self) -> None:
         """Bind and accept; ConfigError if an address cannot be had."""

@@ -17,6 +17,11 @@ class Backoff:
         self._chance = chance
         self._next_s = FIRST_S
 
+    @property
+    def is_first(self) -> bool:
+        """Whether nothing has failed since the last success."""
+        return self._next_s == FIRST_S
+
     def failed(self) -> float:
         """The seconds to wait after one more failure: half of them for sure, half at random."""
         whole, self._next_s = self._next_s, min(self._next_s * 2, MOST_S)

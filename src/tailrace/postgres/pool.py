@@ -48,17 +48,12 @@ class Pool:
         self._idle: list[OpenConnection] = []
         self._used: set[OpenConnection] = set()
         self._backoff = Backoff()
-        self._failure: DatabaseError | None = None
+        self.failure: DatabaseError | None = None  # of the last attempt to connect
         self._not_before = 0.0
         self._closed = False
 
     def __repr__(self) -> str:
         return f"<Pool of {self.dsn}: {len(self._used)} in use, {len(self._idle)} idle>"
-
-    @property
-    def away(self) -> bool:
-        """Whether the last attempt to connect failed."""
-        return self._failure is not None
 
     @asynccontextmanager
     async def connection(self, *, wait_s: float = _WAIT_S) -> AsyncIterator[Connection]:
@@ -109,17 +104,17 @@ class Pool:
         return made
 
     async def _connect(self) -> OpenConnection:
-        if self._failure is not None and self._monotonic() < self._not_before:
-            raise self._failure.with_traceback(None)
+        if self.failure is not None and self._monotonic() < self._not_before:
+            raise self.failure.with_traceback(None)
         try:
             made = await connect(
                 self.dsn, purpose=self._purpose, settings=self._settings, statement_s=self._statement_s
             )
         except DatabaseError as error:
-            self._failure = error
+            self.failure = error
             self._not_before = self._monotonic() + self._backoff.failed()
             raise
-        self._failure = None
+        self.failure = None
         self._backoff.succeeded()
         return made
 

@@ -8,6 +8,7 @@
 `hashing`        slow functions in a bounded pool; `remembered`: passwords checked a moment ago
 `authenticator`  logins for the listeners, over `sasl/`, the mechanisms as machines without I/O
 `authenticated`  what a login comes to; `mechanism` has the names, `standing` says whether it still holds
+`audit`          what is written down of security; `audited_login` does so for the logins of a listener
 `guessing`       how long failures wait; `failure`: what is told of them
 `messages/`      encryption from client to client; `decryption`: why a message is not handed out
 
@@ -25,7 +26,7 @@ from tailrace.security.authenticator import (
 )
 from tailrace.security.disabled import Disabled, DisabledStore, parse_principal
 from tailrace.security.failure import AuthenticationFailed, LoginsBusy, UnknownToken, UnknownUser
-from tailrace.security.mechanism import BASIC, CERTIFICATE, MECHANISMS, OAUTHBEARER, PLAIN, TOKEN
+from tailrace.security.mechanism import BASIC, CERTIFICATE, CONSOLE, MECHANISMS, OAUTHBEARER, PLAIN, TOKEN
 from tailrace.security.secret import Secret
 from tailrace.security.standing import Standing
 from tailrace.security.tokens import Tokens
@@ -36,6 +37,7 @@ from tailrace.security.verifier import SCRAM_SHA_256, SCRAM_SHA_512, Verifier
 __all__ = [
     "BASIC",
     "CERTIFICATE",
+    "CONSOLE",
     "MECHANISMS",
     "NOT_AUTHENTICATED",
     "OAUTHBEARER",

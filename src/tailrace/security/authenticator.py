@@ -193,6 +193,7 @@ class Authenticator:
         self, error: AuthenticationFailed, *, host: str, user: str, mechanism: str, began: float
     ) -> NoReturn:
         """Raise the error when it may be told."""
+        error.user = user if user in self._users else ""
         await self._wait_out(host=host, user=user, mechanism=mechanism, began=began)
         raise error from None
 

@@ -8,6 +8,9 @@ from tailrace.model import BrokerError, ErrorCode
 class AuthenticationFailed(BrokerError):
     """The client did not prove who it is. The text is the same for every user, known or not."""
 
+    user = ""
+    """The user that it claimed to be, if there is one: for the audit log, never for the client."""
+
     def __init__(self, message: str) -> None:
         super().__init__(message, code=ErrorCode.SASL_AUTHENTICATION_FAILED)
 

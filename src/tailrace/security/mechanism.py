@@ -13,6 +13,8 @@ from tailrace.security.verifier import HASHES
 PLAIN: Final = "PLAIN"
 BASIC: Final = "Basic"
 """HTTP's way to send a password."""
+CONSOLE: Final = "Console"
+"""A password on the console's login page."""
 TOKEN: Final = "token"
 """An API token, in whatever carried it."""
 OAUTHBEARER: Final = "OAUTHBEARER"

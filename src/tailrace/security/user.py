@@ -38,6 +38,9 @@ class UserStore(Protocol):
     async def remove(self, name: str) -> None:
         """Forget a user; to forget one that does not exist is harmless."""
 
+    async def changes(self) -> Mapping[str, User | None]:
+        """The users that others have changed since the last load or call, and None for those removed."""
+
 
 class MemoryUsers:
     """A store that lives as long as its process."""
@@ -55,3 +58,6 @@ class MemoryUsers:
 
     async def remove(self, name: str) -> None:
         self._users.pop(name, None)
+
+    async def changes(self) -> Mapping[str, User | None]:
+        return {}

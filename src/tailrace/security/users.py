@@ -3,6 +3,9 @@
 A change is stored first and seen by everybody then; watchers are told the name of the user. Changes come one
 after the other, and each is done to its end, also where its caller stopped waiting. A StorageError in the
 middle of a change ends the broker: it is not known whether the change was stored.
+
+Where others change the same store, `refresh` takes their changes over. While the store is away, the users
+that are known stay; `suspend` ends that, and then no user may log in until `resume`.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -60,6 +63,7 @@ class Users(Mapping[str, User]):
         self._changing = asyncio.Lock()
         self._changes: set[asyncio.Task[None]] = set()
         self._watchers: list[Changed] = []
+        self._suspended: BrokerError | None = None
 
     def __repr__(self) -> str:
         return f"<Users: {len(self)}>"
@@ -88,16 +92,20 @@ class Users(Mapping[str, User]):
     # ---- looking up
 
     def may_log_in(self, name: str) -> bool:
-        """Whether a user exists and is not disabled."""
+        """Whether a user exists and is not disabled, as far as that may still be believed."""
         found = self._users.get(name)
-        return found is not None and found.enabled
+        return found is not None and found.enabled and self._suspended is None
 
     def verifier(self, name: str, mechanism: str) -> Verifier:
         """What proves the password of a user; of one that may not log in, a verifier that nothing proves.
 
+        While users are suspended, the error that says so.
+
         The one of an unknown user is always the same, also after a restart: it must not give away that the
         user is not known.
         """
+        if self._suspended is not None:
+            raise self._suspended.with_traceback(None)
         found = self._users.get(name)
         stored = None if found is None else found.verifiers.get(mechanism)
         if found is not None and stored is not None:
@@ -110,6 +118,24 @@ class Users(Mapping[str, User]):
 
     def unwatch(self, callback: Changed) -> None:
         self._watchers.remove(callback)
+
+    # ---- what others change
+
+    async def refresh(self) -> None:
+        """Take over what others have changed in the store since, and tell the watchers."""
+        async with self._changing:
+            await self._take_changes()
+
+    def suspend(self, reason: BrokerError) -> None:
+        """Let no user log in until `resume`, and have their connections ended. Logins get the reason."""
+        if self._suspended is None:
+            self._suspended = reason
+            self._tell(list(self._users))
+
+    def resume(self) -> None:
+        if self._suspended is not None:
+            self._suspended = None
+            self._tell(list(self._users))
 
     # ---- changing
 
@@ -193,6 +219,7 @@ class Users(Mapping[str, User]):
 
     async def _perform(self, name: str, plan: Plan) -> None:
         async with self._changing:
+            await self._take_changes()
             made = plan(self._users.get(name))
             if made is not None and name not in self._users and len(self._users) >= USERS_MAX:
                 raise BrokerError(
@@ -212,8 +239,22 @@ class Users(Mapping[str, User]):
                 self._users.pop(name, None)
             else:
                 self._users[name] = made
-        for watcher in list(self._watchers):
-            watcher(name)
+        self._tell([name])
+
+    async def _take_changes(self) -> None:
+        """What `refresh` does, under the lock."""
+        changed = await self._store.changes()
+        for name, user in changed.items():
+            if user is None:
+                self._users.pop(name, None)
+            else:
+                self._users[name] = user
+        self._tell(changed)
+
+    def _tell(self, names: Iterable[str]) -> None:
+        for name in names:
+            for watcher in list(self._watchers):
+                watcher(name)
 
     def _unprovable(self, name: str, mechanism: str, *, like: Verifier | None = None) -> Verifier:
         size = hash_bytes(mechanism)

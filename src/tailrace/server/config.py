@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Literal
 
 from tailrace.model import ConfigError
 from tailrace.model.address import Address
+from tailrace.security.secret import Secret
 from tailrace.server.listener import ListenerConfig, check_listeners, is_loopback
 from tailrace.storage.api import COMMIT, Fsync
 
 if TYPE_CHECKING:
     from tailrace.security.secret import Secret
+    from tailrace.server.encryption import EncryptionConfig
     from tailrace.server.kind import Value
 
 
@@ -37,8 +39,12 @@ class ServerConfig:
     authorizer: Literal["off", "acl"] = "off"
     super_users: tuple[str, ...] = ()  # principals such as User:admin
     engine: str = "segment"  # a name in `server.engines`
+    users: Literal["metadata", "postgres"] = "metadata"
+    postgres_dsn: Secret | None = None  # of `users`
+    postgres_grace_s: int = 900
     engine_settings: Mapping[str, Value | Secret] = field(default_factory=dict)  # its own table
     data_dir: Path = Path("tailrace-data")
+    encryption: EncryptionConfig | None = None  # None: nothing is encrypted
     fsync: Fsync = COMMIT
     log_level: str = "info"
     log_format: Literal["text", "json"] = "text"
@@ -47,16 +53,28 @@ class ServerConfig:
     telemetry_metrics: bool = True
     telemetry_interval_s: int = 15
     telemetry_sample_one_in: int = 100
+    audit: Literal["auto", "on", "off"] = "auto"
     listeners: tuple[ListenerConfig, ...] = ()  # none: one of each protocol, at the ports above
     broker: Mapping[str, str] = field(default_factory=dict)  # Kafka's names; only what was set
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.users == "postgres" and self.postgres_dsn is None:
+            raise ConfigError(
+                "security.users = postgres needs security.postgres_dsn, such as "
+                "postgresql://tailrace@db.lan/tailrace. With a password in it, keep it in a file that "
+                "TAILRACE_SECURITY__POSTGRES_DSN_FILE names"
+            )
         if self.listeners:
             check_listeners(self.listeners, allow_plaintext=self.allow_plaintext)
             check_socket(self.listeners_of("native")[0], self.native_socket)
         else:
             check_exposure(self.host, allow_plaintext=self.allow_plaintext)
+
+    @property
+    def audits(self) -> bool:
+        """Whether there is an audit log: where clients have names, unless it was said otherwise."""
+        return self.audit == "on" or (self.audit == "auto" and any(each.sasl for each in self.listeners))
 
     def listeners_of(self, protocol: str) -> list[ListenerConfig]:
         """Those of a protocol: what was set, or the default one."""

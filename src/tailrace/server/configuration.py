@@ -15,6 +15,7 @@ from pathlib import Path
 from tailrace.model import ConfigError
 from tailrace.security.secret import Secret
 from tailrace.server.config import ServerConfig
+from tailrace.server.encryption import read_encryption
 from tailrace.server.kind import Hidden, Value, read_principals
 from tailrace.server.listener import REPLACED, ListenerConfig
 from tailrace.server.setting import read_advertised, settings
@@ -58,7 +59,11 @@ class Configuration:
             super_users=read_principals(str(self["security.super_users"])),
             engine=engine,
             engine_settings=self._own_table(f"{engine}."),
+            users="postgres" if self["security.users"] == "postgres" else "metadata",
+            postgres_dsn=Secret(dsn) if (dsn := str(self["security.postgres_dsn"])) else None,
+            postgres_grace_s=int(self["security.postgres_grace_s"]),
             data_dir=Path(str(self["storage.data_dir"])),
+            encryption=read_encryption({key: given.value for key, given in self.values.items()}),
             fsync=Fsync.parse(str(self["storage.fsync"])),
             log_level=str(self["log.level"]),
             log_format="json" if self["log.format"] == "json" else "text",
@@ -67,6 +72,7 @@ class Configuration:
             telemetry_metrics=bool(self["telemetry.metrics"]),
             telemetry_interval_s=int(self["telemetry.interval_s"]),
             telemetry_sample_one_in=int(self["telemetry.sample_one_in"]),
+            audit=str(self["security.audit"]),  # type: ignore[arg-type]  # Choice has checked it
             listeners=tuple(self.listeners),
             broker=self._table("broker."),
             topic_defaults=self._table("topic_defaults."),

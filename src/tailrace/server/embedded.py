@@ -60,8 +60,11 @@ def embedded_config(
     http_port: int | None,
     fsync: str,
     configs: Mapping[str, object],
+    snapshot: str | os.PathLike[str] | None = None,
 ) -> ServerConfig:
     """The configuration of an embedded node; `configs` are broker and topic settings by Kafka's names."""
+    if data_dir is not None and snapshot is not None:
+        raise ConfigError("data_dir keeps everything, and snapshot is of a broker in memory. Leave one out")
     broker, topic_defaults = _sorted_settings(configs)
     if port is not None and kafka_port:
         raise ConfigError("kafka_port and port are two names of one thing. Leave port out")
@@ -76,6 +79,7 @@ def embedded_config(
         # The program may change its working directory while the broker runs.
         data_dir=Path() if data_dir is None else Path(data_dir).absolute(),
         fsync=Fsync.parse(fsync),
+        engine_settings={} if snapshot is None else {"snapshot.path": str(Path(snapshot).absolute())},
         broker={**_ONE_PARTITION, **broker},
         topic_defaults=topic_defaults,
     )
@@ -135,6 +139,7 @@ class AsyncBroker:
         self,
         *,
         data_dir: str | os.PathLike[str] | None = None,
+        snapshot: str | os.PathLike[str] | None = None,
         host: str = "127.0.0.1",
         kafka_port: int = 0,
         port: int | None = None,
@@ -145,6 +150,7 @@ class AsyncBroker:
     ) -> None:
         self._config = embedded_config(
             data_dir=data_dir,
+            snapshot=snapshot,
             host=host,
             kafka_port=kafka_port,
             port=port,
@@ -320,6 +326,7 @@ class Broker:
         self,
         *,
         data_dir: str | os.PathLike[str] | None = None,
+        snapshot: str | os.PathLike[str] | None = None,
         host: str = "127.0.0.1",
         kafka_port: int = 0,
         port: int | None = None,
@@ -330,6 +337,7 @@ class Broker:
     ) -> None:
         self._inner = _InThread(
             data_dir=data_dir,
+            snapshot=snapshot,
             host=host,
             kafka_port=kafka_port,
             port=port,

@@ -15,7 +15,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tailrace.broker import Broker, BrokerConfig
-from tailrace.cluster import MetadataAcls, MetadataDisabled, MetadataTokens, MetadataUsers, StoredMetadata
+from tailrace.cluster import (
+    MetadataAcls,
+    MetadataDisabled,
+    MetadataQuotas,
+    MetadataTokens,
+    MetadataUsers,
+    Store,
+    StoredMetadata,
+)
 from tailrace.kafka import KafkaListener
 from tailrace.model import ConfigError, TailraceError, day_of
 from tailrace.model.address import Address, unix_address
@@ -26,7 +34,8 @@ from tailrace.net.logins import Logins, PendingLogins
 from tailrace.net.stranger import Neighbours
 from tailrace.net.tls import ServerTls
 from tailrace.runtime import SystemClock
-from tailrace.security import Authenticator, LoginCounts
+from tailrace.security import Authenticator, LoginCounts, UserStore
+from tailrace.security.audited_login import AuditedLogins
 from tailrace.server import descriptors
 from tailrace.server.assembly import (
     NODE_ID,
@@ -49,6 +58,7 @@ from tailrace.server.ports import Ports
 from tailrace.server.standby import StandbyListener
 
 if TYPE_CHECKING:
+    from tailrace.cluster.postgres_users import PostgresUsers
     from tailrace.http import HttpApp, HttpListener
     from tailrace.metrics.observed import Observed
     from tailrace.telemetry.config import TelemetryConfig
@@ -77,6 +87,7 @@ class Node:
         self._opened = AsyncExitStack()
         self.budget = NodeBudget(request_bytes_max(config))
         self._broker: Broker | None = None
+        self._postgres_users: PostgresUsers | None = None
         self._authenticator: Authenticator | None = None
         self._pending_logins = PendingLogins()
         self._tls: list[ServerTls] = []
@@ -178,14 +189,17 @@ class Node:
                 metadata=metadata,
                 config=self._broker_config(),
                 clock=self._clock,
-                user_store=MetadataUsers(store),
+                user_store=await self._open_users(store),
                 disabled_store=MetadataDisabled(store),
                 acl_store=MetadataAcls(store),
                 super_users=super_users(self.config),
                 token_store=MetadataTokens(store),
+                quota_store=MetadataQuotas(store),
+                audits=self.config.audits,
             )
             self._opened.push_async_callback(self._broker.close)
             await self._broker.start()
+            self._follow_users(self._broker)
             # After the listeners, whose end it tells of.
             self._opened.push_async_callback(self._close_telemetry)
             await self._open_listeners(self._broker)
@@ -288,12 +302,34 @@ class Node:
             logger.info("partitions bounded: %d, by the limit on open files", most)
         return replace(config, partitions_total_max=most)
 
+    async def _open_users(self, store: Store) -> UserStore:
+        if self.config.users == "metadata":
+            return MetadataUsers(store)
+        from tailrace.cluster.postgres_users import PostgresUsers
+        from tailrace.postgres import parse_dsn
+
+        assert self.config.postgres_dsn is not None, "ServerConfig refuses that"
+        users = PostgresUsers(parse_dsn(self.config.postgres_dsn, key="security.postgres_dsn"))
+        self._opened.push_async_callback(users.close)
+        await users.open()
+        self._postgres_users = users
+        return users
+
+    def _follow_users(self, broker: Broker) -> None:
+        """Where other programs change users, take their changes over."""
+        if self._postgres_users is not None:
+            from tailrace.cluster.user_following import UserFollowing
+
+            dsn, grace_s = self._postgres_users.dsn, self.config.postgres_grace_s
+            broker.run_beside("users", UserFollowing(broker.users, dsn, grace_s=grace_s).run())
+
     async def _open_listeners(self, broker: Broker) -> None:
         config = self.config
         self._authenticator = Authenticator(
             broker.users, tokens=broker.tokens, monotonic=self._clock.monotonic
         )
         broker.users.watch(self._user_changed)
+        broker.quotas.watch(self._apply_quotas)
         broker.users.disabled.watch(self._principal_disabled)
         broker.tokens.watch(self._token_ended)
         for each in config.listeners_of("kafka"):
@@ -333,11 +369,13 @@ class Node:
             )
             for opened in self._framed:
                 opened.service.neighbours = neighbours
+            self._apply_quotas()
         except ConfigError as error:
             raise CannotListen(str(error)) from error
 
     async def _open_http(self, config: ListenerConfig) -> None:
         from tailrace.http import HttpListener
+        from tailrace.http.console_session import ConsoleSessions
 
         self._http = HttpListener(
             self.http_app(),
@@ -346,6 +384,8 @@ class Node:
             name=config.name,
             logins=self._logins(config),
             tls=self._listener_tls(config),
+            sessions=ConsoleSessions(self.broker.users, monotonic=self._clock.monotonic),
+            audit=self.broker.audit,
         )
         self._opened.push_async_callback(self._http.close)
         await self._http.start()
@@ -356,11 +396,26 @@ class Node:
             return None
         assert self._authenticator is not None
         return Logins(
-            authenticator=self._authenticator_of(listener, self._authenticator),
+            authenticator=AuditedLogins(
+                self._authenticator_of(listener, self._authenticator),
+                self.broker.audit,
+                listener=listener.name,
+            ),
             mechanisms=listener.sasl,
             pending=self._pending_logins,
             session_ms_max=session_ms_max,
         )
+
+    def _apply_quotas(self) -> None:
+        """Tell the listeners which quotas hold now."""
+        quotas = self.broker.quotas
+        admits = quotas.connection_rates.admits if quotas.connection_rates is not None else None
+        for listener in self._framed:
+            listener.apply_quotas(quotas.metering, admits)
+        if self._http is not None:
+            self._http.limit_connections(admits)
+        if self._http_app is not None:
+            self._http_app.service.metering = quotas.metering
 
     def _authenticator_of(self, listener: ListenerConfig, authenticator: Authenticator) -> Authenticator:
         """With the issuer of the listener's tokens, if it has one."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from tailrace.security.secret import SHOWN
+from tailrace.security.secret import SHOWN, Secret
 from tailrace.server.engines import ENGINES
 from tailrace.server.kind import (
     Checked,
@@ -90,6 +90,16 @@ def _check_socket(text: str) -> None:
         from tailrace.model.address import unix_address
 
         unix_address(text)
+
+
+_POSTGRES_DSN = "security.postgres_dsn"
+
+
+def _check_postgres_dsn(text: str) -> None:
+    if text:
+        from tailrace.postgres.dsn import parse_dsn
+
+        parse_dsn(Secret(text), key=_POSTGRES_DSN)
 
 
 _PORT = Number(low=0, high=65535, name="port")
@@ -214,6 +224,13 @@ _OWN = (
         "addresses: broker.lan, or the name that a proxy passes on.",
     ),
     Setting(
+        key="security.audit",
+        kind=Choice(("auto", "on", "off")),
+        default="auto",
+        doc="Whether logins, denials and changes are written to the topic __tailrace_audit and to the log; "
+        "auto does where a listener asks for a login.",
+    ),
+    Setting(
         key="telemetry.otlp_endpoint",
         kind=Checked(
             "URL, or nothing",
@@ -248,6 +265,26 @@ _OWN = (
         default=100,
         doc="Of so many requests by the Kafka and native listeners, one has a span; 1 is every one. By HTTP "
         "each has one, unless its caller says that the trace is not sampled.",
+    ),
+    Setting(
+        key="security.users",
+        kind=Choice(("metadata", "postgres")),
+        default="metadata",
+        doc="Where users are kept: metadata is the data directory, postgres is security.postgres_dsn.",
+    ),
+    Setting(
+        key=_POSTGRES_DSN,
+        kind=Hidden("connection URI", _POSTGRES_DSN, _check_postgres_dsn),
+        default="",
+        doc="The database of security.users = postgres, such as postgresql://tailrace@db.lan/tailrace. As it "
+        "may hold a password, keep it in a file that TAILRACE_SECURITY__POSTGRES_DSN_FILE names. It needs "
+        "pip install 'tailrace[postgres]'.",
+    ),
+    Setting(
+        key="security.postgres_grace_s",
+        kind=Number(low=1, high=86_400),
+        default=900,
+        doc="How long the users that are known may log in and go on while PostgreSQL is away.",
     ),
     Setting(
         key="client.request_timeout_ms",
@@ -285,9 +322,17 @@ at all."""
 @cache
 def settings() -> Mapping[str, Setting]:
     """The whole table, by key."""
+    from tailrace.server.encryption import encryption_settings
+
     return {
         setting.key: setting
-        for setting in (*_OWN, *_engine_settings(), *_broker_settings(), *_topic_defaults())
+        for setting in (
+            *_OWN,
+            *encryption_settings(),
+            *_engine_settings(),
+            *_broker_settings(),
+            *_topic_defaults(),
+        )
     }
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:  # most processes of Spark only pass options on, and start faster without a client
     from tailrace.client.kafka import KafkaClient
     from tailrace.client.loop_thread import LoopThread
-    from tailrace.spark.login import SparkLogin
+    from tailrace.spark.login import AnyLogin
     from tailrace.spark.tls import SparkTls
 
 CLIENT_ID = "tailrace-spark"
@@ -43,7 +43,7 @@ class BrokerLink:
         *,
         client_id: str = CLIENT_ID,
         request_timeout_s: float = REQUEST_TIMEOUT_S,
-        login: SparkLogin | None = None,
+        login: AnyLogin | None = None,
         tls: SparkTls | None = None,
     ) -> None:
         """Without `login` and `tls` it does as the environment says: TAILRACE_USER, TAILRACE_TLS_CA."""
@@ -124,7 +124,7 @@ def link_to(
     *,
     client_id: str = CLIENT_ID,
     request_timeout_s: float = REQUEST_TIMEOUT_S,
-    login: SparkLogin | None = None,
+    login: AnyLogin | None = None,
     tls: SparkTls | None = None,
 ) -> BrokerLink:
     """This process's link to a cluster, made when it is first asked for."""

@@ -17,11 +17,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tailrace.client.address import parse_bootstrap
+from tailrace.client.bearer import BearerCredentials
+from tailrace.client.credentials import AnyCredentials
 from tailrace.client.sasl_properties import PROTOCOL, SASL_PROPERTIES, read_sasl
 from tailrace.client.ssl_properties import SSL_PROPERTIES, read_tls
 from tailrace.model import ConfigError
 from tailrace.spark.link import CLIENT_ID, REQUEST_TIMEOUT_S, BrokerLink, link_to
-from tailrace.spark.login import SparkLogin, spark_login
+from tailrace.spark.login import AnyLogin, spark_login, spark_token
 from tailrace.spark.tls import SparkTls, spark_tls
 
 KAFKA_LINK = frozenset(
@@ -175,7 +177,7 @@ class LinkSettings:
     bootstrap_servers: str
     client_id: str = CLIENT_ID
     request_timeout_s: float = REQUEST_TIMEOUT_S
-    login: SparkLogin | None = None
+    login: AnyLogin | None = None
     tls: SparkTls | None = None
 
     def link(self) -> BrokerLink:
@@ -202,9 +204,8 @@ def link_settings(options: Options) -> LinkSettings:
     except ConfigError as error:
         raise ConfigError(f"option kafka.bootstrap.servers={servers!r}: {error}") from error
     try:
-        credentials = read_sasl(
-            {name: options.text(f"kafka.{name}") for name in SASL_PROPERTIES | {PROTOCOL}}
-        )
+        given = {name: options.text(f"kafka.{name}") for name in SASL_PROPERTIES | {PROTOCOL}}
+        credentials = read_sasl(given)
         tls = read_tls({name: options.text(f"kafka.{name}") for name in SSL_PROPERTIES | {PROTOCOL}})
     except ConfigError as error:
         raise ConfigError(f"option kafka.{error}") from error
@@ -213,6 +214,13 @@ def link_settings(options: Options) -> LinkSettings:
         bootstrap_servers=servers,
         client_id=options.text("kafka.client.id") or CLIENT_ID,
         request_timeout_s=REQUEST_TIMEOUT_S if timeout_ms is None else timeout_ms / 1000,
-        login=spark_login(credentials),
+        login=_login(credentials, given),
         tls=spark_tls(tls),
     )
+
+
+def _login(credentials: AnyCredentials | None, given: Mapping[str, str | None]) -> AnyLogin | None:
+    """The login as it is shipped to workers."""
+    if isinstance(credentials, BearerCredentials):
+        return spark_token(given)
+    return spark_login(credentials)

@@ -231,6 +231,8 @@ NODE_CHANGE = ConfigSource.DYNAMIC_BROKER, dict
 USES: list[tuple[str, Use, Operation, ResourceKind]] = [
     ("readable", lambda a: a.readable(ORDERS), Operation.READ, ResourceKind.TOPIC),
     ("writable", lambda a: a.writable(ORDERS), Operation.WRITE, ResourceKind.TOPIC),
+    ("trim", lambda a: a.delete_records(ORDERS, 0), Operation.DELETE, ResourceKind.TOPIC),
+    ("audit", lambda a: a.audit_log(), Operation.READ, ResourceKind.TOPIC),
     ("partition", lambda a: a.partition(ORDERS, Operation.DELETE), Operation.DELETE, ResourceKind.TOPIC),
     ("topic", lambda a: a.topic("orders", Operation.ALTER), Operation.ALTER, ResourceKind.TOPIC),
     ("unknown", lambda a: a.topic("nothing", Operation.READ), Operation.READ, ResourceKind.TOPIC),
@@ -336,6 +338,7 @@ NEED_NO_RIGHT = {
     "still_exists": "takes a topic that was given out",
     "watch_topics": "tells that something changed, not what",
     "unwatch_topics": "ends that",
+    "changing": "notes what a caller does with what it was given here",
     "due_ms": "looks at the message only",
     "delay": "takes a topic that was given out for writing",
     "take_transactional_id": "the partitions that are written to need the right",

@@ -429,6 +429,7 @@ def test_a_dead_letter_and_its_redrive_are_readable(broker: tailrace.Broker, top
         name = "r" + topic
         async with native(broker, encryption=encryption()) as client:
             await client.publish(topic, b"secret", key=b"k")
+            await client.create_topic(f"{name}.dlq")
             await client.create_subscription(name, topic, max_deliveries=1)
             (message,) = await client.pull(name, wait_ms=20_000)
             await message.nack(reason="not today")

@@ -60,6 +60,7 @@ def tell_of_a_run(kafka_port: int, *, progress: dict[str, object] | None = None)
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_every_example_answers_what_the_page_shows(tmp_path: Path) -> None:
+    (tmp_path / "tailrace.toml").write_text('[security]\naudit = "on"\n')
     with running_node(tmp_path) as ports:
         caller = Caller(tmp_path, ports)
         for example in EXAMPLES:

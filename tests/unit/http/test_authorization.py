@@ -58,10 +58,13 @@ RIGHTS: dict[str, tuple[Operation, ResourceKind]] = {
     "getCluster": (Operation.DESCRIBE, CLUSTER),
     "getClusterHealth": (Operation.DESCRIBE, CLUSTER),
     "createCut": (Operation.ALTER, CLUSTER),
+    "listAuditEntries": (Operation.READ, TOPIC),
     "listUsers": (Operation.DESCRIBE, CLUSTER),
     "createUser": (Operation.ALTER, CLUSTER),
     "changeUser": (Operation.ALTER, CLUSTER),
     "deleteUser": (Operation.ALTER, CLUSTER),
+    "listQuotas": (Operation.DESCRIBE_CONFIGS, CLUSTER),
+    "changeQuota": (Operation.ALTER_CONFIGS, CLUSTER),
     "listAcls": (Operation.DESCRIBE, CLUSTER),
     "createAcls": (Operation.ALTER, CLUSTER),
     "deleteAcl": (Operation.ALTER, CLUSTER),
@@ -110,6 +113,7 @@ LISTS = {
 OPEN = {"getHealth", "getReadiness"}
 """Probes, which anybody may send."""
 
+
 BODIES: dict[str, Any] = {
     "createTopic": {"name": "n"},
     "changeTopic": {"partitions": 5},
@@ -121,6 +125,7 @@ BODIES: dict[str, Any] = {
     "abortHangingTransaction": {"topic": "orders", "partition": 0, "first_offset": 0},
     "createToken": {"scope": ["all"], "owner": "alice"},
     "rotateTokenKey": {},
+    "changeQuota": {"entity": {"user": "alice"}, "values": {"producer_byte_rate": 1e6}},
     "createUser": {"name": "alice", "password": "open sesame, 42"},
     "changeUser": {"enabled": False},
     "createAcls": {"acls": []},
@@ -177,7 +182,7 @@ async def request(client: httpx.AsyncClient, name: str) -> httpx.Response:
 
 
 def test_all_operations_are_judged_here() -> None:
-    assert {each.name for each in OPERATIONS} == RIGHTS.keys() | LISTS.keys() | OPEN
+    assert {each.name for each in OPERATIONS} == RIGHTS.keys() | LISTS.keys() | OPEN | {"whoAmI"}
 
 
 @pytest.mark.parametrize("name", RIGHTS)
@@ -212,6 +217,17 @@ def test_probes_need_no_right(run: Run, node: Node, name: str) -> None:
         async with ruled(node, refuse) as (client, rule):
             assert (await request(client, name)).status_code == 200
         assert rule.asked == []
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("known", [[], ["ALTER"], ["ALTER", "DESCRIBE"]])
+def test_a_caller_is_told_what_it_may_do_with_the_cluster(run: Run, node: Node, known: list[str]) -> None:
+    async def scenario() -> None:
+        async with ruled(node, lambda _, asked, __: asked.name in known) as (client, _):
+            answer = await request(client, "whoAmI")
+            assert answer.json()["cluster_operations"] == known
+            assert answer.json()["principal"] == "User:ANONYMOUS"
 
     run(scenario())
 

@@ -13,7 +13,7 @@ import pytest
 from starlette.routing import Mount, Router
 
 from tailrace.http.app import Unserved
-from tailrace.http.console_files import LATER, PAGES, Console
+from tailrace.http.console_files import LATER, LOGIN_ALONE, PAGES, Console
 
 _FIRST_LOAD_BYTES_MAX = 100 * 1024
 
@@ -165,7 +165,7 @@ def test_what_is_not_an_asset_of_this_build_is_not_found(
 
 def test_the_first_load_is_small(console: Console) -> None:
     """Everything that is loaded at once, compressed: a console opens over a slow line too."""
-    assets = [each.packed for name, each in console.assets.items() if name not in LATER]
+    assets = [each.packed for name, each in console.assets.items() if name not in LATER | LOGIN_ALONE]
     total = sum(map(len, assets)) + len(console.page("").packed)
     assert total < _FIRST_LOAD_BYTES_MAX, f"{total} bytes"
 
@@ -178,7 +178,7 @@ def test_compressed_files_are_the_files(console: Console) -> None:
 def test_every_module_is_loaded_ahead_and_every_import_exists(console: Console) -> None:
     page = console.page("").plain.decode()
     for name, each in console.assets.items():
-        if not name.endswith(".js") or name in ("theme.js", "vendor/uplot.js"):
+        if not name.endswith(".js") or name in ("theme.js", "login.js", "vendor/uplot.js"):
             continue
         is_ahead = f'rel="modulepreload" href="/assets/{console.build}/{name}"' in page
         assert is_ahead == (name not in LATER)
@@ -215,6 +215,7 @@ def test_a_mount_cannot_break_out_of_the_page(console: Console) -> None:
 
 def test_a_change_of_any_file_is_another_build(tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text("{{assets}}")
+    (tmp_path / "login.html").write_text("{{assets}}")
     (tmp_path / "app.js").write_text("1")
     before = Console(tmp_path).build
     (tmp_path / "app.js").write_text("2")

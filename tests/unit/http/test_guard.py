@@ -15,6 +15,7 @@ from tests.unit.http.conftest import Run, Serve, Wire, check_error
 from tailrace.http import HttpConfig
 from tailrace.http.error import Code
 from tailrace.http.guard import Guard, check, host_name
+from tailrace.http.session import ENCRYPTED_KEY
 from tailrace.server.node import Node
 
 
@@ -203,7 +204,9 @@ def test_every_answer_says_what_it_may_not_be_used_for(run: Run, client: httpx.A
 # ---- alone
 
 
-def guarded(scope: Scope, answer: Response | None = None) -> list[Message]:
+def guarded(
+    scope: Scope, answer: Response | None = None, *, allowed_hosts: tuple[str, ...] = ()
+) -> list[Message]:
     """What the guard sends; the app behind it answers with `answer`, or must not be asked."""
     sent: list[Message] = []
 
@@ -217,7 +220,7 @@ def guarded(scope: Scope, answer: Response | None = None) -> list[Message]:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    asyncio.run(Guard(app)(scope, receive, send))
+    asyncio.run(Guard(app, allowed_hosts=allowed_hosts)(scope, receive, send))
     return sent
 
 
@@ -233,3 +236,27 @@ def test_a_server_that_cannot_refuse_a_websocket_with_an_answer_closes_it() -> N
     (closed,) = guarded({"type": "websocket", "headers": [(b"host", "ü.example".encode() * 30)]})
     assert closed["type"] == "websocket.close" and closed["code"] == 1008
     assert len(closed["reason"].encode()) <= 123
+
+
+@pytest.mark.parametrize(
+    ("host", "encrypted", "pinned"),
+    [
+        ("broker.lan:8080", True, True),
+        ("broker.lan:8080", False, False),
+        ("localhost:8080", True, False),
+        ("127.0.0.1:8080", True, False),
+        ("[::1]:8080", True, False),
+        ("192.0.2.7", True, False),
+    ],
+)
+def test_a_name_is_for_tls_alone_once_it_had_tls(host: str, encrypted: bool, pinned: bool) -> None:
+    """But not localhost, where a browser would then refuse every other program without TLS."""
+    scope: Scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/",
+        "headers": [(b"host", host.encode())],
+        **({ENCRYPTED_KEY: True} if encrypted else {}),
+    }
+    start, *_ = guarded(scope, Response(), allowed_hosts=("broker.lan",))
+    assert (b"strict-transport-security" in dict(start["headers"])) is pinned

@@ -100,6 +100,9 @@ def test_everything_reaches_the_server(tmp_path: Path) -> None:
         engine = "memory"
         data_dir = "/data"
         fsync = "interval:200"
+        [memory]
+        snapshot.path = "/snapshot"
+        snapshot.interval.ms = 500
         [log]
         level = "warning"
         format = "json"
@@ -118,6 +121,7 @@ def test_everything_reaches_the_server(tmp_path: Path) -> None:
         http_allowed_hosts=("broker.lan", "proxy.lan"),
         advertised=("broker.lan", 19092),
         engine="memory",
+        engine_settings={"snapshot.path": "/snapshot", "snapshot.interval.ms": 500},
         data_dir=Path("/data"),
         fsync=Fsync(200),
         log_level="warning",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tailrace.broker.groups.api import (
     CommitRequest,
@@ -18,15 +18,20 @@ from tailrace.broker.groups.api import (
 )
 from tailrace.broker.groups.coordinator import GroupCoordinator
 from tailrace.model import ErrorCode, TopicPartition
+from tailrace.security.audit import GROUP_OFFSETS, Change
 
 
 class GroupHandle:
     """The group of one id, whether or not it exists yet."""
 
-    __slots__ = ("_coordinator", "id")
+    __slots__ = ("_changing", "_coordinator", "id")
 
-    def __init__(self, coordinator: GroupCoordinator, group_id: str) -> None:
+    def __init__(
+        self, coordinator: GroupCoordinator, group_id: str, *, changing: Callable[[str, str], Change]
+    ) -> None:
+        """`changing` puts what an administrator does into the audit log."""
         self._coordinator = coordinator
+        self._changing = changing
         self.id = group_id
 
     def __repr__(self) -> str:
@@ -58,7 +63,12 @@ class GroupHandle:
     async def commit_offsets(self, request: CommitRequest) -> dict[TopicPartition, ErrorCode]:
         """Keep positions; answers when they are durable."""
         assert request.group_id == self.id
-        return await self._coordinator.commit_offsets(request)
+        if request.member_id or request.generation_id >= 0:
+            return await self._coordinator.commit_offsets(request)
+        with self._changing(GROUP_OFFSETS, f"group {self.id!r}") as change:
+            codes = await self._coordinator.commit_offsets(request)
+            change.code = next((code for code in codes.values() if code), ErrorCode.NONE)
+            return codes
 
     async def commit_transactional(
         self,
@@ -97,7 +107,10 @@ class GroupHandle:
 
     async def delete_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
         """Forget positions; GROUP_SUBSCRIBED_TO_TOPIC for those that members read."""
-        return await self._coordinator.delete_offsets(self.id, partitions)
+        with self._changing("group.offsets.delete", f"group {self.id!r}") as change:
+            codes = await self._coordinator.delete_offsets(self.id, partitions)
+            change.code = next((code for code in codes.values() if code), ErrorCode.NONE)
+            return codes
 
     def describe(self) -> GroupDescription:
         """The group as an administrator sees it; an unknown one is Dead."""
@@ -105,7 +118,9 @@ class GroupHandle:
 
     async def delete(self) -> ErrorCode:
         """Remove the group and its positions; NON_EMPTY_GROUP while it has members."""
-        return (await self._coordinator.delete([self.id]))[self.id]
+        with self._changing("group.delete", f"group {self.id!r}") as change:
+            change.code = code = (await self._coordinator.delete([self.id]))[self.id]
+            return code
 
     async def find_partition(self) -> int:
         """The partition of the offsets topic whose leader coordinates this group."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rich_click as click
 
+from tailrace.cli.config import config_option
 from tailrace.cli.exit import CommandFailed, ExitCode
 from tailrace.cli.output import Column, Output, examples, output_option, progress_bar
 
@@ -25,15 +27,16 @@ if TYPE_CHECKING:
 )
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and write nothing.")
+@config_option
 @output_option
-def command(directory: Path, dry_run: bool, output: Output) -> None:
+def command(directory: Path, dry_run: bool, config_file: Path | None, output: Output) -> None:
     """Make an unreadable CHECKPOINT again, from the segments and the journal.
 
     For a directory that does not open because CHECKPOINT and CHECKPOINT.copy are both unreadable or missing.
     No broker may be running on it. Every acknowledged record is in the segments or in the journal, and is
     back afterwards. Nothing is deleted: the unreadable files are renamed to CHECKPOINT.damaged-N, and bytes
     of writes that were never acknowledged are kept in files named torn-... The command may be interrupted
-    and repeated.
+    and repeated. An encrypted directory needs the configuration file that names its key.
     """
     from tailrace.storage.segment.rebuild import bytes_to_survey, rebuild_directory
 
@@ -42,8 +45,14 @@ def command(directory: Path, dry_run: bool, output: Output) -> None:
             f"{directory} holds no log: it has no journal. Try: tailrace log inspect DIR",
             exit_code=ExitCode.NOT_FOUND,
         )
+    from tailrace.server.configuration import read_config
+
+    where = read_config(environment=os.environ, file=config_file).server().encryption
+    encryption = where.read() if where is not None else None
     with progress_bar("reading", bytes_total=bytes_to_survey(directory)) as advance:
-        report = asyncio.run(rebuild_directory(directory, dry_run=dry_run, advance=advance))
+        report = asyncio.run(
+            rebuild_directory(directory, dry_run=dry_run, advance=advance, encryption=encryption)
+        )
     if output.format == "table":
         _show(report, dry_run, output)
     else:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Protocol, TypeAlias, cast
 
 from tailrace.client.address import connect, unanswered_by, unreached
-from tailrace.client.credentials import Credentials
+from tailrace.client.credentials import AnyCredentials
 from tailrace.client.error import CannotConnect, ClientError, ConnectTimedOut
 from tailrace.client.native.error import BrokerGone, BrokerUnreachable, TryAgain, error_of, number_of
 from tailrace.client.tls import ClientTls, refusal
@@ -287,7 +287,7 @@ async def open_connection(
     heartbeat_interval_s: float,
     timeout_s: float,
     ask_producer: bool,
-    credentials: Credentials | None = None,
+    credentials: AnyCredentials | None = None,
     tls: ClientTls | None = None,
 ) -> Connection:
     """Connect and say hello; BrokerUnreachable says which address, why, and what to try."""
@@ -324,7 +324,7 @@ async def open_connection(
     return connection
 
 
-async def _log_in(connection: Connection, credentials: Credentials) -> None:
+async def _log_in(connection: Connection, credentials: AnyCredentials) -> None:
     """AuthenticationFailed, or another answer of the broker, says why not."""
     exchange = credentials.begin()
     properties = {"_mechanism": credentials.mechanism}

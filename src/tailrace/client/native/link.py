@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from tailrace.client.credentials import Credentials
+from tailrace.client.credentials import AnyCredentials
 from tailrace.client.error import CannotConnect, ClientClosed, ClientError, ConnectionLost, TimedOut
 from tailrace.client.native.connection import Connection, Failure, Reply, open_connection
 from tailrace.client.native.error import BrokerGone, TryAgain, number_of
@@ -59,7 +59,7 @@ class Link:
         request_timeout_s: float,
         heartbeat_interval_s: float,
         on_status: OnStatus | None = None,
-        credentials: Credentials | None = None,
+        credentials: AnyCredentials | None = None,
         tls: ClientTls | None = None,
     ) -> None:
         self.address = address

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tailrace.client.credentials import Credentials
+from tailrace.client.credentials import AnyCredentials
 from tailrace.client.native.catalog import Catalog
 from tailrace.client.native.delayed import DelayedPublisher
 from tailrace.client.native.link import Link
@@ -41,7 +41,7 @@ class ClientConfig:
     in_flight_bytes_max: int
     on_status: Callable[[Status], None] | None = None
     on_notice: Callable[[Notice], None] | None = None
-    credentials: Credentials | None = None
+    credentials: AnyCredentials | None = None
     tls: ClientTls | None = None
     encryption: Encryption | None = None
 

@@ -31,6 +31,32 @@ export class ApiError extends Error {
   }
 }
 
+// ---- the session
+
+// What this page loads by itself does not keep a session: the node is told for how long its user did nothing.
+let usedAt = Date.now();
+for (const kind of ["pointerdown", "pointermove", "keydown", "wheel"]) {
+  addEventListener(kind, () => (usedAt = Date.now()), { passive: true, capture: true });
+}
+
+const idleFor = () => ({ "tailrace-idle": String(Math.floor((Date.now() - usedAt) / 1_000)) });
+
+// A change by a session brings its token, which is another one after every login.
+async function tokenOf(method, signal) {
+  if (method === "GET") return {};
+  const response = await fetch(`${root}/api/v1/whoami`, { signal, headers: idleFor(), cache: "no-store" });
+  const { csrf } = response.ok ? await response.json() : {};
+  return csrf ? { "tailrace-csrf": csrf } : {};
+}
+
+export async function logOut() {
+  await request("POST", "/logout");
+  location.assign(`${root}/`);
+}
+
+// What is kept of a page that was left must not be shown after a logout.
+addEventListener("pageshow", (event) => event.persisted && location.reload());
+
 // ---- requests
 
 export const get = (path, options) => request("GET", path, options);
@@ -45,14 +71,16 @@ export async function request(method, path, { body, signal, timeout_ms = TIMEOUT
     method,
     signal: signal ? AbortSignal.any([signal, deadline]) : deadline,
     cache: "no-store",
+    headers: idleFor(),
   };
   if (body !== undefined) {
     options.body = JSON.stringify(body);
-    options.headers = { "content-type": "application/json" };
+    options.headers["content-type"] = "application/json";
   }
   let response;
   let text;
   try {
+    Object.assign(options.headers, await tokenOf(method, options.signal));
     response = await fetch(root + path, options);
     text = await response.text();
   } catch (error) {
@@ -62,6 +90,7 @@ export async function request(method, path, { body, signal, timeout_ms = TIMEOUT
     throw new ApiError({ status: 0, code: "OFFLINE", message: "The broker does not answer. Is it running?" });
   }
   connection.found();
+  if (response.status === 401 && method === "GET") location.reload(); // the login page, at this address
   return readAnswer(response, text);
 }
 

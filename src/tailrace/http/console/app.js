@@ -1,7 +1,7 @@
 // The frame around every page: where one can go, whether the broker answers, and which page the address
 // means.
 
-import { connection } from "./api.js";
+import { connection, logOut } from "./api.js";
 import { useUpgrade } from "./build.js";
 import { Cluster } from "./cluster.js";
 import { Consumers } from "./consumers.js";
@@ -12,6 +12,7 @@ import { later } from "./later.js";
 import { Metrics } from "./metrics.js";
 import { Empty } from "./notice.js";
 import { Overview } from "./overview.js";
+import { useResource } from "./resource.js";
 import { href, useRoute } from "./router.js";
 import { Subscription } from "./subscription.js";
 import { Toasts } from "./toast.js";
@@ -105,6 +106,7 @@ function SideFoot() {
   const { choices } = tailraceTheme;
   const next = choices[(choices.indexOf(choice) + 1) % choices.length];
   const icon = { auto: "auto", light: "sun", dark: "moon" }[choice];
+  const who = useResource("/api/v1/whoami").data;
   return html`<div class="side-foot">
     <div>
       <button type="button" class="button ghost square" onClick=${() => tailraceTheme.choose(next)}
@@ -113,6 +115,8 @@ function SideFoot() {
       <button type="button" class="button ghost square" onClick=${showKeys} aria-label="Keyboard shortcuts"
         title="Keyboard shortcuts (?)"><${Icon} name="keyboard" /></button>
     </div>
+    ${who?.csrf && html`<button type="button" class="button small" title="Logged in as ${who.principal}"
+      onClick=${logOut}>Log out</button>`}
   </div>`;
 }
 

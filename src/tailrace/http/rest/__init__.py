@@ -8,6 +8,8 @@
 `cut`      every file of one moment, held for a backup
 `cluster`  the nodes, and how this one is, in a sentence
 `pipeline` runs of pipelines, wherever they are
+`whoami`   who the caller is
+`audit`    the audit log
 `setting`  what the node goes by
 `subscription`   subscriptions: come, go, are moved; dead letters
 `user`           who may log in; `token`: what may act for a user; `acl`: who may do what
@@ -17,6 +19,7 @@
 
 from tailrace.http.rest import (
     acl,
+    audit,
     cluster,
     cut,
     group,
@@ -25,6 +28,7 @@ from tailrace.http.rest import (
     message,
     metric,
     pipeline,
+    quota,
     record,
     setting,
     subscription,
@@ -32,6 +36,7 @@ from tailrace.http.rest import (
     topic,
     transaction,
     user,
+    whoami,
 )
 
 OPERATIONS = (
@@ -51,6 +56,9 @@ OPERATIONS = (
     *user.OPERATIONS,
     *acl.OPERATIONS,
     *token.OPERATIONS,
+    *quota.OPERATIONS,
+    *audit.OPERATIONS,
+    *whoami.OPERATIONS,
 )
 
 __all__ = ["OPERATIONS"]

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from tailrace.broker.partition import UP_TO_HIGH_WATERMARK
 from tailrace.broker.reading import record_bytes
-from tailrace.broker.topic import Topic, check_records_deletable
+from tailrace.broker.topic import Topic
 from tailrace.http.error import Code
 from tailrace.http.operation import ARROW_STREAM, NDJSON, TEXT_END, Call, NoBody, Operation
 from tailrace.http.rest.arrow import arrow_response
@@ -81,12 +81,11 @@ def page_of(topic: str, reading: Reading) -> RecordPage:
 
 async def delete_records(call: Call[DeleteQuery, NoBody]) -> StartView:
     topic = topic_of(call.access, call.params["topic"], AclOperation.DELETE)
-    check_records_deletable(topic)
     query = call.query
-    partition = call.access.partition(TopicPartition(topic.name, query.partition), AclOperation.DELETE)
     before = UP_TO_HIGH_WATERMARK if query.before == "latest" else int(query.before)
-    start = await call.service.in_time(partition.delete_records(before))
-    return StartView(partition=partition.index, start_offset=start)
+    tp = TopicPartition(topic.name, query.partition)
+    start = await call.service.in_time(call.access.delete_records(tp, before))
+    return StartView(partition=query.partition, start_offset=start)
 
 
 def _count(topic: Topic, reading: Reading) -> None:

@@ -224,7 +224,8 @@ async def replay(call: Call[NoQuery, ReplayBody]) -> Replayed:
     start = _read_start(call.body.to, now_ms=call.service.clock.now_ms())
     plan = await call.service.in_time(subscription.plan_seek(start, call.body.partition))
     if not call.body.dry_run:
-        await call.service.in_time(subscription.apply_seek(plan))
+        with call.access.changing("subscription.replay", f"subscription {subscription.config.name!r}"):
+            await call.service.in_time(subscription.apply_seek(plan))
     return Replayed(
         epoch=plan.epoch, applied=not call.body.dry_run, offsets=[_move_view(each) for each in plan.moves]
     )

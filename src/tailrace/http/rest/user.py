@@ -14,6 +14,7 @@ from tailrace.http.error import Code, HttpError
 from tailrace.http.operation import Call, NoBody, NoQuery, Operation
 from tailrace.model.operation import Operation as AclOperation
 from tailrace.security import Secret, parse_principal
+from tailrace.security.audit import Change
 
 
 class UserView(msgspec.Struct, frozen=True):
@@ -52,7 +53,8 @@ async def list_users(call: Call[NoQuery, NoBody]) -> UserList:
 async def create_user(call: Call[NoQuery, NewUser]) -> UserView:
     users = call.access.users(AclOperation.ALTER)
     check_private(call)
-    await users.create(call.body.name, Secret(call.body.password))
+    with _changing(call, "user.create", call.body.name):
+        await users.create(call.body.name, Secret(call.body.password))
     return _view(call, call.body.name)
 
 
@@ -60,14 +62,22 @@ async def change_user(call: Call[NoQuery, UserChange]) -> UserView:
     users, name = call.access.users(AclOperation.ALTER), call.params["user"]
     if call.body.password is not None:
         check_private(call)
-        await users.set_password(name, Secret(call.body.password))
+        with _changing(call, "user.password", name):
+            await users.set_password(name, Secret(call.body.password))
     if call.body.enabled is not None:
-        await users.set_enabled(name, enabled=call.body.enabled)
+        with _changing(call, "user.enable" if call.body.enabled else "user.disable", name):
+            await users.set_enabled(name, enabled=call.body.enabled)
     return _view(call, name)
 
 
 async def delete_user(call: Call[NoQuery, NoBody]) -> None:
-    await call.access.users(AclOperation.ALTER).delete(call.params["user"])
+    users, name = call.access.users(AclOperation.ALTER), call.params["user"]
+    with _changing(call, "user.delete", name):
+        await users.delete(name)
+
+
+def _changing(call: Call[Any, Any], what: str, name: str) -> Change:
+    return call.access.changing(what, f"user {name!r}")
 
 
 def _view(call: Call[Any, Any], name: str) -> UserView:

@@ -43,13 +43,15 @@ async def handle(call: Call, request: AlterUserScramCredentialsRequest) -> Alter
             [each.name for each in request.deletions] + [each.name for each in request.upsertions]
         )
         return AlterUserScramCredentialsResponse(results=[_result(name, error) for name in names])
-    changes = [(each.name, _deletion(users, each)) for each in request.deletions]
-    changes += [(each.name, _upsertion(users, each)) for each in request.upsertions]
-    times = Counter(name for name, _ in changes)
+    changes = [(each.name, "user.credential.delete", _deletion(users, each)) for each in request.deletions]
+    changes += [(each.name, "user.credential", _upsertion(users, each)) for each in request.upsertions]
+    times = Counter(name for name, _, _ in changes)
     done: dict[str, AlterUserScramCredentialsResult] = {}
-    for name, change in changes:
+    for name, what, change in changes:
         if name not in done:
-            done[name] = await _perform(name, change, times[name])
+            with call.access.changing(what, f"user {name!r}") as noted:
+                done[name] = await _perform(name, change, times[name])
+                noted.code = done[name].error_code
     return AlterUserScramCredentialsResponse(results=list(done.values()))
 
 

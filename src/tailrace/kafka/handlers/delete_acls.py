@@ -13,7 +13,7 @@ from tailrace.kafka.acl import operation_number, read_filter
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
 from tailrace.model.operation import Operation
-from tailrace.security.acl import AclBinding, Acls
+from tailrace.security.acl import AclBinding
 from tailrace.wire.kafka.messages.delete_acls import (
     DeleteAclsFilter,
     DeleteAclsFilterResult,
@@ -27,15 +27,15 @@ KEY = 31
 
 async def handle(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
     try:
-        acls = call.access.acls(Operation.ALTER)
+        call.access.acls(Operation.ALTER)
     except ANSWERABLE as error:
         return DeleteAclsResponse(filter_results=[_failure(error) for _ in request.filters])
-    return DeleteAclsResponse(filter_results=[await _remove(acls, each) for each in request.filters])
+    return DeleteAclsResponse(filter_results=[await _remove(call, each) for each in request.filters])
 
 
-async def _remove(acls: Acls, asked: DeleteAclsFilter) -> DeleteAclsFilterResult:
+async def _remove(call: Call, asked: DeleteAclsFilter) -> DeleteAclsFilterResult:
     try:
-        removed = await acls.remove([read_filter(asked)])
+        removed = await call.access.acls(Operation.ALTER).remove([read_filter(asked)])
     except ANSWERABLE as error:
         return _failure(error)
     return DeleteAclsFilterResult(

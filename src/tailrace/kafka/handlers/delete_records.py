@@ -6,11 +6,9 @@ it is OFFSET_OUT_OF_RANGE. Internal topics keep their records, and so do compact
 
 from __future__ import annotations
 
-from tailrace.broker.topic import check_records_deletable
 from tailrace.kafka.call import Call
 from tailrace.kafka.errors import ANSWERABLE, error_of
 from tailrace.model import TopicPartition
-from tailrace.model.operation import Operation
 from tailrace.wire.kafka.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -41,9 +39,8 @@ async def _delete(call: Call, name: str, asked: DeleteRecordsPartition) -> Delet
         partition_index=asked.partition_index, low_watermark=_NO_LOW_WATERMARK
     )
     try:
-        check_records_deletable(call.access.topic(name, Operation.DELETE))
-        partition = call.access.partition(TopicPartition(name, asked.partition_index), Operation.DELETE)
-        result.low_watermark = await partition.delete_records(asked.offset)
+        tp = TopicPartition(name, asked.partition_index)
+        result.low_watermark = await call.access.delete_records(tp, asked.offset)
     except ANSWERABLE as error:
         result.error_code, _ = error_of(error)
     return result

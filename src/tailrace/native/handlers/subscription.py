@@ -34,7 +34,7 @@ def replay(protocol: NativeProtocol, frame: Frame) -> None:
     subscription = subscription_of(protocol, frame.properties, Operation.ALTER)
     start = Start.parse(text_of(frame.properties, "_to"))
     partition = partition_of(frame.properties)
-    protocol.run("replay", frame.sequence, _replay(frame.sequence, subscription, start, partition))
+    protocol.run("replay", frame.sequence, _replay(protocol, frame.sequence, subscription, start, partition))
 
 
 def redrive(protocol: NativeProtocol, frame: Frame) -> None:
@@ -69,8 +69,15 @@ async def _delete(protocol: NativeProtocol, sequence: int, name: str) -> bytes:
     return write_frame(_ACK, sequence=sequence)
 
 
-async def _replay(sequence: int, subscription: Subscription, start: Start, partition: int | None) -> bytes:
-    epoch = await subscription.seek(start, partition)
+async def _replay(
+    protocol: NativeProtocol,
+    sequence: int,
+    subscription: Subscription,
+    start: Start,
+    partition: int | None,
+) -> bytes:
+    with protocol.access.changing("subscription.replay", f"subscription {subscription.config.name!r}"):
+        epoch = await subscription.seek(start, partition)
     return write_frame(_ACK, sequence=sequence, properties=b"_epoch=%d\0" % epoch)
 
 

@@ -11,9 +11,11 @@ from tailrace.server.engines.port import Description, Opened, StandBy
 
 if TYPE_CHECKING:
     from tailrace.broker.health import Finding
+    from tailrace.cluster import Store
     from tailrace.runtime import Clock
     from tailrace.server.config import ServerConfig
     from tailrace.server.setting import Setting
+    from tailrace.storage.encryption.keyring import Keyring
     from tailrace.storage.segment import DirectoryConfig
 
 
@@ -52,17 +54,34 @@ class SegmentEngine:
 
         try:
             storage = await SegmentStorage.open(
-                config.data_dir, config=directory_config(config), clock=clock, owns_loop=owns_loop
+                config.data_dir,
+                config=directory_config(config),
+                clock=clock,
+                owns_loop=owns_loop,
+                encryption=config.encryption.read() if config.encryption is not None else None,
             )
         except OSError as error:
             raise cannot_use(config.data_dir, error) from error
         path = metadata_path(config)
-        return Opened(storage=storage, store=MirroredStore(SqliteStore(path), path.parent))
+        store: Store = MirroredStore(SqliteStore(path), path.parent)
+        if (keyring := storage.directory.keyring) is not None:
+            store = await encrypted_store(store, keyring)
+        return Opened(storage=storage, store=store)
 
     def examine(self, config: ServerConfig) -> Iterator[Finding]:
         from tailrace.server.checkup import check_directory
 
         return check_directory(config)
+
+
+async def encrypted_store(store: Store, keyring: Keyring) -> Store:
+    """The same store, whose secrets are encrypted under a data key of the directory."""
+    from tailrace.cluster.encrypted import EncryptedStore
+    from tailrace.storage.encryption.secret_value import SecretValues
+
+    encrypted = EncryptedStore(store, await SecretValues.open(keyring))
+    await encrypted.encrypt_rest()
+    return encrypted
 
 
 def metadata_path(config: ServerConfig) -> Path:

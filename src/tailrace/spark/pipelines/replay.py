@@ -199,6 +199,7 @@ class _Run:
             bootstrap=self._config.bootstrap,
             root=root,
             topic=self._to_topic,
+            from_topic=self._config.topic,
             selection=self._selection,
             lanes=tuple(lanes),
             counts=counts,

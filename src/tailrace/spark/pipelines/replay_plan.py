@@ -79,6 +79,8 @@ class Share:
     root: str
     topic: str
     """The target."""
+    from_topic: str = ""
+    """Where the rows were written once."""
     selection: Selection
     lanes: tuple[Lane, ...]
     counts: Mapping[int, int]

@@ -21,6 +21,7 @@ from tailrace.client.offsets import LATEST
 from tailrace.model import TailraceError, TopicPartition
 from tailrace.records import Compression
 from tailrace.spark.codec import partition_rows
+from tailrace.spark.encryption import name_origin
 from tailrace.spark.lake import scan_files
 from tailrace.spark.link import BrokerLink, link_to
 from tailrace.spark.offset_range import OffsetRange
@@ -256,6 +257,8 @@ def read_lane(share: Share, lane: Lane) -> Iterator[Stretch]:
         batch_rows=SCAN_ROWS,
     ):
         rows = batch if selection.key is None else _with_key(batch, selection.key)
+        if share.from_topic and share.from_topic != share.topic:
+            rows = name_origin(rows, share.from_topic)
         yield Stretch(rows=rows, next_offset=batch.column("offset")[-1].as_py() + 1)
 
 

@@ -72,7 +72,12 @@ def stream_writer(
 def _plan_sink(options: Mapping[str, str], schema: StructType, *, run: str | None) -> Sink:
     settings = read_settings(options)
     columns = plan_columns(schema, topic=settings.topic)
-    return Sink(link=settings.link, columns=columns, delivery=_plan_delivery(settings, run=run))
+    return Sink(
+        link=settings.link,
+        columns=columns,
+        delivery=_plan_delivery(settings, run=run),
+        encryption=settings.encryption,
+    )
 
 
 def _plan_delivery(settings: SinkSettings, *, run: str | None) -> Delivery:

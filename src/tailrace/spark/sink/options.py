@@ -5,6 +5,7 @@
     failOnDataLoss              of exactly-once: whether rows that were decided, and that a broker without
                                 two-phase commit has aborted since, fail the query; true by default
     kafka.transaction.timeout.ms  of exactly-once: from a task's first row to the commit; 15 minutes
+    encryption.keys, encryption.active   values are encrypted (tailrace.spark.encryption)
     kafka.bootstrap.servers     required
     kafka.compression.type      none (default), gzip, snappy, lz4 or zstd
     kafka.batch.size            bytes of a batch, 1 MiB by default: rows come by the thousands, so batches are
@@ -26,6 +27,7 @@ from dataclasses import dataclass
 
 from tailrace.model import ConfigError
 from tailrace.records import Compression
+from tailrace.spark.encryption import SparkEncryption, encryption_settings
 from tailrace.spark.options import KAFKA_LINK, LinkSettings, Options, link_settings
 from tailrace.spark.producing import BATCH_BYTES_MAX, DELIVERY_TIMEOUT_S, IN_FLIGHT_BYTES_MAX
 
@@ -36,6 +38,8 @@ _BYTES_LIMIT = 1 << 30
 _MEANING = (
     "topic",
     "delivery",
+    "encryption.active",
+    "encryption.keys",
     "failOnDataLoss",
     "kafka.acks",
     "kafka.batch.size",
@@ -97,6 +101,7 @@ class SinkSettings:
     exactly_once: bool
     transaction_timeout_ms: int
     fails_on_loss: bool
+    encryption: SparkEncryption | None
     checkpoint: str | None  # of a query, where it was set on the query itself
 
 
@@ -115,6 +120,7 @@ def read_settings(given: Mapping[str, str]) -> SinkSettings:
         exactly_once=exactly_once,
         transaction_timeout_ms=options.number("kafka.transaction.timeout.ms") or _TRANSACTION_TIMEOUT_MS,
         fails_on_loss=options.flag("failOnDataLoss", default=True),
+        encryption=encryption_settings(options),
         checkpoint=options.text("checkpointLocation"),
     )
 

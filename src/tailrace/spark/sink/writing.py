@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from tailrace.client.error import UnknownTopic
 from tailrace.model import ConfigError, TopicPartition
+from tailrace.spark.encryption import Encrypting, SparkEncryption
 from tailrace.spark.options import LinkSettings
 from tailrace.spark.sink.columns import Columns
 from tailrace.spark.sink.delivery import Delivery, Written
@@ -28,6 +29,7 @@ class Sink:
     link: LinkSettings
     columns: Columns
     delivery: Delivery
+    encryption: SparkEncryption | None = None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
         """Write the rows of a task and wait until they have arrived."""
@@ -37,6 +39,7 @@ class Sink:
             lambda topic: count_partitions(link, topic),
             stick_bytes=self.delivery.settings.batch_bytes_max,
         )
+        encrypting = None if self.encryption is None else Encrypting(self.encryption)
         counts: Counter[TopicPartition] = Counter()
         writing = self.delivery.begin(link)
         if writing.producer is None:
@@ -47,7 +50,8 @@ class Sink:
             with writing.producer as producer:
                 for batch in batches:
                     for topic, partition, rows in router.route(batch):
-                        producer.send(topic, partition, rows)
+                        sealed = rows if encrypting is None else encrypting.seal(topic, rows)
+                        producer.send(topic, partition, sealed)
                         counts[TopicPartition(topic, partition)] += rows.num_rows
                 return writing.end(counts)
         except BaseException:

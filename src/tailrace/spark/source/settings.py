@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tailrace.model import ConfigError, TopicPartition
+from tailrace.spark.encryption import OPTIONS as ENCRYPTION_OPTIONS
+from tailrace.spark.encryption import SparkEncryption, encryption_settings
 from tailrace.spark.options import KAFKA_LINK, LinkSettings, Options, link_settings
 from tailrace.spark.source.java_pattern import compile_java
 from tailrace.spark.source.place import Place, check_batch, end_place, read_assignment, start_place
@@ -50,7 +52,7 @@ _NO_EFFECT = frozenset(
 KNOWN = (
     KAFKA_LINK
     | _NO_EFFECT
-    | {*_SUBSCRIPTIONS, *_ENDINGS, *VALUE_OPTIONS}
+    | {*_SUBSCRIPTIONS, *_ENDINGS, *VALUE_OPTIONS, *ENCRYPTION_OPTIONS}
     | {
         "startingOffsets",
         "startingTimestamp",
@@ -129,6 +131,8 @@ class SourceSettings:
     """Whether a stream may begin before its topics exist."""
     value: ValueSettings | None
     """None where values are not decoded."""
+    encryption: SparkEncryption | None = None
+    """None where records are handed out as they are."""
 
 
 def batch_settings(given: Mapping[str, str]) -> SourceSettings:
@@ -190,6 +194,7 @@ def _settings(options: Options, *, start: str) -> SourceSettings:
         publish_group=_publish_group(options),
         waits_for_topics=options.flag("waitForTopics", default=False),
         value=value_settings(options),
+        encryption=encryption_settings(options),
     )
 
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 from tailrace.model import ConfigError
 from tailrace.spark.admission import plan_ranges, split_range
 from tailrace.spark.codec.schema import plan_schema
+from tailrace.spark.encryption import Decrypting
 from tailrace.spark.offset_range import OffsetRange
 from tailrace.spark.source.settings import SourceSettings
 from tailrace.spark.source.value_option import DATA, DATA_ERROR
@@ -81,19 +82,24 @@ def _read_rows(
     from tailrace.spark.reading import read_range  # workers alone decode records
 
     read_as = binary_schema(schema)
+    decrypting = None if settings.encryption is None else Decrypting(read_as, settings.encryption)
+    fetched_as = read_as if decrypting is None else decrypting.read_as
     link = settings.link.link()
     for wanted in ranges:
         pieces = read_range(
             link,
             wanted,
-            headers="headers" in schema.names,
-            schema=read_as,
+            headers="headers" in fetched_as.names,
+            schema=fetched_as,
             read_committed=settings.read_committed,
             fail_on_data_loss=settings.fail_on_data_loss,
             fetch_bytes=settings.fetch_bytes,
         )
         for piece in pieces:
-            rows = piece.rows if read_as is schema else _as_text(piece.rows, schema)
+            rows = piece.rows
+            if decrypting is not None:
+                rows = decrypting.open(rows, wanted.topic, wanted.partition)
+            rows = rows if read_as is schema else _as_text(rows, schema)
             for first in range(0, rows.num_rows, ROWS_MAX):
                 yield wanted, rows.slice(first, ROWS_MAX)
 

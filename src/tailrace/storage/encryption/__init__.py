@@ -5,6 +5,8 @@
 `keys_file`     the bytes of KEYS and KEYS.copy
 `keys_disk`     the same as a start finds them
 `keyring`       the data keys of one directory: new ones, known ones, rewrapping
+`secret_value`  a secret of the metadata, as it is stored
+`rotation`      another key-encryption key for a directory that is not served
 
 The engine moves stored batches about as it moves all others. Only the committer and compaction encrypt, only
 readers, compaction and the adoption of a log decrypt.

@@ -26,6 +26,7 @@ from tailrace.storage.encryption.keys_file import (
     KEYS_COPY,
     RECORD_BYTES,
     SEGMENT,
+    VALUES,
     KeysFile,
     KeysHeader,
     WrappedKey,
@@ -156,6 +157,18 @@ class Keyring:
         self._unwrapping[record.key_id] = self.wrapping
         self._pending.append(record)
         return record, secret
+
+    def value_key(self) -> int:
+        """The key for values of the metadata: the newest one, else a new one, which is to be saved first."""
+        known = [record.key_id for record in self._records.values() if record.purpose == VALUES]
+        return max(known) if known else self._draw_key(VALUES, 0, 0)[0].key_id
+
+    def value_secret(self, key_id: int) -> bytes:
+        """A key for values itself; NotAuthentic if it is unknown or another's."""
+        record = self._records.get(key_id)
+        if record is None or record.purpose != VALUES:
+            raise NotAuthentic(f"data key {key_id} for values is not in {KEYS}")
+        return self._secret(record)
 
     def key(self, key_id: int, life: int, base: int) -> DataKey:
         """A known key, to decrypt; NotAuthentic if it is unknown or another segment's."""

@@ -1,9 +1,9 @@
 """KEYS and KEYS.copy: the wrapped data keys of a directory. Little-endian.
 
     header  0  8s   "TRKEYS01"                   record  0  u64  key id
-            8  16s  directory id                         8  u8   purpose: 1 segment, 2 whole files
+            8  16s  directory id                         8  u8   purpose: 1 segment, 2 values of metadata
            24  16s  id of the key-encryption key         9       3 bytes zero
-           40  u64  next key id                         12  u64  life       (whole files: 0)
+           40  u64  next key id                         12  u64  life       (values: 0)
            48  u32  CRC32C of bytes 0-47                20  i64  base offset of the segment (0)
            52       records of 92 bytes                 28  12s  nonce
                                                         40  48s  the key under AES-256-GCM
@@ -22,7 +22,7 @@ from tailrace.records import crc32c
 
 KEYS = "KEYS"
 KEYS_COPY = "KEYS.copy"
-SEGMENT, FILES = 1, 2
+SEGMENT, VALUES = 1, 2
 
 _MAGIC = b"TRKEYS01"
 _AAD_MAGIC = b"TRKEYAAD"

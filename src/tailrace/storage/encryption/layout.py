@@ -7,12 +7,17 @@
     ..  16 bytes  the tag of AES-256-GCM
 
 The AAD is "TRBATCH1", directory id (16 bytes), life (u64), base offset of the segment (i64), the header but
-for its CRC, key id and counter. So a stored batch is of use in one place of one directory, and all is covered.
+for its CRC, key id and counter. So a stored batch is of use in one place of one directory, and all of
+it is covered.
 """
 
 from __future__ import annotations
 
-from tailrace.records import ENCRYPTED_BIT, Batch
+import struct
+
+from tailrace.records import ENCRYPTED_BIT, HEADER_BYTES, Batch, BytesLike
+
+_KEY_ID = struct.Struct("<Q")
 
 OVERHEAD_BYTES = 32
 """What a stored batch has more than the batch in it."""
@@ -21,6 +26,12 @@ OVERHEAD_BYTES = 32
 def is_encrypted(batch: Batch) -> bool:
     """Whether these are stored bytes that a key opens."""
     return batch.attributes & ENCRYPTED_BIT != 0
+
+
+def key_id_at(stored: BytesLike) -> int:
+    """The data key that the bytes of a stored batch name; they must reach that far."""
+    key_id: int = _KEY_ID.unpack_from(stored, HEADER_BYTES)[0]
+    return key_id
 
 
 def plain_size(batch: Batch) -> int:

@@ -1,10 +1,11 @@
-"""The memory engine: a bounded ring per partition. Nothing outlives the process, by choice.
+"""The memory engine: a bounded ring per partition. Only a snapshot outlives the process, if one is set.
 
 `engine`  `MemoryStorage`: the rings of one node, and their eviction by age
 `log`     `MemoryLog`: one partition behind the storage port
 `ring`    the batches of one partition, found by offset, dropped from the front
 `extent`  what a read hands out
 `option`  what topics may set for it
+`snapshot`, `snapshot_file`   all rings as one file, written at an interval and loaded at the start
 
 A ring forgets its oldest batches, whole, by three limits: their bytes (`memory.max.bytes`), their records
 (`memory.max.messages`) and their age (`memory.ttl.ms`). The start offset moves with them, so a reader that
@@ -15,5 +16,6 @@ the newest record of every key.
 
 from tailrace.storage.memory.engine import MemoryStorage
 from tailrace.storage.memory.log import MemoryLog
+from tailrace.storage.memory.snapshot import SNAPSHOT, Snapshots
 
-__all__ = ["MemoryLog", "MemoryStorage"]
+__all__ = ["SNAPSHOT", "MemoryLog", "MemoryStorage", "Snapshots"]

@@ -29,6 +29,7 @@ from tailrace.storage.api import LogConfig, Slice, TimestampedOffset, Waiter, ig
 from tailrace.storage.epochs import LeaderEpochs
 from tailrace.storage.memory.option import BYTES_MAX, MESSAGES_MAX, TTL_MS
 from tailrace.storage.memory.ring import Ring
+from tailrace.storage.memory.snapshot_file import RingCut
 from tailrace.storage.opening import find_record_at
 from tailrace.storage.producers import ProducerStates
 
@@ -66,6 +67,7 @@ class MemoryLog:
         "_clock",
         "_closed",
         "_config",
+        "_dropped_are_shared",
         "_dropped_producers",
         "_end",
         "_limits",
@@ -86,6 +88,7 @@ class MemoryLog:
         self.epochs = LeaderEpochs()
         self.producers = ProducerStates()
         self._dropped_producers = ProducerStates()  # as of the front of the ring: where a rebuild starts
+        self._dropped_are_shared = False  # a cut has them: the next change is made to a copy
         self._aborted = AbortedList()
         self._clock = clock
         self._config = config
@@ -134,6 +137,30 @@ class MemoryLog:
         self._config = config
         self._limits = plan_limits(config)
         self._evict_surplus(spared=1)
+
+    def cut(self) -> RingCut:
+        """The log as it is now, for a snapshot; what is appended or dropped later does not change it."""
+        self._dropped_are_shared = True
+        return RingCut(
+            partition_id=self.partition_id,
+            start=self._start,
+            end=self._end,
+            epochs=self.epochs.copy(),
+            producers=self._dropped_producers,
+            aborted=list(self._aborted),
+            columns=self._ring.cut(),
+        )
+
+    def restore(self, cut: RingCut) -> None:
+        """Become what a snapshot holds; for a log that is new. Settings are put in force by `configure`."""
+        assert self._end == 0 and not self._ring, "a snapshot is restored into a new log"
+        for batch, stamp_ms in cut.batches():
+            self._ring.push(batch, stamp_ms)
+        self._start, self._end = cut.start, cut.end
+        self.epochs = cut.epochs
+        self._dropped_producers = cut.producers
+        self._aborted = AbortedList(cut.aborted)
+        self._rebuild_producers()
 
     def append(self, batch: Batch, *, leader_epoch: Epoch | None = None) -> Offset:
         self._check_open("append")
@@ -200,7 +227,7 @@ class MemoryLog:
             return
         removed = self._ring.drop_from(offset)
         if self._dropped_producers.reaches(offset):
-            self._dropped_producers.clear()  # some of what it knows is undone, and it cannot tell which
+            self._own_dropped().clear()  # some of what it knows is undone, and it cannot tell which
         self._end = min(offset, removed[0].base_offset) if removed else offset
         self._start = min(self._start, self._end)
         self.epochs.truncate(self._end)
@@ -244,7 +271,8 @@ class MemoryLog:
             await asyncio.sleep(0)
         self._evict_surplus(spared=1)  # what waited for an archive may go now
         self.producers.forget_idle(now_ms, idle_ms=self._config.producer_idle_ms)
-        self._dropped_producers.forget_idle(now_ms, idle_ms=self._config.producer_idle_ms)
+        if not self._dropped_are_shared:  # else the next time
+            self._dropped_producers.forget_idle(now_ms, idle_ms=self._config.producer_idle_ms)
 
     async def close(self) -> None:
         if not self._closed:
@@ -346,10 +374,17 @@ class MemoryLog:
 
     def _drop_front(self) -> Offset:
         batch = self._ring.drop_front()
-        self._dropped_producers.apply(batch)
+        self._own_dropped().apply(batch)
         if self._dropped_producers.undecided:
             self._dropped_producers.settle()
         return batch.next_offset
+
+    def _own_dropped(self) -> ProducerStates:
+        """The producers of what was dropped, for a change."""
+        if self._dropped_are_shared:
+            self._dropped_producers = self._dropped_producers.copy()
+            self._dropped_are_shared = False
+        return self._dropped_producers
 
     def _move_start(self, offset: Offset) -> None:
         if offset > self._start:

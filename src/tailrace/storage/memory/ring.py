@@ -15,6 +15,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tailrace.records import Batch
 from tailrace.storage.memory.extent import MemoryExtent
@@ -25,10 +26,29 @@ _EMPTY_ROWS_MAX = 1024
 _FREED = memoryview(b"")
 
 
+class RingColumns(NamedTuple):
+    """The bytes and times of the batches that a ring had at one moment: rows [first, end) of the columns."""
+
+    views: Sequence[memoryview]
+    stamps: Sequence[int]
+    first: int
+    end: int
+
+
 class Ring:
     """Batches that enter at the end and leave at the front, or from an offset on."""
 
-    __slots__ = ("_batches", "_empty", "_ends", "_nexts", "_stamps", "_views", "messages", "size")
+    __slots__ = (
+        "_batches",
+        "_empty",
+        "_ends",
+        "_is_shared",
+        "_nexts",
+        "_stamps",
+        "_views",
+        "messages",
+        "size",
+    )
 
     def __init__(self) -> None:
         self._nexts: list[int] = []
@@ -37,6 +57,7 @@ class Ring:
         self._batches: deque[Batch] = deque()
         self._stamps: list[int] = []
         self._empty = 0  # rows at the front of the lists whose batches are gone
+        self._is_shared = False  # a cut reads the columns: only their ends may be appended to
         self.size = 0
         self.messages = 0
 
@@ -79,8 +100,15 @@ class Ring:
         self.size += batch.size
         self.messages += batch.count
 
+    def cut(self) -> RingColumns:
+        """What is in the ring now, whatever becomes of it later. Columns are copied at the next drop only."""
+        self._is_shared = True
+        return RingColumns(self._views, self._stamps, self._empty, len(self._views))
+
     def drop_front(self) -> Batch:
         """Let go of the oldest batch."""
+        if self._is_shared:
+            self._unshare()
         batch = self._batches.popleft()
         self._views[self._empty] = _FREED
         self._empty += 1
@@ -91,6 +119,8 @@ class Ring:
 
     def drop_from(self, offset: int) -> list[Batch]:
         """Let go of the batch that holds `offset` and of all after it; returns them, oldest first."""
+        if self._is_shared:
+            self._unshare()
         row = self._row_of(offset)
         dropped = [self._batches.pop() for _ in range(len(self._nexts) - row)]
         for batch in dropped:
@@ -138,6 +168,11 @@ class Ring:
     def _discount(self, batch: Batch) -> None:
         self.size -= batch.size
         self.messages -= batch.count
+
+    def _unshare(self) -> None:
+        """Leave the columns to the cut, and go on with copies."""
+        self._views, self._stamps = self._views.copy(), self._stamps.copy()
+        self._is_shared = False
 
     def _cut_empty_rows(self) -> None:
         for column in self._columns():

@@ -188,7 +188,7 @@ class Compaction:
         place = Offset(max(newest.end, self._log.start_offset))
         piece = await self._log.read(place, bytes_max=_READ_BYTES, up_to=Offset(limit))
         for extent in piece.extents:
-            for batch in _sound_batches(await extent.load()):
+            for batch in sound_batches(await extent.load()):
                 await self._pace.wait_turn()
                 try:
                     await self._pace.run(newest.take(await read_plain(batch)))
@@ -251,7 +251,7 @@ class Compaction:
         """Position of the first batch that changes."""
         for place, extent in self._extents(segment):
             self._check_alone()
-            for batch in _sound_batches(await extent.load()):
+            for batch in sound_batches(await extent.load()):
                 _, sifted = await self._sift(batch, sieve)
                 if not sifted.unchanged:
                     return place
@@ -291,7 +291,7 @@ class Compaction:
             await successor.create()
             for place, extent in self._extents(segment):
                 self._check_alone()
-                for batch in _sound_batches(await extent.load()):
+                for batch in sound_batches(await extent.load()):
                     if place < first:
                         successor.add(batch)
                     else:
@@ -366,7 +366,7 @@ class Compaction:
         logger.info("compacted %s from %d to %d bytes", segment.path, before, successor.length)
 
 
-def _sound_batches(data: memoryview) -> Iterator[Batch]:
+def sound_batches(data: memoryview) -> Iterator[Batch]:
     """The batches of checked bytes; if they are none, though the checksum holds, that is damage as well."""
     try:
         yield from iter_batches(data)

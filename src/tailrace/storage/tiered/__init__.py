@@ -14,7 +14,9 @@
 `cache`      Redis, which never says what exists; `resp`, `breaker`: its connection, and when it is left alone
 `state`      snapshots of what is derived from a log
 `loading`    what a writer reads when it takes over
-`cleanup`    retention, day tables, deleted logs
+`cleanup`    retention, tables for days to come; `sweep`: what no log needs any more
+`beside`     changes that are no rounds: snapshots, names; `housekeeping`: what is done by the clock
+`shared`     what the parts share; `figures`: numbers for metrics
 `storage`    the engine: opens, wires, closes
 `migrations/` the tables
 

@@ -6,18 +6,17 @@ Where tables have no day (class KEPT), and where a log was deleted, rows are del
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tailrace.model import Offset
-from tailrace.postgres import Connection, DatabaseBusy, DatabaseError, Pool
+from tailrace.postgres import Connection, DatabaseError, Pool
 from tailrace.storage.api import NO_LIMIT
 from tailrace.storage.retention import SegmentFacts, plan_retention
-from tailrace.storage.tiered.retention_class import DATED, DAY_MS, KEPT
+from tailrace.storage.tiered.retention_class import DAY_MS
 from tailrace.storage.tiered.span import Span
+from tailrace.storage.tiered.sweep import Cleaned, Sweep, read_days
 from tailrace.storage.tiered.writer import Writer
 
 if TYPE_CHECKING:
@@ -27,39 +26,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _CHUNKS_LOOKED_AT = 1000
-_ROWS_AT_ONCE = 1000
-_LOCK_MS = 100  # what a day may hold up appends while it is dropped
 _CHUNKS = """
 SELECT base_offset, next_offset, max_timestamp, size FROM tailrace.chunks
 WHERE class = $1 AND log = $2 AND appended_ms >= $3 AND appended_ms < $4 AND next_offset > $5
 ORDER BY base_offset LIMIT $6
 """
-_DELETE_BELOW = """
-DELETE FROM tailrace.chunks WHERE log = $1 AND next_offset <= $2 AND ($3 < 0 OR class = $3)
-  AND base_offset <= coalesce((
-    SELECT max(base_offset) FROM (
-        SELECT base_offset FROM tailrace.chunks WHERE log = $1 AND ($3 < 0 OR class = $3)
-        ORDER BY base_offset LIMIT $4) AS first), -1)
-"""
-_DAYS = """
-SELECT split_part(relname, '_', 2)::integer AS class,
-       (extract(epoch FROM to_date(split_part(relname, '_', 3), 'YYYYMMDD')) / 86400)::integer AS day
-FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid
-WHERE inhparent IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = 'tailrace.chunks'::regclass)
-  AND relname ~ '^chunks_[0-9]+_[0-9]{8}$' ORDER BY 2, 1
-"""
-_OF_ALL_CLASSES = -1
-_END = 1 << 62
-
-
-@dataclass(slots=True)
-class Cleaned:
-    """What one run removed."""
-
-    days: int = 0
-    logs: int = 0
-    chunks: int = 0
-    days_held_up: int = 0  # a reader of the tables was in the way; the next run tries again
 
 
 class AddDays:
@@ -95,7 +66,7 @@ class Cleanup:
 
     async def load_days(self, connection: Connection) -> None:
         """Which days have tables."""
-        self._known = {(row[0], row[1]) for row in await connection.fetch(_DAYS)}
+        self._known = await read_days(connection)
 
     async def prepare(self, days: Iterable[tuple[int, int]]) -> None:
         """See that these days have tables, and days ahead where one is made."""
@@ -171,72 +142,25 @@ class Cleanup:
             SegmentFacts(base=row[0], next_base=row[1], max_timestamp=row[2], bytes=row[3]) for row in rows
         ]
 
-    # ---- what lies below
+    # ---- what lies below (`sweep`)
 
     async def run(self) -> Cleaned:
         """Remove what no log needs; what is in the way of others waits for the next run."""
-        done = Cleaned()
+        sweep = Sweep(self._pool, lambda: self._writer.epoch)
         try:
             await self._prepare_ahead()
-            async with self._pool.connection() as connection:
-                await self._remove_logs(connection, done)
-                await self._remove_kept(connection, done)
-            await self._drop_days(done)
+            await sweep.remove_rows()
+            needed = {
+                (span.retention, span.day) for log in list(self._shared.logs.values()) for span in log.spans
+            }
+            today = self._shared.append_time_ms() // DAY_MS
+            self._known.difference_update(await sweep.drop_days(self._known - needed, today=today))
         except DatabaseError as error:
             logger.warning("cleanup stops early: %s", error)
+        done = sweep.done
         if done.days or done.logs or done.chunks:
             logger.info("cleaned up: %d days, %d deleted logs, %d chunks", done.days, done.logs, done.chunks)
         return done
-
-    async def _remove_logs(self, connection: Connection, done: Cleaned) -> None:
-        for row in await connection.fetch("SELECT log FROM tailrace.logs WHERE deleted ORDER BY log"):
-            await self._delete(connection, row[0], _END, _OF_ALL_CLASSES, done)
-            async with connection.transaction():
-                await connection.execute("SELECT tailrace.fence($1)", self._writer.epoch)
-                await connection.execute("DELETE FROM tailrace.snapshots WHERE log = $1", row[0])
-                await connection.execute("DELETE FROM tailrace.logs WHERE log = $1 AND deleted", row[0])
-            done.logs += 1
-
-    async def _remove_kept(self, connection: Connection, done: Cleaned) -> None:
-        for log in list(self._shared.logs.values()):
-            if log.start_offset and not log.deleting:
-                await self._delete(connection, log.id, log.start_offset, KEPT, done)
-
-    async def _delete(
-        self, connection: Connection, log_id: int, below: int, retention: int, done: Cleaned
-    ) -> None:
-        """Rows of a log, in steps that hold nobody up."""
-        while True:
-            async with connection.transaction():
-                await connection.execute("SELECT tailrace.fence($1)", self._writer.epoch)
-                said = await connection.execute(_DELETE_BELOW, log_id, below, retention, _ROWS_AT_ONCE)
-            count = int(said.rpartition(" ")[2])
-            done.chunks += count
-            if not count:
-                return
-            await asyncio.sleep(0)
-
-    async def _drop_days(self, done: Cleaned) -> None:
-        today = self._shared.append_time_ms() // DAY_MS
-        needed = {
-            (span.retention, span.day) for log in list(self._shared.logs.values()) for span in log.spans
-        }
-        for retention, day in sorted(self._known - needed):
-            if day < today and retention in DATED:
-                await self._drop_day(retention, day, done)
-
-    async def _drop_day(self, retention: int, day: int, done: Cleaned) -> None:
-        try:
-            async with self._pool.connection() as connection, connection.transaction():
-                await connection.execute(f"SET LOCAL lock_timeout = {_LOCK_MS}")
-                await connection.execute("SELECT tailrace.fence($1)", self._writer.epoch)
-                dropped = await connection.fetchval("SELECT tailrace.drop_day($1, $2)", retention, day)
-        except DatabaseBusy:
-            done.days_held_up += 1
-            return
-        if dropped:
-            self._known.discard((retention, day))
-            done.days += 1
 
 
 def _fact_of(span: Span) -> SegmentFacts:

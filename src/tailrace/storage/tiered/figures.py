@@ -6,8 +6,8 @@ from typing import Final
 
 from tailrace.storage.counters import EngineFigure
 from tailrace.storage.tiered.cache import RedisCache
-from tailrace.storage.tiered.cleanup import Cleaned
 from tailrace.storage.tiered.lock import WriterLock
+from tailrace.storage.tiered.sweep import Cleaned
 from tailrace.storage.tiered.writer import Writer
 
 _BREAKER: Final = {"closed": 0, "half-open": 1, "open": 2}

@@ -12,10 +12,11 @@ from tailrace.postgres import DatabaseError, Pool
 from tailrace.runtime import wait_at_most
 from tailrace.storage.producers import NODE_PRODUCERS_MAX, fair_limit
 from tailrace.storage.tiered.beside import TakenSnapshot, WriteLabels, WriteSnapshots
-from tailrace.storage.tiered.cleanup import Cleaned, Cleanup
+from tailrace.storage.tiered.cleanup import Cleanup
 from tailrace.storage.tiered.log import TieredLog
 from tailrace.storage.tiered.shared import Shared
 from tailrace.storage.tiered.state import write_state
+from tailrace.storage.tiered.sweep import Cleaned
 from tailrace.storage.tiered.writer import Writer
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from tailrace.runtime import Clock, Supervisor, SystemClock
 from tailrace.storage.api import LogConfig
 from tailrace.storage.counters import EngineFigure, StorageCounters
 from tailrace.storage.tiered.cache import RedisCache
-from tailrace.storage.tiered.cleanup import Cleaned, Cleanup
+from tailrace.storage.tiered.cleanup import Cleanup
 from tailrace.storage.tiered.cold import ByteCache, ColdChunks, NoCache
 from tailrace.storage.tiered.commit import Committer
 from tailrace.storage.tiered.config import TieredConfig
@@ -30,6 +30,7 @@ from tailrace.storage.tiered.lock import WriterLock
 from tailrace.storage.tiered.log import TieredLog
 from tailrace.storage.tiered.reading import Reader
 from tailrace.storage.tiered.shared import Shared
+from tailrace.storage.tiered.sweep import Cleaned
 from tailrace.storage.tiered.writer import Writer
 
 logger = logging.getLogger(__name__)

@@ -111,6 +111,8 @@ _TABLE = (
     (45, "AlterPartitionReassignments", 0, 1, 0),
     (46, "ListPartitionReassignments", 0, 0, 0),
     (47, "OffsetDelete", 0, 0, NEVER),
+    (48, "DescribeClientQuotas", 0, 1, 1),
+    (49, "AlterClientQuotas", 0, 1, 1),
     (50, "DescribeUserScramCredentials", 0, 0, 0),
     (51, "AlterUserScramCredentials", 0, 0, 0),
     (55, "DescribeQuorum", 0, 2, 0),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,7 +25,9 @@ from tailrace.broker.groups import (
 )
 from tailrace.broker.groups.handle import GroupHandle
 from tailrace.model import BrokerError, ErrorCode, TopicPartition
+from tailrace.model.session import INTERNAL
 from tailrace.records import read_batch
+from tailrace.security.audit import Audit
 
 DAY_MS = 24 * 3600 * 1000
 PRODUCER, OTHER = 4001, 4002
@@ -316,7 +319,7 @@ def test_a_member_may_commit_before_it_has_its_new_share() -> None:
 def test_the_handle_of_a_group_says_the_same() -> None:
     async def scenario(scene: Scene) -> None:
         member = await scene.stable()
-        group = GroupHandle(scene.groups, "g")
+        group = GroupHandle(scene.groups, "g", changing=partial(Audit(lambda: 0).changing, INTERNAL))
         who = (member.member_id, member.generation_id, None)
         answer = await group.commit_transactional(
             *who, {T0: OffsetToCommit(7)}, producer_id=PRODUCER, producer_epoch=3

@@ -17,6 +17,7 @@ from tailrace.wire.kafka.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
+from tailrace.wire.kafka.messages.alter_client_quotas import AlterClientQuotasRequest, EntryData
 from tailrace.wire.kafka.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
 from tailrace.wire.kafka.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from tailrace.wire.kafka.messages.alter_replica_log_dirs import (
@@ -44,6 +45,7 @@ from tailrace.wire.kafka.messages.delete_records import (
 )
 from tailrace.wire.kafka.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tailrace.wire.kafka.messages.describe_acls import DescribeAclsRequest
+from tailrace.wire.kafka.messages.describe_client_quotas import DescribeClientQuotasRequest
 from tailrace.wire.kafka.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from tailrace.wire.kafka.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tailrace.wire.kafka.messages.describe_groups import DescribeGroupsRequest
@@ -183,6 +185,8 @@ def described(kind: int, name: str) -> DescribeConfigsRequest:
 
 
 RULES: list[tuple[Message, Operation, ResourceKind]] = [
+    (DescribeClientQuotasRequest(), Op.DESCRIBE_CONFIGS, CLUSTER),
+    (AlterClientQuotasRequest(entries=[EntryData()]), Op.ALTER_CONFIGS, CLUSTER),
     (DescribeUserScramCredentialsRequest(), Op.DESCRIBE, CLUSTER),
     (
         AlterUserScramCredentialsRequest(deletions=[ScramCredentialDeletion(name="alice", mechanism=1)]),

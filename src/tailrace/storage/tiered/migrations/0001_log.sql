@@ -145,6 +145,8 @@ BEGIN
     IF class NOT IN (1, 7, 31, 366) OR to_regclass(format('tailrace.%I', name)) IS NULL THEN
         RETURN false;
     END IF;
+    -- First the lock, then the look: an append in between would be lost.
+    EXECUTE format('LOCK TABLE tailrace.%I IN ACCESS EXCLUSIVE MODE', name);
     EXECUTE format('SELECT EXISTS (SELECT 1 FROM tailrace.%I JOIN tailrace.logs USING (log)'
         ' WHERE NOT deleted AND next_offset > start_offset)', name) INTO is_needed;
     IF is_needed THEN
