@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
-from confluent_kafka.admin import (
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBinding,
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
+    NewTopic,
     ResourcePatternType,
     ResourceType,
 )
@@ -68,8 +69,6 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]
     with ServerProcess(directory, listeners=listeners, security=security) as running:
         admin = AdminClient(settings(running, "admin"))
         Producer(settings(running, "admin")).list_topics(timeout=RUN_S)
-        from confluent_kafka.admin import NewTopic
-
         for future in admin.create_topics([NewTopic(TOPIC, 1), NewTopic("made-before", 1)]).values():
             future.result(RUN_S)
         yield running
@@ -93,8 +92,9 @@ def entry(operation: AclOperation, kind: ResourceType, name: str) -> AclBinding:
 
 
 def every(name: str | None = None) -> AclBindingFilter:
+    anything: Any = None
     return AclBindingFilter(
-        *(ResourceType.ANY, name, ResourcePatternType.ANY, None, None),
+        *(ResourceType.ANY, name or anything, ResourcePatternType.ANY, anything, anything),
         *(AclOperation.ANY, AclPermissionType.ANY),
     )
 
