@@ -32,11 +32,13 @@ def test_links_lead_somewhere() -> None:
 def test_the_configuration_is_accepted_and_the_commands_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (configuration,) = re.findall(r"^```toml\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+    configuration, *more = re.findall(r"^```toml\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
     file = tmp_path / "tailrace.toml"
-    file.write_text(configuration)
-    assert check_file(file) == []
     monkeypatch.chdir(tmp_path)
+    for other in (*more, ""):  # what later sections add to the first one
+        file.write_text(configuration + other)
+        assert check_file(file) == [], other
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     ran = 0
     for command in COMMANDS:
         program, *words = shlex.split(command)

@@ -532,6 +532,8 @@ REST: list[Case] = [
     rest_case("listAuditEntries", rights(on_topic(Op.READ, "__tailrace_audit"))),
     rest_case("listUsers", rights(on_cluster(Op.DESCRIBE))),
     *[rest_case(name, rights(on_cluster(Op.ALTER))) for name in ("createUser", "changeUser", "deleteUser")],
+    rest_case("listQuotas", rights(on_cluster(Op.DESCRIBE_CONFIGS))),
+    rest_case("changeQuota", rights(on_cluster(Op.ALTER_CONFIGS))),
     rest_case("listAcls", rights(on_cluster(Op.DESCRIBE))),
     *[rest_case(name, rights(on_cluster(Op.ALTER))) for name in ("createAcls", "deleteAcl")],
     rest_case("listTransactions", rights(on_transaction(Op.DESCRIBE)), field="transactions"),

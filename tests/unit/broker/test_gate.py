@@ -282,6 +282,12 @@ USES: list[tuple[str, Use, Operation, ResourceKind]] = [
     ("cuts", lambda a: a.cuts(Operation.ALTER), Operation.ALTER, ResourceKind.CLUSTER),
     ("replica", lambda a: a.readable_by_replica(ORDERS), Operation.CLUSTER_ACTION, ResourceKind.CLUSTER),
     ("redrive", lambda a: a.redrive("s", None), Operation.ALTER, ResourceKind.SUBSCRIPTION),
+    (
+        "quotas",
+        lambda a: a.quotas(Operation.ALTER_CONFIGS),
+        Operation.ALTER_CONFIGS,
+        ResourceKind.CLUSTER,
+    ),
     ("acls", lambda a: a.acls(Operation.ALTER), Operation.ALTER, ResourceKind.CLUSTER),
     ("users", lambda a: a.users(Operation.ALTER), Operation.ALTER, ResourceKind.CLUSTER),
     (
