@@ -6,6 +6,7 @@ transaction. The broker and the workers are killed at random moments, with SIGKI
 
 from __future__ import annotations
 
+import asyncio
 import random
 import subprocess
 import sys
@@ -18,6 +19,8 @@ import pytest
 
 import tailrace
 from tailrace.client import BrokerClient
+from tailrace.client.kafka import KafkaClient
+from tailrace.client.transaction_admin import list_transactions
 from tailrace.testing.chaos import BrokerProcess
 
 _PAUSE_S = 0.05
@@ -86,6 +89,16 @@ def lag(port: int) -> int:
     return found
 
 
+def open_transactions(broker: BrokerProcess) -> list[str]:
+    """The transactional ids whose transaction is open."""
+
+    async def ask() -> list[str]:
+        async with KafkaClient(f"127.0.0.1:{broker.kafka_port}", client_id="test") as client:
+            return [each.transactional_id for each in await list_transactions(client, states=["Ongoing"])]
+
+    return asyncio.run(ask())
+
+
 def wait_commit(workers: Sequence[Worker], port: int) -> None:
     """Wait until one more order is done, or all are."""
     before = sum(worker.committed for worker in workers)
@@ -124,6 +137,9 @@ def run_kills(path: Path, seed: int, *, orders: int, rounds: int) -> None:
         finally:
             for worker in workers:
                 worker.kill()
+        # A worker that was killed with the broker leaves its transaction open until its timeout, and readers
+        # of committed records wait for it.
+        wait_until(lambda: not open_transactions(broker), lambda: open_transactions(broker))
         broker.stop()
     texts = [worker.text for worker in workers]
     assert not any("Traceback" in text for text in texts), texts
