@@ -175,6 +175,7 @@ class Subscription:
                 raise self.membership.error
             return None
         self._last = message
+        self.membership.begin(message)
         return Message(message, self._thread)
 
     def close(self) -> None:
@@ -195,6 +196,7 @@ class Subscription:
     def _work(self) -> None:
         assert self._handler is not None
         while (message := self.inbox.get()) is not None:
+            self.membership.begin(message)
             try:
                 self._handler(Message(message, self._thread))
             except (Exception, SystemExit) as error:

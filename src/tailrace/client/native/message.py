@@ -25,6 +25,7 @@ class Delivered:
         "body",
         "delivery_count",
         "epoch",
+        "failed_transactions",
         "is_in_transaction",
         "is_lease_due",
         "is_settled",
@@ -52,6 +53,7 @@ class Delivered:
         """How often it was delivered, this time included."""
         self.is_settled = False
         self.is_in_transaction = False  # a transaction was to acknowledge it, and perhaps has
+        self.failed_transactions = 0  # of its client, when a worker was given it
         self.is_lease_due = False  # it was held when leases were last looked at
         self._frame_properties = properties
         self._properties: dict[str, str] | None = None

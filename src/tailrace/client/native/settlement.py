@@ -90,6 +90,8 @@ class Settlements:
     def __init__(self, *, timeout_s: float) -> None:
         self.cursors: dict[str, dict[int, int]] = {}
         """The newest acknowledged offset by subscription and partition, as far as this client knows."""
+        self.failed_transactions = 0
+        """How many transactions of this client did not commit, as far as it knows."""
         self._timeout_s = timeout_s  # for whoever waits; what is to be said is said all the same
         self._loop = asyncio.get_running_loop()
         self._connection: Connection | None = None

@@ -115,6 +115,7 @@ class AsyncSubscription:
                 raise self.error
             raise StopAsyncIteration
         self._last = message
+        self.begin(message)
         return message
 
     async def __aenter__(self) -> Self:
@@ -150,14 +151,22 @@ class AsyncSubscription:
 
     # ---- for workers
 
+    def begin(self, message: AsyncMessage) -> None:
+        """A worker is given a message."""
+        message.failed_transactions = self._settlements.failed_transactions
+
     def finish(self, message: AsyncMessage, error: BaseException | None) -> None:
-        """A worker is done with a message, well or not."""
+        """A worker is done with a message, well or not.
+
+        Where a transaction of the client failed meanwhile and the worker went on, the message is not
+        acknowledged by itself: that would lose what the transaction was to write for it.
+        """
         self._held.discard(message)
         if message.is_settled:
             return
         if error is not None:
             self._settlements.nack_nowait(message, reason=f"{type(error).__name__}: {error}")
-        elif message.is_in_transaction:
+        elif message.is_in_transaction or message.failed_transactions < self._settlements.failed_transactions:
             self._settlements.nack_nowait(message, reason="the transaction of its worker did not commit")
         elif self._config.auto_ack:
             self._settlements.ack_nowait(message)
@@ -181,6 +190,7 @@ class AsyncSubscription:
 
     async def _handle(self, message: AsyncMessage) -> None:
         assert self._handler is not None
+        self.begin(message)
         try:
             result = self._handler(message)
             if result is not None and isawaitable(result):

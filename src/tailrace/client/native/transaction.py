@@ -93,6 +93,7 @@ class AsyncTransaction:
         self._unanswered: deque[tuple[Reply, int]] = deque()
         self._unanswered_bytes = 0
         self._acknowledged: dict[Delivered, None] = {}
+        self._has_failed = False
 
     def __repr__(self) -> str:
         name = self._names.get("_transaction", "")
@@ -109,6 +110,8 @@ class AsyncTransaction:
             if error is None and self._state is State.OPEN:
                 await self.commit()
         finally:
+            if self._state is not State.COMMITTED:
+                self._note_failure()
             if self._state is State.OPEN:
                 await self._abort_quietly()
 
@@ -176,7 +179,11 @@ class AsyncTransaction:
         if self._timeout_s is not None:
             properties["_timeout_ms"] = str(round(self._timeout_s * 1000))
         link = self._parts().link
-        frame, _ = await link.request(MessageType.TXN_BEGIN, properties)
+        try:
+            frame, _ = await link.request(MessageType.TXN_BEGIN, properties)
+        except TailraceError:
+            self._note_failure()
+            raise
         self._connection = link.connection
         self._names = {name: frame.properties[name] for name in ("_transaction", "_transactional_id")}
         self._state = State.OPEN
@@ -198,11 +205,16 @@ class AsyncTransaction:
             body = write_entries(entries)
             connection.send(MessageType.TXN_COMMIT, properties, body, awaiting=reply)
             await self._first_answer(reply, link.request_timeout_s, properties, body)
+        except OutcomeUnknown:
+            self._note_failure()
+            raise
         except BrokerError as error:
             self._state = State.ABORTED
+            self._note_failure()
             raise TransactionFailed(f"nothing of the transaction took effect: {error}") from error
         except ConnectionLost as error:
             self._state = State.ABORTED
+            self._note_failure()
             raise TransactionFailed(f"nothing of the transaction took effect: {error}") from error
         self._state = State.COMMITTED
         for message in self._acknowledged:
@@ -213,11 +225,18 @@ class AsyncTransaction:
         if self._state is not State.OPEN or self._connection is None:
             raise ClientError(f"the transaction is {self._state.value}: there is nothing to abort")
         self._state, connection = State.ABORTED, self._connection
+        self._note_failure()
         reply = Reply()
         connection.send(MessageType.TXN_ABORT, {"_transaction": self._names["_transaction"]}, awaiting=reply)
         await self._answer(reply, self._parts().link.request_timeout_s)
 
     # ---- inside
+
+    def _note_failure(self) -> None:
+        """Messages that workers of this client hold now are not acknowledged by themselves (`finish`)."""
+        if not self._has_failed:
+            self._has_failed = True
+            self._parts().settlements.failed_transactions += 1
 
     async def _abort_quietly(self) -> None:
         """The error of the block matters more than one of the abort."""

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 from tests.unit.client.native.conftest import (
@@ -17,6 +18,7 @@ from tests.unit.client.native.conftest import (
     run,
 )
 
+import tailrace
 from tailrace.client import BrokerClient
 from tailrace.client.async_client import AsyncClient
 from tailrace.client.error import ClientError, OutcomeUnknown, TransactionFailed
@@ -362,3 +364,55 @@ def test_a_thread_has_the_same() -> None:
             tx.begin()
             tx.commit()
         assert len(listener.of(M.TXN_COMMIT)) == 2 and len(listener.of(M.TXN_ABORT)) == 2
+
+
+def test_a_message_whose_transaction_failed_before_its_acknowledgement_comes_again() -> None:
+    """A worker that catches the error and goes on must not lose the message: nothing was written for it."""
+    with tailrace.Broker() as broker:
+        host, _, port = broker.native_address.rpartition(":")
+        with BrokerClient(host, int(port)) as client:
+            client.create_topic("orders")
+            client.create_subscription("billing", "orders", start_offset=0)
+            client.publish("orders", b"one")
+            counts = []
+            orders = client.subscribe_to_subscription("billing")
+            for number in range(2):
+                order = orders.get(PATIENCE_S)
+                assert order is not None
+                counts.append(order.delivery_count)
+                try:
+                    with client.transaction() as tx:
+                        if not number:
+                            raise InvalidMessage("before the acknowledgement")
+                        tx.publish("invoices", order.body)
+                        tx.ack(order)
+                except InvalidMessage:
+                    continue
+            assert counts == [1, 2]
+        assert [each.value for each in broker.read("invoices")] == [b"one"]
+
+
+def test_a_handler_that_swallows_the_failure_of_its_transaction_gets_the_message_again() -> None:
+    async def main() -> None:
+        counts: list[int] = []
+        done = asyncio.Event()
+
+        async def handle(order: AsyncMessage) -> None:
+            counts.append(order.delivery_count)
+            with contextlib.suppress(InvalidMessage):
+                async with client.transaction() as tx:
+                    if len(counts) == 1:
+                        raise InvalidMessage("before the acknowledgement")
+                    tx.ack(order)
+                done.set()
+
+        async with tailrace.AsyncBroker() as broker:
+            host, _, port = broker.native_address.rpartition(":")
+            async with AsyncClient(host, int(port)) as client:
+                await client.create_topic("orders")
+                await client.publish("orders", b"one")
+                await client.subscribe("orders", start_offset=0, handler=handle)
+                await asyncio.wait_for(done.wait(), PATIENCE_S)
+        assert counts == [1, 2]
+
+    asyncio.run(main())
