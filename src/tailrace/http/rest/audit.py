@@ -89,6 +89,11 @@ OPERATIONS = (
         handler=list_entries,
         query=AuditQuery,
         answer=AuditList,
-        fails=(Code.AUTHORIZATION_FAILED, Code.TOPIC_NOT_FOUND, Code.BROKER_NOT_AVAILABLE),
+        fails=(
+            Code.AUTHORIZATION_FAILED,
+            Code.TOPIC_NOT_FOUND,
+            Code.OFFSET_OUT_OF_RANGE,
+            Code.BROKER_NOT_AVAILABLE,
+        ),
     ),
 )

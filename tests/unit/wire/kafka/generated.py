@@ -53,6 +53,7 @@ def _items(field: Field, version: int) -> st.SearchStrategy[Any]:
         "bool": st.booleans(),
         "string": st.text(max_size=5) | st.sampled_from(["events", "größe", "x" * 130]),
         "bytes": st.binary(max_size=5) | st.just(bytes(200)),
+        "float64": st.floats(allow_nan=False),
         "uuid": st.sampled_from([UUID(int=0), UUID(int=1), UUID(int=2**128 - 1)]),
     }
     if field.kind in simple:
@@ -107,6 +108,8 @@ def _throw_item(field: Field, version: int, dice: random.Random) -> Any:
             return dice.randbytes(dice.choice((0, 1, 126, 127, 300)))
         case "uuid":
             return UUID(int=dice.choice((0, 1, 2**128 - 1)))
+        case "float64":
+            return dice.choice((0.0, -1.5, 1e300, 2.0**-40))
         case "uint16":
             return dice.choice((0, 1, 2**16 - 1))
     bits = _BITS[field.kind]
