@@ -95,8 +95,11 @@ def test_a_thousand_lost_answers(postgres: Secret) -> None:
     run(_with_cuts(postgres, [_cuts(rng) for _ in range(700)]), seconds=1200)
 
 
-async def _held_at_a_lock(dsn: Secret, *, look: Callable[[], None] = lambda: None) -> None:
-    """The connection is lost while the old backend waits for a lock, and goes on behind our back."""
+async def _held_at_a_lock(dsn: Secret, *, repeats: bool = False) -> None:
+    """The connection is lost while the old backend waits for a lock, and goes on behind our back.
+
+    `repeats` says that the writer, without a rule, sends the round again meanwhile.
+    """
     direct = parsed(dsn)
     proxy = Proxy(direct)
     through = await proxy.start()
@@ -112,11 +115,7 @@ async def _held_at_a_lock(dsn: Secret, *, look: Callable[[], None] = lambda: Non
                 proxy.mark, proxy.cuts = _MARK, ["held"]
                 append(log, _MARK)
                 await _wait_for(lambda: proxy.done == 1)
-                await _wait_until_locked(locker)
-                await asyncio.sleep(
-                    0.3
-                )  # in which a writer without the rule looks, finds nothing and repeats
-                look()
+                await _wait_until_locked(locker, waiting=2 if repeats else 1)
             await log.wait_durable(log.end_offset)
         found = [row[:2] for row in await rows(direct)]
         assert found == [(0, 1), (1, 2)], f"an offset has not one row: {found}"
@@ -130,9 +129,9 @@ async def _wait_for(done: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-async def _wait_until_locked(connection: Connection) -> None:
+async def _wait_until_locked(connection: Connection, *, waiting: int = 1) -> None:
     query = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'tailrace.chunks_31'::regclass"
-    while not await connection.fetchval(query):  # noqa: ASYNC110
+    while await connection.fetchval(query) < waiting:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
 
 
@@ -334,7 +333,7 @@ def test_without_the_takeover_an_old_backend_is_missed(
 
     monkeypatch.setattr(Writer, "_take_over_again", no_takeover)
     with pytest.raises((AssertionError, StorageError)):
-        run(_held_at_a_lock(postgres))
+        run(_held_at_a_lock(postgres, repeats=True))
 
 
 def test_with_a_fresh_append_time_a_round_is_doubled(
