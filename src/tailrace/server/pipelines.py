@@ -77,7 +77,7 @@ class PipelineProcess:
 
     def __init__(self, plan: PipelinePlan, bootstrap_servers: str, *, pin: str | None = None) -> None:
         """`pin` is the broker's certificate, which the process trusts unless the environment names a CA."""
-        self._environment = os.environ if pin is None else {PIN_VARIABLE: pin, **os.environ}
+        self._environment = dict(os.environ) if pin is None else {PIN_VARIABLE: pin, **os.environ}
         self._command = (
             *(sys.executable, "-m", "tailrace", "pipeline", "run"),
             *plan.arguments,
