@@ -46,7 +46,11 @@ class Pace:
 
 
 async def wait_whole(work: Coroutine[Any, Any, None]) -> None:
-    """Await `work` to its end; a caller that is cancelled meanwhile is told so afterwards."""
+    """Await `work` to its end; a caller that is cancelled meanwhile is told so afterwards.
+
+    The cancellation comes before an error of the work, which is its cause: a caller that takes the error for
+    something to go on from would never end.
+    """
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -54,6 +58,6 @@ async def wait_whole(work: Coroutine[Any, Any, None]) -> None:
             await asyncio.wait({task})
         except asyncio.CancelledError as error:
             cancelled = error
-    task.result()
     if cancelled is not None:
-        raise cancelled
+        raise cancelled from (None if task.cancelled() else task.exception())
+    task.result()

@@ -180,3 +180,25 @@ def test_whole_work_that_fails_says_so() -> None:
 
     with pytest.raises(OSError, match="no"):
         asyncio.run(wait_whole(fail()))
+
+
+def test_a_cancelled_caller_is_told_so_also_when_the_work_fails() -> None:
+    """With the error alone it would go on, and the wait for its end would never be over."""
+
+    async def scenario() -> None:
+        go_on = asyncio.Event()
+
+        async def fail() -> None:
+            await go_on.wait()
+            raise OSError("no")
+
+        caller = asyncio.ensure_future(wait_whole(fail()))
+        await asyncio.sleep(0)
+        caller.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError) as told:
+            await caller
+        assert isinstance(told.value.__cause__, OSError)
+
+    asyncio.run(scenario())
