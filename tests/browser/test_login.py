@@ -43,7 +43,7 @@ def test_a_person_logs_in_changes_something_and_logs_out(browser: Browser, addre
     expect(page.get_by_role("alert")).to_contain_text("The user name or the password is wrong")
     page.get_by_label("Password").fill(WORD)
     page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("heading", name="Topics")).to_be_visible()
+    expect(page.get_by_role("heading", name="Topics", exact=True)).to_be_visible()
     assert page.url == f"{address}/topics"
     assert page.evaluate("document.cookie") == ""
     page.get_by_role("button", name="New topic").first.click()

@@ -26,6 +26,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from tests.document import ROOT
 from tests.interop.clients.cache import need_program
+from tests.interop.deadline import wait_until
 
 from tailrace.client import AdminClient, BrokerClient, ClientTls, KafkaClient, MessageProducer, ProducerRecord
 from tailrace.client.credentials import Credentials
@@ -73,6 +74,14 @@ class Secured:
             timeout=RUN_S,
             check=False,
             env={**os.environ, **(env or {})},
+        )
+
+    def wait_logged(self, text: str) -> None:
+        """Wait until the broker has logged it: its lines come by a thread."""
+        wait_until(
+            lambda: any(text in each for each in self.lines),
+            within_s=RUN_S,
+            what=lambda: f"{text!r} in {self.lines[-10:]}",
         )
 
     def prepare(self) -> None:
@@ -220,7 +229,7 @@ def test_the_same_client_without_a_password_or_without_tls_is_refused(
         "SSL": "it has not logged in, and asks for something else",
         "PLAINTEXT": "without TLS to a TLS listener",
     }
-    assert any(logged[protocol] in each for each in secured.lines)
+    secured.wait_logged(logged[protocol])
 
 
 def test_kafka_python_writes(secured: Secured) -> None:
@@ -290,7 +299,7 @@ def test_http_is_https(secured: Secured) -> None:
     answer = plain.getresponse()
     assert answer.status == 400 and f"https://127.0.0.1:{port}/".encode() in answer.read()
     plain.close()
-    assert any("sends HTTP without TLS" in each for each in secured.lines)
+    secured.wait_logged("sends HTTP without TLS")
 
 
 def test_metrics_tell_when_certificates_expire(secured: Secured) -> None:
@@ -333,7 +342,7 @@ def test_a_client_certificate_is_a_principal_that_can_be_disabled(secured: Secur
     asyncio.run(until_disabled())
     with pytest.raises(CannotConnect):
         asyncio.run(_topics(secured.machines, own))
-    assert any("User:CN=billing is disabled" in each for each in secured.lines)
+    secured.wait_logged("User:CN=billing is disabled")
     listed = secured.run("user", "list", *words, "-o", "jsonl", env=secured.login)
     assert '"User:CN=billing"' in listed.stdout
     assert secured.run("user", "enable", "User:CN=billing", *words, env=secured.login).returncode == 0
