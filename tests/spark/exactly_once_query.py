@@ -48,7 +48,7 @@ def main(job: dict[str, Any]) -> None:
         rows = spark.read.text(str(folder / "in")).repartition(4)
         rows.write.format("tailrace").mode("append").options(**options).save()
     else:
-        lines = spark.readStream.text(str(folder / "in"), maxFilesPerTrigger=1)  # type: ignore[call-arg]
+        lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder / "in"))
         query = (
             lines.repartition(3)
             .writeStream.format("tailrace")

@@ -111,10 +111,13 @@ def test_a_query_that_is_killed_again_and_again_writes_every_row_once(
         for line in process.stdout:
             if line.startswith("batch"):
                 break
+        else:
+            pytest.fail("the query ended before its first batch")
         # At another moment of a micro-batch each time.
         threading.Event().wait(0.07 * kill)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(DEADLINE_S)
+        process.stdout.close()
     process = start(broker, tmp_path, query=True)
     said, _ = process.communicate(timeout=DEADLINE_S * 3)
     assert "done" in said
